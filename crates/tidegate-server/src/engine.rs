@@ -11,6 +11,7 @@ mod outage;
 mod over;
 mod sensing;
 mod settling;
+mod sharing;
 mod store_changes;
 mod ticket;
 mod ticket_seal;
@@ -21,7 +22,9 @@ use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{
+    Answer, CapacityError, Charge, DecidedBy as Decider, Fallback, Leased, Occupancy, Op, Store, StoreError,
+};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -31,12 +34,14 @@ use crate::metrics::{Decided, Metrics, Tally};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
+use crate::stores::{Kept, Sharing};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::over::over;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+pub(crate) use self::sharing::LEASES_EVERY;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
@@ -51,6 +56,15 @@ const SECRET: [&str; 4] = [
     "request.header.x-api-key",
 ];
 
+/// What decides for an engine.
+#[derive(Debug)]
+pub(crate) struct DecidedBy {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) kind: &'static str,
+    pub(crate) sharing: Option<Sharing>,
+    pub(crate) kept: Option<Arc<dyn Kept>>,
+}
+
 /// The engine behind all doors.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -59,6 +73,10 @@ pub(crate) struct Engine {
     store_kind: &'static str,
     /// Between the gate and a store that may fail.
     fallback: Option<Fallback>,
+    /// Units drawn from an engine ahead of time.
+    leased: Option<Leased>,
+    /// What keeps the counters of a store of this process.
+    kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     refused: RefusedRequests,
@@ -95,37 +113,40 @@ pub(crate) enum Conclusion {
 
 impl Engine {
     /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
+    ///
+    /// # Errors
+    /// [`CapacityError`] when there is no memory for counters that this process keeps beside an engine's.
     pub(crate) fn new(
         settings: &Settings,
-        store: Arc<dyn Store>,
-        store_kind: &'static str,
+        by: DecidedBy,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
-    ) -> Self {
+    ) -> Result<Self, CapacityError> {
         let metrics = Metrics::new();
-        let fallback = store_changes::fallback_for(&store, store_kind, &clock, &metrics);
-        let asked = match &fallback {
-            Some(fallback) => Arc::new(fallback.clone()),
-            None => Arc::clone(&store),
-        };
+        let DecidedBy { store, kind: store_kind, sharing, kept } = by;
+        let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        let policies = Arc::clone(&settings.policies);
+        let (gate, leased) = sharing::gate(policies, &store, fallback.as_ref(), sharing.as_ref(), &clock)?;
         let runtime = Handle::current();
-        let gate = Gate::new(Arc::clone(&settings.policies), asked)
+        let gate = gate
             .with_clock(clock)
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
-        Self {
+        Ok(Self {
             gate,
             store,
             store_kind,
             fallback,
+            leased,
+            kept,
             live: ArcSwap::from_pointee(live),
             metrics,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
-        }
+        })
     }
 
     /// Returns what is in force.
@@ -209,7 +230,7 @@ impl Engine {
             decision
         });
         let conclusion = match decided {
-            Ok(decision) if decision.by == DecidedBy::Fallback => self.without_engine(live, decision),
+            Ok(decision) if decision.by == Decider::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
@@ -268,6 +289,12 @@ impl Engine {
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
+    /// Settles a limit that a caller brings, under a key that is no policy's.
+    pub(crate) async fn settle_brought(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
+        let settled = self.metrics.time(self.gate.settle_charge_async(op, charge)).await;
+        settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
+    }
+
     /// Returns the facts of the policies that a conclusion was made under.
     pub(crate) fn facts(&self, live: &Live, conclusion: &Conclusion) -> Arc<[Facts]> {
         match conclusion {
@@ -281,6 +308,7 @@ impl Engine {
         let live = self.live();
         self.show_breakers(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
+        self.show_store();
         self.metrics.write(self.now(), self.store.occupancy(), series)
     }
 

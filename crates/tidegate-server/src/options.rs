@@ -19,6 +19,8 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 pub struct ServerOptions {
     /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
     pub http: SocketAddr,
+    /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
+    pub resp: Option<SocketAddr>,
     /// What callers must show. Needed to bind anything but loopback.
     pub token: Option<Token>,
     /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
@@ -84,6 +86,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            resp: None,
             token: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
@@ -120,7 +123,8 @@ impl ServerOptions {
     /// [`OptionsError`] when the keys cannot be read, or the store cannot be opened.
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
-        let mut options = Self { http: config.server.http, tickets, ..Self::default() };
+        let mut options =
+            Self { http: config.server.http, resp: config.server.resp, tickets, ..Self::default() };
         let opened = open_store(&config.store, None, options.http, Arc::clone(&options.clock)).await?;
         options.decide_by(opened);
         Ok(options)

@@ -11,13 +11,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::ticket::KeyError;
+use tidegate::store::CapacityError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
-use crate::connections::{self, Drained};
+use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
-use crate::engine::{Engine, TicketSeal};
+use crate::doors::resp::RespDoor;
+use crate::engine::{DecidedBy, Engine, LEASES_EVERY, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
@@ -31,6 +33,8 @@ use crate::systemd;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// Where Redis clients are answered.
+    resp: Option<TcpListener>,
     ready: Ready,
     handle: ServerHandle,
     signals: Option<Signals>,
@@ -46,6 +50,8 @@ pub struct Server {
 pub struct Ready {
     /// The address it listens on, the port filled in.
     pub addr: SocketAddr,
+    /// The address where it answers Redis clients, the port filled in.
+    pub resp: Option<SocketAddr>,
     /// How many policies are in force.
     pub policies: usize,
 }
@@ -96,6 +102,9 @@ pub enum ServeError {
     /// The configuration has mistakes.
     #[error(transparent)]
     Config(#[from] Refused),
+    /// There is no memory for counters.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
     /// No ticket key was given, and none could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
@@ -113,9 +122,10 @@ impl Server {
     /// # Errors
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
-        let addr = options.http;
-        if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
-            return Err(ServeError::Open { addr });
+        for addr in [Some(options.http), options.resp].into_iter().flatten() {
+            if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
+                return Err(ServeError::Open { addr });
+            }
         }
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
@@ -123,9 +133,8 @@ impl Server {
         for warning in settings.warnings.iter().chain(&options.tickets.warnings) {
             tracing::warn!("{warning}");
         }
-        let listen = |source| ServeError::Listen { addr, source };
-        let listener = connections::listen(addr).map_err(listen)?;
-        let addr = listener.local_addr().map_err(listen)?;
+        let (listener, addr) = listen(options.http)?;
+        let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let watch = match &watched {
             None => None,
@@ -138,9 +147,15 @@ impl Server {
                 }
             },
         };
-        let ready = Ready { addr, policies: settings.policies.len() };
+        let ready = Ready { addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
-        let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
+        let by = DecidedBy {
+            store: options.store,
+            kind: options.store_kind,
+            sharing: options.sharing,
+            kept: options.kept,
+        };
+        let mut engine = Engine::new(&settings, by, options.clock, tickets)?;
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
@@ -148,7 +163,7 @@ impl Server {
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let connections = connections::fitting(options.connections);
-        Ok(Self { app, listener, ready, handle, signals, watch, drain, connections, timeouts })
+        Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -176,22 +191,44 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, handle, signals, watch, drain, connections, timeouts, ready } = self;
+        let Self { app, listener, resp, handle, signals, watch, drain, connections, timeouts, ready } = self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
-        let door = Arc::new(HttpDoor::new(app));
-        let serving =
-            connections::serve(listener, door, connections, timeouts, drain, handle.phase.subscribe());
+        let door = Arc::new(RespDoor::new(Arc::clone(&app)));
+        let phase = || handle.phase.subscribe();
+        let commands = async {
+            match resp {
+                Some(resp) => connections::serve(resp, door, connections, timeouts, drain, phase()).await,
+                None => Drained::All,
+            }
+        };
+        let door = Arc::new(Http(Arc::new(HttpDoor::new(app))));
+        let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
+        let serving = async {
+            match tokio::join!(requests, commands) {
+                (Drained::All, drained) | (drained, Drained::All) => drained,
+                (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
+            }
+        };
         let drained = tokio::select! {
             drained = serving => drained,
             never = beside => match never {},
         };
+        handle.app.engine.close_stores().await;
         match drained {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
     }
+}
+
+/// Listens on an address; returns it with its port filled in.
+fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let failed = |source| ServeError::Listen { addr, source };
+    let listener = connections::listen(addr).map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    Ok((listener, addr))
 }
 
 impl ServerHandle {
@@ -215,9 +252,9 @@ impl ServerHandle {
     }
 }
 
-/// Follows signals and the file for as long as the server runs.
+/// Follows signals and the file, and tidies leases, for as long as the server runs.
 ///
-/// A stop is acted on whatever a reload waits for: the four run side by side. Reloads asked for during one become one more.
+/// A stop is acted on whatever a reload waits for: the five run side by side. Reloads asked for during one become one more.
 async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<FileWatch>) -> Infallible {
     let wanted = Notify::new();
     let signals = async {
@@ -247,8 +284,17 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
             let _ = handle.reload().await;
         }
     };
+    let leases = async {
+        let mut every = tokio::time::interval(LEASES_EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            every.tick().await;
+            handle.app.engine.tidy_leases().await;
+        }
+    };
     tokio::select! {
         never = signals => never,
+        never = leases => never,
         never = changes => never,
         never = reloads => never,
         never = systemd::watchdog() => never,

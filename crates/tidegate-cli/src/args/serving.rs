@@ -19,9 +19,15 @@ pub(crate) struct Serve {
     /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<SocketAddr>,
+    /// Address where Redis clients are answered (CL.THROTTLE, TG.CHECK), or a port of this machine alone [default: the file's, else nowhere]
+    #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDR", value_parser = listened)]
+    pub(crate) resp: Option<SocketAddr>,
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: Option<usize>,
+    /// Folder of the counters, where they are kept on disk [default: the file's, else the system's for state]
+    #[arg(long, env = "TIDEGATE_STORE_PATH", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) store_path: Option<PathBuf>,
     /// The most connections at once; beyond that, new ones take the places of idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,

@@ -16,7 +16,10 @@ pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec
     if let Some(pem) = password::certificates(engine)? {
         options = options.tls(Tls { authorities: pem, ..Tls::default() });
     }
-    let failed = |error: tidegate_etcd::ConnectError| OpenStoreError::Engine { kind: "etcd", reason: error.to_string() };
+    let failed = |error: tidegate_etcd::ConnectError| OpenStoreError::Engine {
+        kind: "etcd",
+        reason: error.to_string(),
+    };
     let etcd = Etcd::connect(options).await.map_err(failed)?;
     Ok((Arc::new(etcd.store()), Vec::new()))
 }

@@ -12,7 +12,9 @@ use std::path::PathBuf;
 /// Why there is none.
 pub(super) fn of(http: SocketAddr, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     if http.port() == 0 {
-        return Err("the system chooses the port, so nothing tells this server's folder from another's".to_owned());
+        return Err(
+            "the system chooses the port, so nothing tells this server's folder from another's".to_owned()
+        );
     }
     let said = |name: &str| variable(name).filter(|value| !value.is_empty());
     let first = |list: OsString| std::env::split_paths(&list).next();

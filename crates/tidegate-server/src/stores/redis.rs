@@ -16,8 +16,11 @@ pub(super) async fn open(
     after_loss: AfterLoss,
 ) -> Result<(Arc<dyn Store>, Vec<String>), OpenStoreError> {
     let password = password::password(engine)?;
-    let urls: Vec<String> =
-        engine.urls.iter().map(|url| with_secrets(url, engine.user.as_deref(), password.as_deref())).collect();
+    let urls: Vec<String> = engine
+        .urls
+        .iter()
+        .map(|url| with_secrets(url, engine.user.as_deref(), password.as_deref()))
+        .collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
         Topology::Single => match urls[..] {
@@ -34,7 +37,10 @@ pub(super) async fn open(
             RedisOptions::sentinel(&sentinels, master, &any)
         }
     };
-    let failed = |error: tidegate_redis::ConnectError| OpenStoreError::Engine { kind: KIND, reason: error.to_string() };
+    let failed = |error: tidegate_redis::ConnectError| OpenStoreError::Engine {
+        kind: KIND,
+        reason: error.to_string(),
+    };
     let mut options = options.map_err(failed)?.namespace(&engine.prefix).after_loss(match after_loss {
         AfterLoss::Empty => tidegate_redis::AfterLoss::Empty,
         AfterLoss::Half => tidegate_redis::AfterLoss::Half,
@@ -59,7 +65,8 @@ fn with_secrets(url: &str, user: Option<&str>, password: Option<&str>) -> String
     if user.is_none() && password.is_none() {
         return url.to_owned();
     }
-    let escaped = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20");
+    let escaped =
+        |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>().replace('+', "%20");
     let secrets = match (user, password) {
         (user, Some(password)) => format!("{}:{}@", user.map(escaped).unwrap_or_default(), escaped(password)),
         (user, None) => format!("{}@", user.map(escaped).unwrap_or_default()),

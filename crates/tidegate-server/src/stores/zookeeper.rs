@@ -14,8 +14,10 @@ pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec
     if let Some(user) = &engine.user {
         options = options.user(user, password::password(engine)?.unwrap_or_default());
     }
-    let failed =
-        |error: tidegate_zookeeper::ConnectError| OpenStoreError::Engine { kind: "zookeeper", reason: error.to_string() };
+    let failed = |error: tidegate_zookeeper::ConnectError| OpenStoreError::Engine {
+        kind: "zookeeper",
+        reason: error.to_string(),
+    };
     let zookeeper = ZooKeeper::connect(options).await.map_err(failed)?;
     Ok((Arc::new(zookeeper.store()), Vec::new()))
 }

@@ -57,9 +57,16 @@ fn checks(app: &App, serving: bool) -> String {
     };
     let kind = app.engine.store_kind();
     // Nor is a store that is gone: the policies say what happens then, and no other node would have it.
-    let store = match app.engine.outage() {
-        None => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
-        Some(Outage { reason, lasts }) => {
+    let store = match (app.engine.outage(), app.engine.trouble()) {
+        (None, Some((reason, lasts))) => {
+            let seconds = lasts.as_secs();
+            format!(
+                "[!] store {kind} has kept nothing for {seconds} s, counters go on in memory: {}",
+                visible::line(&reason)
+            )
+        }
+        (None, None) => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
+        (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();
             format!(
                 "[!] store {kind} is gone for {seconds} s, policies go by on_store_error: {}",
