@@ -6,7 +6,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 
 use redb::backends::FileBackend;
-use redb::{Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table, TableDefinition};
+use redb::{
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table,
+    TableDefinition,
+};
 
 use crate::identity::{Identity, Unknown};
 

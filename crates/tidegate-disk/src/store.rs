@@ -179,7 +179,7 @@ impl Store for DiskStore {
 fn is_strict(step: &Step<'_>) -> bool {
     let strict = |charge: &Charge<'_>| charge.durable == Durable::Strict;
     match step.op {
-        Op::Take => step.charges.iter().any(|charge| charge.binding && strict(charge)),
+        Op::Take | Op::Draw => step.charges.iter().any(|charge| charge.binding && strict(charge)),
         Op::Finish(_) => step.charges.iter().any(strict),
         Op::Peek | Op::Reset | Op::Breaker(_) => false,
     }

@@ -26,7 +26,10 @@ pub(crate) struct Pace {
 }
 
 /// Returns the present by the machine's clock, which paces writes. No decision goes by it.
-#[allow(clippy::disallowed_methods, reason = "writes are paced by the machine's time, whatever clock decides")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "writes are paced by the machine's time, whatever clock decides"
+)]
 pub(crate) fn present() -> Instant {
     Instant::now()
 }

@@ -1,8 +1,8 @@
 //! Processes that are killed while they grant. `TIDEGATE_CRASHES` says how often; a few times unless it is said.
 
-mod common;
 #[path = "common/child.rs"]
 mod child;
+mod common;
 
 use std::time::Duration;
 
@@ -58,7 +58,10 @@ fn what_was_on_disk_is_there_after_a_kill_and_nothing_is_made_up() {
         let saved: u64 = saved.unwrap_or(first).max(first);
         let spent = before - left(&open(folder.path()), b"key", &day);
         assert!(spent >= saved, "crash {crash}: {saved} were on disk, and {spent} are spent");
-        assert!(spent <= saved + 2 * 64, "crash {crash}: no more is spent than was granted: {spent}, {saved}");
+        assert!(
+            spent <= saved + 2 * 64,
+            "crash {crash}: no more is spent than was granted: {spent}, {saved}"
+        );
     }
 }
 

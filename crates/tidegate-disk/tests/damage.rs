@@ -1,8 +1,8 @@
 //! Files that are damaged, cut, none of ours, or in use: an error that says so, and never a panic or a file made worse.
 
-mod common;
 #[path = "common/child.rs"]
 mod child;
+mod common;
 
 use std::fs;
 use std::path::Path;
@@ -104,7 +104,11 @@ fn files_of_others_are_named_and_left_alone() {
     let folder = tempfile::tempdir().unwrap();
     let path = DiskStore::path_in(folder.path());
     let refused = || DiskStore::open(options(folder.path())).unwrap_err();
-    fs::write(&path, "a letter to somebody, of some length, so that it is no header that was cut off in the middle").unwrap();
+    fs::write(
+        &path,
+        "a letter to somebody, of some length, so that it is no header that was cut off in the middle",
+    )
+    .unwrap();
     assert!(matches!(refused(), OpenError::Foreign { .. }), "{}", refused());
     assert!(fs::read_to_string(&path).unwrap().starts_with("a letter"));
     fs::remove_file(&path).unwrap();
@@ -132,7 +136,11 @@ fn what_options_say_that_cannot_be_is_told() {
     let refused = |options| DiskStore::open(options).unwrap_err().to_string();
     let long = options(folder.path()).interval(std::time::Duration::ZERO);
     assert_eq!(refused(long), "a flush interval of 0ns cannot be kept; use 1 ms to 1 h");
-    assert!(refused(options(folder.path()).keys(0)).contains('0'), "{}", refused(options(folder.path()).keys(0)));
+    assert!(
+        refused(options(folder.path()).keys(0)).contains('0'),
+        "{}",
+        refused(options(folder.path()).keys(0))
+    );
     let missing = folder.path().join("no/such/folder");
     let told = refused(options(&missing));
     assert!(told.contains("no/such/folder") && told.contains("make it"), "{told}");

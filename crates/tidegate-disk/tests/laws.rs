@@ -62,7 +62,9 @@ impl Store for Strict {
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         let charges: Vec<Vec<Charge<'_>>> = steps
             .iter()
-            .map(|step| step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect())
+            .map(|step| {
+                step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect()
+            })
             .collect();
         let steps: Vec<Step<'_>> =
             steps.iter().zip(&charges).map(|(step, charges)| Step { charges, ..*step }).collect();

@@ -1,8 +1,8 @@
 //! Disks that are full, files that disappear: checks go on, and what they changed is written when that is possible again.
 
-mod common;
 #[path = "common/child.rs"]
 mod child;
+mod common;
 
 use std::process::Command;
 use std::time::Duration;

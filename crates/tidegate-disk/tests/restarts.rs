@@ -82,7 +82,8 @@ fn a_store_that_restarts_answers_as_one_that_never_does() {
                 }
                 _ => {
                     let step = Step::new(now, Op::Take, &charges);
-                    let answers = (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap());
+                    let answers =
+                        (store.blocking_settle(&step).unwrap(), plain.blocking_settle(&step).unwrap());
                     let receipts = answers.0.lines[0].receipt.zip(answers.1.lines[0].receipt);
                     if let Some((ours, theirs)) = receipts.filter(|_| made.len() < 30) {
                         made.push((key, Arc::clone(quota), [ours, theirs]));

@@ -16,6 +16,7 @@
 //! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
 //! * `http_answer`, a feature: an answer's headers, and the 429 with its problem
 //! * [`clock`]: where ticks come from; a virtual clock for tests
+//! * [`cluster`]: what several nodes agree on through an engine
 //! * [`explain`]: why a request was denied, and by which policy
 //! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
 //! * [`policy`]: who is limited, by what
@@ -35,6 +36,7 @@ pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
 pub mod clock;
+pub mod cluster;
 pub mod coalesce;
 #[cfg(feature = "config")]
 pub mod config;
@@ -50,6 +52,7 @@ pub mod http_answer;
 mod job;
 mod key;
 mod keyed;
+mod later;
 mod limiter;
 #[cfg(doctest)]
 mod manual;

@@ -29,7 +29,12 @@ pub(crate) fn daily(units: u64) -> Arc<Quota> {
 }
 
 /// Charges one unit of a key.
-pub(crate) fn take(store: &DiskStore, key: &[u8], quota: &Arc<Quota>, durable: Durable) -> Result<Settled, StoreError> {
+pub(crate) fn take(
+    store: &DiskStore,
+    key: &[u8],
+    quota: &Arc<Quota>,
+    durable: Durable,
+) -> Result<Settled, StoreError> {
     let charges = [Charge { durable, ..Charge::new(key, quota, Cost::ONE) }];
     store.blocking_settle(&Step::new(NOW, Op::Take, &charges))
 }

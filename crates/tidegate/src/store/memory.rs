@@ -76,8 +76,8 @@ pub use piece::RestoreError;
 pub(crate) use reading::{Reading, Taken};
 pub use seed::Seed;
 pub(crate) use table::Print;
-pub use tracked::{Recorder, TrackedStore};
 use table::{Keep, Sought, Table};
+pub use tracked::{Recorder, TrackedStore};
 
 /// Keeps the state of a bounded number of keys.
 ///

@@ -26,6 +26,7 @@ pub struct OwnedStep {
 #[derive(Clone, Debug)]
 enum OwnedOp {
     Take,
+    Draw,
     Peek,
     Finish(Box<[Ending]>),
     Reset,
@@ -57,6 +58,7 @@ impl OwnedStep {
         let step = step.read_clock();
         let op = match step.op {
             Op::Take => OwnedOp::Take,
+            Op::Draw => OwnedOp::Draw,
             Op::Peek => OwnedOp::Peek,
             Op::Finish(endings) => OwnedOp::Finish(endings.into()),
             Op::Reset => OwnedOp::Reset,
@@ -104,6 +106,7 @@ impl OwnedStep {
             receipts: self.receipts,
             op: match &self.op {
                 OwnedOp::Take => Op::Take,
+                OwnedOp::Draw => Op::Draw,
                 OwnedOp::Peek => Op::Peek,
                 OwnedOp::Finish(endings) => Op::Finish(endings),
                 OwnedOp::Reset => Op::Reset,

@@ -80,6 +80,13 @@ impl<'a> Charge<'a> {
 pub enum Op<'a> {
     /// Spends every charge if all binding ones are allowed.
     Take,
+    /// Spends like `Take`, of each charge as much of its cost as fits within its longest wait, at least one unit: for nodes that take units
+    /// ahead of time. All binding charges get something, or none does.
+    ///
+    /// What was taken is the cost of the receipt ([`Settlement::receipt`]), so such a step wants receipts; what turns out not to be needed
+    /// comes back by ending the receipt. The wait of a line is that until all of its units may act. A refusal tells when one unit would fit. Of
+    /// a guard a draw takes several places at once, which are left together, and lapse together if they are not.
+    Draw,
     /// Decides like `Take` and changes nothing.
     Peek,
     /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and

@@ -123,7 +123,8 @@ pub(super) const LEVELS: [&str; Criticality::ALL.len()] = [
 ];
 
 /// The keys of a policy that fall back to `defaults`.
-pub(in crate::config) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "durable", "share"];
+pub(in crate::config) const INHERITED: &[&str] =
+    &["mode", "near_limit", "on_store_error", "durable", "share"];
 
 pub(super) const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
 pub(super) const SHARE: Kind = Kind::Word(share::WORDS, &[]);

@@ -119,7 +119,5 @@ impl Store for TrackedStore {
     }
 }
 
-
-
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests;

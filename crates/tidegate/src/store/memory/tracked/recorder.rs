@@ -10,14 +10,14 @@ use tidegate_core::{Quota, State, Tick};
 
 use super::TrackedStore;
 use super::read::Restored;
+use crate::store::Cell;
+use crate::store::memory::Shared as MemoryShared;
+use crate::store::memory::changes::{Sheet, Shown};
 use crate::store::memory::limit::{KeptClass, Limit};
 use crate::store::memory::line::WAYS;
 use crate::store::memory::marks::{Marks, PER_WORD};
 use crate::store::memory::name::Name;
 use crate::store::memory::table::{Place, Table};
-use crate::store::memory::changes::{Sheet, Shown};
-use crate::store::memory::Shared as MemoryShared;
-use crate::store::Cell;
 
 /// A piece ends with the slot in which it reaches this size, in bytes: with what an engine adds it then fits in a page of 64 KiB, where
 /// states are small.
@@ -225,7 +225,8 @@ impl Table {
                 let matters = cell.full_at().is_none_or(|full| full > until);
                 if matters {
                     let (quota, state, forgotten) = (&cell.quota, &cell.state, cell.forgotten.as_deref());
-                    sheet.push(slot, &Shown { print, full_key, owner, beside: true, quota, state, forgotten });
+                    sheet
+                        .push(slot, &Shown { print, full_key, owner, beside: true, quota, state, forgotten });
                 }
                 matters
             };

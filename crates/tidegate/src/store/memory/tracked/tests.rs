@@ -53,7 +53,9 @@ fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
 /// A store that is thrown away now and then, and made anew of what was handed out so far, beside a plain map that never is.
 #[test]
 fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
-    for (full_keys, round) in [false, true].into_iter().flat_map(|full| (1..=6).map(move |round| (full, round))) {
+    for (full_keys, round) in
+        [false, true].into_iter().flat_map(|full| (1..=6).map(move |round| (full, round)))
+    {
         let (seed, quotas, mut random) = (Seed::random(), quotas(), Random::seeded(round));
         let (mut store, plain) = (make(full_keys, &seed), PlainStore::default());
         let (mut journal, mut recorder) = (Journal::default(), store.recorder());
@@ -81,7 +83,11 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
                     let [ours, theirs] = receipts.map(|receipt| [Ending::new(receipt, finish)]);
                     let answer = store.blocking_settle(&Step::new(now, Op::Finish(&ours), &charges));
                     let expected = plain.blocking_settle(&Step::new(now, Op::Finish(&theirs), &charges));
-                    assert_eq!(told(&answer.unwrap()), told(&expected.unwrap()), "round {round}, turn {turn}");
+                    assert_eq!(
+                        told(&answer.unwrap()),
+                        told(&expected.unwrap()),
+                        "round {round}, turn {turn}"
+                    );
                     continue;
                 }
                 _ => (Op::Take, charges),
@@ -162,7 +168,8 @@ fn what_is_full_again_soon_is_left_out() {
     let seed = Seed::random();
     let store = TrackedStore::with_seed(64, &seed).unwrap();
     let mut recorder = store.recorder();
-    let quotas = [Quota::per_second(100).gcra(), Quota::per_hour(100).gcra()].map(|quota| Arc::new(quota.unwrap()));
+    let quotas =
+        [Quota::per_second(100).gcra(), Quota::per_hour(100).gcra()].map(|quota| Arc::new(quota.unwrap()));
     let charge = |key: &[u8], quota| {
         let charges = [Charge::new(key, quota, Cost::ONE)];
         store.blocking_settle(&Step::new(Tick::from_secs(1000), Op::Take, &charges)).unwrap();
@@ -223,7 +230,8 @@ fn bytes_of_another_store_and_altered_ones_are_refused() {
 fn a_store_of_another_size_takes_over() {
     let (seed, day) = (Seed::random(), Arc::new(Quota::per_day(10).gcra().unwrap()));
     let now = Tick::from_secs(1000);
-    let (store, larger) = (TrackedStore::with_seed(64, &seed).unwrap(), TrackedStore::with_seed(6400, &seed).unwrap());
+    let (store, larger) =
+        (TrackedStore::with_seed(64, &seed).unwrap(), TrackedStore::with_seed(6400, &seed).unwrap());
     let keys: Vec<[u8; 1]> = (0..40).map(|key| [key]).collect();
     for key in &keys {
         let charges = [Charge::new(key, &day, Cost::new(10).unwrap())];
