@@ -2,6 +2,7 @@
 
 mod bars;
 mod contender;
+mod disk;
 mod found;
 mod machine;
 mod measured;
@@ -24,13 +25,14 @@ use ring::Ring;
 
 /// The parts that contenders run, and the largest number of rounds that is worth running of each: a flood takes seconds, and its figures
 /// differ little between rounds.
-const WORKLOADS: [(&str, usize); 8] = [
+const WORKLOADS: [(&str, usize); 9] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
     ("keyed", usize::MAX),
     ("protection", usize::MAX),
     ("flood", 3),
     ("expire", 3),
+    ("disk", 3),
     ("gate", usize::MAX),
     ("growth", 3),
 ];
@@ -118,7 +120,11 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
         }
         page += "\n";
     }
-    Ok(Measured { page, row: row(&found), bars: bars::all(&found, asked) })
+    let mut bars = bars::all(&found, &asked);
+    if asked("disk") {
+        bars.extend(disk::bars(&found));
+    }
+    Ok(Measured { page, row: row(&found), bars })
 }
 
 /// What a check costs, in one line.

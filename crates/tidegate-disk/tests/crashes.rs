@@ -1,5 +1,7 @@
 //! Processes that are killed while they grant. `TIDEGATE_CRASHES` says how often; a few times unless it is said.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 #[path = "common/child.rs"]
 mod child;
 mod common;
