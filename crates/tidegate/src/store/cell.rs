@@ -28,10 +28,10 @@ pub struct Cell {
 
 /// When a key was reset, or its limit's kind changed. Charges made at or before that tick are void: nothing of them comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forgotten {
-    pub(super) at: Tick,
+pub(in crate::store) struct Forgotten {
+    pub(in crate::store) at: Tick,
     /// From this tick on, time has returned all that was charged before.
-    pub(super) until: Tick,
+    pub(in crate::store) until: Tick,
 }
 
 impl Cell {

@@ -2,5 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+mod behaviour;
 mod loads;
 mod world;

@@ -206,6 +206,8 @@ impl World {
 
     /// Turns the clock to a tick, and stops at every one for which somebody waits.
     pub(crate) fn run_to(&mut self, tick: Tick) {
+        let tick = tick.max(self.now());
+        self.settle();
         while let Some(next) = self.time.next().filter(|next| *next <= tick.as_nanos()) {
             self.time.set(next);
             self.settle();

@@ -21,7 +21,7 @@ pub(super) struct Pocket {
 }
 
 /// What came of a draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drawn {
     /// Its cost says how many units there are.
     pub(super) receipt: Receipt,
@@ -34,7 +34,7 @@ pub(super) struct Drawn {
 }
 
 /// Units that were taken out of a pocket, and may be put back as long as the request is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Piece {
     /// The receipt of what was in the pocket before.
     before: Receipt,

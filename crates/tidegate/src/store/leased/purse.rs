@@ -56,9 +56,8 @@ pub(super) struct Purse {
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
     until: Tick,
-    /// Whether the engine has refused; else it did not answer.
-    refused: bool,
-    kept_back: u64,
+    /// What the engine has refused, and how much of the limit was to be left beside it; `None` if it did not answer.
+    refused: Option<(u64, u64)>,
 }
 
 /// What a request finds.
@@ -163,11 +162,12 @@ impl Purse {
             };
         }
         if let Some(blocked) = self.blocked.filter(|blocked| now < blocked.until) {
-            // The draw had to leave more than this request has to.
-            let others = kept_back < blocked.kept_back;
-            return match blocked.refused && !others {
-                true => Look::Refused(blocked.until.since(now)),
-                false => Look::Engine,
+            return match blocked.refused {
+                Some((units, kept)) if cost.units() >= units && kept_back >= kept => {
+                    Look::Refused(blocked.until.since(now))
+                }
+                // What was refused asked for more than this request does, or had to leave more.
+                _ => Look::Engine,
             };
         }
         let allowance = self.allowance();
@@ -183,10 +183,19 @@ impl Purse {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
+        let ahead = self.demand.sized(now, self.terms.target);
+        self.draw_ahead(ahead, cost, now, number)
+    }
+
+    /// Begins a draw of so many units beyond those of a request.
+    pub(super) fn draw_ahead(&mut self, ahead: u64, cost: u64, now: Tick, number: u64) -> Option<Draw> {
+        if self.drawing.is_some() || self.next.is_some() {
+            return None;
+        }
         // Where the limit is in full use, what is drawn now can be spent only later, when what is here has been.
         let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Pocket::left) };
         let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
-        let units = self.demand.sized(now, self.terms.target).saturating_add(cost).max(1).min(room);
+        let units = ahead.saturating_add(cost).max(1).min(room);
         let want = Cost::new(units).filter(|want| want.units() >= cost)?;
         self.drawing = Some((number, now));
         Some(Draw { number, want, kept_back: self.kept_back })
@@ -206,7 +215,7 @@ impl Purse {
         self.drawing.is_some()
     }
 
-    fn is_under_way(&self, draw: &Draw) -> bool {
+    pub(super) fn is_under_way(&self, draw: &Draw) -> bool {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }
 
@@ -259,7 +268,15 @@ impl Purse {
             // From when it was sent: an ask at that tick reaches the engine no earlier than it said.
             let until = sent.after(retry.after().unwrap_or(AFTER_AN_UNKNOWN));
             (self.remaining, self.waits) = (0, true);
-            self.blocked = Some(Blocked { until, refused: true, kept_back: draw.kept_back });
+            self.blocked = Some(Blocked { until, refused: Some((1, draw.kept_back)) });
+        }
+    }
+
+    /// Takes note that the engine has refused a request that it decided alone: none that asks for as much is sent before its time.
+    pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
+        let until = sent.after(after);
+        if self.blocked.is_none_or(|blocked| blocked.until <= sent) {
+            self.blocked = Some(Blocked { until, refused: Some((cost.units(), kept_back)) });
         }
     }
 
@@ -268,7 +285,7 @@ impl Purse {
         if self.is_under_way(draw) {
             self.drawing = None;
             let until = now.after(AFTER_A_FAILURE);
-            self.blocked = Some(Blocked { until, refused: false, kept_back: 0 });
+            self.blocked = Some(Blocked { until, refused: None });
         }
     }
 
@@ -366,5 +383,23 @@ impl Purse {
 
     fn end(&mut self, pocket: Option<Pocket>, back: &mut GivenBack) {
         back.extend(pocket.and_then(|pocket| pocket.rest));
+    }
+
+    /// All that decides what the purse does next, but for the demand.
+    #[cfg(test)]
+    pub(super) fn essence(&self) -> impl std::hash::Hash + '_ {
+        let pockets = [&self.current, &self.next]
+            .map(|pocket| pocket.as_ref().map(|pocket| (pocket.rest, pocket.from, pocket.until)));
+        let blocked = self.blocked.map(|blocked| (blocked.until, blocked.refused));
+        (
+            pockets,
+            self.good_until,
+            self.part,
+            self.held,
+            blocked,
+            self.waits,
+            self.is_drawing(),
+            self.remaining,
+        )
     }
 }

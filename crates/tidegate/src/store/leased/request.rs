@@ -247,7 +247,9 @@ impl Inner {
                 .collect();
             (terms.clone(), OwnedStep::of(&Step { receipts: true, charges: &theirs, ..*step }))
         });
+        let sent = self.clock.now();
         let settled = ask(&*self.engine, &theirs).await?;
+        theirs.with(|step| self.note_refusals(step, &settled, sent));
         if settled.by == DecidedBy::Fallback {
             // A step is decided in one place or the other, so that its charges can be ended there: this one by what stands in.
             drop(held);
@@ -283,9 +285,30 @@ impl Inner {
     pub(super) async fn engine_alone(&self, step: &OwnedStep) -> Answer {
         self.count_central();
         let (terms, asked) = step.with(|step| self.for_the_engine(step));
+        let sent = self.clock.now();
         let mut settled = ask(&*self.engine, &asked).await?;
+        asked.with(|step| self.note_refusals(step, &settled, sent));
         widen(&mut settled, &terms);
         Ok(settled)
+    }
+
+    /// Takes note of the charges that the engine refused, and until when: until then it need not be asked again.
+    fn note_refusals(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
+        if settled.by == DecidedBy::Fallback {
+            return;
+        }
+        for (charge, line) in step.charges.iter().zip(&settled.lines) {
+            if let (Ruling::Denied { retry: Retry::After(after) }, true) =
+                (line.decision.ruling, charge.max_wait.is_zero())
+            {
+                let hash = self.table.hash(charge.key);
+                if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
+                    && entry.purse.terms.engine == *charge.quota
+                {
+                    entry.purse.refused_alone(charge.cost, charge.kept_back, after, sent);
+                }
+            }
+        }
     }
 
     /// Returns a step as the engine is asked it.
