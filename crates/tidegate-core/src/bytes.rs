@@ -69,6 +69,12 @@ impl Writer {
         Self { bytes: vec![FORMAT, kind] }
     }
 
+    /// Returns how many bytes were written, header included.
+    #[must_use]
+    pub fn written(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Returns what was written.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {

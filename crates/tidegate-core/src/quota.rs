@@ -3,6 +3,7 @@
 mod algorithms;
 mod builder;
 mod granted;
+mod parts;
 
 pub use crate::error::QuotaError;
 pub use algorithms::{Quota, State};

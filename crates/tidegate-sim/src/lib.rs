@@ -11,6 +11,7 @@
 //! * [`suggest`]: a limit proposed from a log, with the evidence
 //! * [`report`]: one page with the tables and charts of a replay
 //! * [`overload`]: services under too much load, and what protects them, judged
+//! * [`fleet`]: many nodes that share a limit through an engine, and what goes wrong between them, judged
 //! * [`series`], [`levels`], [`served`], [`peaks`]: what happened over time, and who was fastest, in bounded memory
 //!
 //! ```
@@ -32,7 +33,9 @@
 //! # Ok::<(), tidegate_sim::traffic::TrafficError>(())
 //! ```
 
+mod agenda;
 pub mod chart;
+pub mod fleet;
 pub mod json_units;
 pub mod ladder;
 pub mod levels;

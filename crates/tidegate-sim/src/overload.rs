@@ -17,7 +17,6 @@
 //! assert!(score(controllers::NONE) < 0.1 && score(controllers::DEFAULT) > 0.95);
 //! ```
 
-mod agenda;
 pub mod backend;
 mod call;
 pub mod controllers;

@@ -9,6 +9,7 @@ mod conditions;
 mod contradiction;
 mod costs;
 mod diagnostic;
+mod durable;
 mod file;
 mod format;
 mod forward_auth;
@@ -35,6 +36,7 @@ mod shape;
 mod share;
 mod shares;
 mod show;
+mod store;
 mod suggest;
 mod words;
 
@@ -46,6 +48,7 @@ pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
+pub use store::{AfterLoss, DiskSettings, EngineKind, EngineSettings, StoreKind, StoreSettings, Topology};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -56,9 +59,8 @@ use self::diagnostic::Findings;
 use self::keys::FILE;
 use self::kind::Kind;
 use self::node::{Node, Spot};
+use crate::policy::span;
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
-use crate::policy::{span, whole_number};
-use crate::store::{CapacityError, MemoryStore};
 
 /// Where a server listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -72,39 +74,6 @@ impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
         Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)) }
-    }
-}
-
-/// Where counters live.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StoreSettings {
-    /// In this process.
-    Memory {
-        /// The most keys held.
-        keys: usize,
-        /// Whether keys are kept in full, in twice the memory, and not by their fingerprints.
-        full_keys: bool,
-    },
-}
-
-impl StoreSettings {
-    /// Makes the store, with room for `keys` in place of its own number where one is named.
-    ///
-    /// # Errors
-    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
-    pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
-        match *self {
-            Self::Memory { keys: own, full_keys: false } => MemoryStore::with_capacity(keys.unwrap_or(own)),
-            Self::Memory { keys: own, full_keys: true } => MemoryStore::with_full_keys(keys.unwrap_or(own)),
-        }
-    }
-}
-
-impl Default for StoreSettings {
-    fn default() -> Self {
-        // Enough for a day's visitors of a large site, and tens of megabytes at most.
-        Self::Memory { keys: 1_000_000, full_keys: false }
     }
 }
 
@@ -195,6 +164,7 @@ impl Config {
         let forward_auth = forward_auth::forward_auth(&file, &mut findings);
         let access = policies::access(file.get("access"));
         relations::check(&file, &mut findings);
+        store::check(&file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
         settled::check_lives(&file, &mut findings);
         if findings.refused() {
@@ -218,7 +188,7 @@ impl Config {
             server: server(file.get("server")),
             client_ip,
             forward_auth,
-            store: store(file.get("store")),
+            store: store::read(&file),
             tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
             policies,
@@ -254,13 +224,6 @@ fn client_ip(node: Option<&Node>) -> ClientIp {
             .and_then(|text| text.parse().ok())
             .unwrap_or(default.ipv6_prefix),
     }
-}
-
-fn store(node: Option<&Node>) -> StoreSettings {
-    let StoreSettings::Memory { keys: default, .. } = StoreSettings::default();
-    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
-    let keys = keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default);
-    StoreSettings::Memory { keys, full_keys: word(node, "key_form") == Some("full") }
 }
 
 /// The longest life of a ticket, as the library has it.

@@ -44,7 +44,7 @@ mod source;
 mod usage;
 mod when;
 
-pub use crate::store::OnStoreError;
+pub use crate::store::{Durable, OnStoreError};
 pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
 pub use among::Among;
 #[cfg(feature = "cel")]

@@ -12,6 +12,7 @@ mod breaker_view;
 mod cas;
 mod cell;
 pub mod conformance;
+mod draw;
 mod ending;
 pub mod fallback;
 mod memory;
@@ -25,12 +26,12 @@ pub use breaker_view::{BreakerView, Handling};
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;
-pub use memory::{CapacityError, Export, MemoryStore, RestoreError, Seed};
+pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use settle::settle;
-pub use step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
+pub use step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
 
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
@@ -202,6 +203,9 @@ pub struct Caps {
     pub one_tag: bool,
     /// Whether the store may answer later.
     pub may_wait: bool,
+    /// Whether only steps with a strict charge ([`Durable::Strict`]) are answered later. All others are then asked as those of a store that
+    /// always answers on the spot. Without meaning where `may_wait` is `false`.
+    pub later_if_strict: bool,
     /// The largest cell that the store takes, in bytes; `None` where it has no bound. Limits whose states may be larger are refused with
     /// [`StoreError::CellTooLarge`].
     pub largest_cell: Option<usize>,
@@ -215,9 +219,16 @@ impl Caps {
         own_clock: false,
         one_tag: false,
         may_wait: true,
+        later_if_strict: false,
         largest_cell: Some(4096),
         always_decides: false,
     };
+
+    /// Says whether any step may be answered later, strict or not.
+    #[must_use]
+    pub const fn waits_often(&self) -> bool {
+        self.may_wait && !self.later_if_strict
+    }
 }
 
 /// Where a store's keys are kept.

@@ -4,7 +4,7 @@
 
 use std::time::Duration;
 
-use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, StoreSettings, schema};
+use tidegate::config::{Config, Diagnostic, Format, HeaderForm, Preset, QUICKSTART, schema};
 use tidegate::policy::{ChargeOn, Descriptor, Direction, Mode, OnStoreError, Relevance, Share};
 
 use tidegate::{Cost, Quota};
@@ -78,7 +78,8 @@ fn names(config: &Config, descriptor: &Descriptor<'_>) -> Vec<String> {
 fn the_policies_of_the_manual_mean_what_they_say() {
     let config = yaml(MANUAL);
     assert_eq!(config.server.http, "127.0.0.1:8181".parse().unwrap());
-    assert_eq!(config.store, StoreSettings::Memory { keys: 500_000, full_keys: true });
+    let store = &config.store;
+    assert_eq!((store.word(), store.keys, store.full_keys), ("memory", 500_000, true));
     assert_eq!(config.headers, HeaderForm::Draft03);
     assert_eq!(config.client_ip.ipv6_prefix, 56);
 

@@ -8,13 +8,13 @@ use std::time::Duration;
 use tidegate::{Outcome, Priority, Tick};
 use tidegate_core::concurrency::{Sample, Signal};
 
-use super::agenda::Agenda;
 use super::backend::{Backend, Excess};
 use super::call::{Call, Parent};
 use super::front::{Front, Verdict};
 use super::load::{Load, Retries};
 use super::meter::{Measured, Meter, STEP};
 use super::station::Station;
+use crate::agenda::Agenda;
 use crate::traffic::Chance;
 
 /// How often the speed of a service that moves is looked at.

@@ -7,11 +7,14 @@
 mod breaker;
 mod limit;
 mod policy;
+mod store;
 
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;
-use policy::{ACCESS, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
+use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
+use store::STORE;
+pub(super) use store::{KINDS, OWN};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
@@ -56,33 +59,6 @@ const CLIENT_IP: Table = Table {
             Some("64"),
             "How many bits of an IPv6 address make one caller",
         ),
-    ],
-    required: &[],
-};
-
-const STORE: Table = Table {
-    name: "store",
-    keys: &[
-        key(
-            "kind",
-            Kind::Word(&["memory"], &["disk", "redis", "etcd", "zookeeper"]),
-            Some("memory"),
-            "Where counters live",
-        ),
-        key(
-            "keys",
-            Kind::Whole(1, 1 << 32),
-            Some("1000000"),
-            "How many keys are held at most; the nearest to full is given up for a new one",
-        ),
-        key(
-            "key_form",
-            Kind::Word(&["fingerprint", "full"], &[]),
-            Some("fingerprint"),
-            "What is kept of a key: a fingerprint, in 24 bytes a key; or the key, in 48",
-        ),
-        key("path", Kind::Unavailable, None, "The folder of the disk store"),
-        key("url", Kind::Unavailable, None, "The address of a shared store"),
     ],
     required: &[],
 };
@@ -158,7 +134,18 @@ pub(super) const DEFAULTS: Table = Table {
             "From which share of a limit a key is reported as near it",
         ),
         key("on_store_error", ON_STORE_ERROR, Some("local"), "What happens when the store cannot decide"),
-        key("share", SHARE, Some("local"), "Where limits are decided when several nodes enforce them"),
+        key(
+            "durable",
+            DURABLE,
+            Some("interval"),
+            "When what a request changes is on disk, where the store is: shortly after the answer, or before it",
+        ),
+        key(
+            "share",
+            SHARE,
+            None,
+            "Where limits are decided when several nodes enforce them: local in a store of this process, leased in a shared one, unless given",
+        ),
         key(
             "headers",
             Kind::Word(&["draft-11", "draft-03", "x-ratelimit", "none"], &[]),

@@ -10,6 +10,7 @@ use super::budget;
 use super::conditions;
 use super::costs;
 use super::diagnostic::Findings;
+use super::durable;
 use super::limits;
 use super::node::{Node, Value};
 use super::over;
@@ -42,6 +43,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     }
     let defaults = file.get("defaults");
     share::check(defaults, "defaults.share", file, findings);
+    durable::check(defaults, "defaults.durable", file, findings);
     let believes_somebody = file.get("client_ip").and_then(|node| node.get("trusted_proxies")).is_some();
     for (at, node) in list.iter().enumerate() {
         findings.subject = subject(node, at);
@@ -52,6 +54,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             findings.error(name.spot, format_args!("the name is taken by the policy in line {line}"));
         }
         share::check(Some(node), "share", file, findings);
+        durable::check(Some(node), "durable", file, findings);
         if let Some(policy) = policy(node, defaults, findings) {
             told.add(&policy, node, findings);
             // Only policies of the same match need to be compared: comparing all with all would take long for a long file.
@@ -153,6 +156,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
         Some("deny") => OnStoreError::Deny,
         _ => OnStoreError::Local,
     };
+    policy.durable = durable::durable(node, defaults);
     policy.share = share::share(node, defaults);
     policy.near_limit = inherited("near_limit").and_then(percent).unwrap_or(80);
     let answer =

@@ -6,14 +6,12 @@
 
 use super::diagnostic::Findings;
 use super::node::Node;
+use super::store;
 use crate::policy::Share;
 
 /// The words, as the file has them.
 pub(super) const WORDS: &[&str] =
     &[Share::ALL[0].word(), Share::ALL[1].word(), Share::ALL[2].word(), Share::ALL[3].word()];
-
-/// The stores that are this process's own.
-const OWN: &[&str] = &["memory"];
 
 /// Reads the word of a policy, or that of `defaults`; `None` where neither says one, and the store decides.
 pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
@@ -25,10 +23,10 @@ pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
 ///
 /// `key` is how the message names it: `share`, or `defaults.share`.
 pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
-    let kind = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text).unwrap_or(OWN[0]);
+    let kind = store::kind(file);
     let Some(said) = node.and_then(|node| node.get("share")) else { return };
     let Some(word) = said.text().filter(|word| WORDS.contains(word)) else { return };
-    if word != Share::Local.word() && OWN.contains(&kind) {
+    if word != Share::Local.word() && store::is_own(file) {
         findings.error(
             said.spot,
             format_args!(

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED};
+use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
 use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
@@ -112,6 +112,10 @@ impl Walk<'_> {
                 _ => false,
             },
             "shadow_limit" => true,
+            "store" => {
+                let kind = node.and_then(|node| node.get("kind")).and_then(Node::text).unwrap_or(KINDS[0]);
+                !super::store::has(kind, name)
+            }
             // A cost shows the keys of its own form only.
             "cost" => {
                 let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());

@@ -13,7 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
 use crate::policy::{Plan, Share, policy_of_key};
-use crate::store::{Charge, Settled};
+use crate::store::{Charge, Durable, Settled};
 
 /// The charges of one allowed check, which [`super::Gate::charge`] fills in; empty for a refused one.
 ///
@@ -46,6 +46,8 @@ pub(super) struct Made {
     pub(super) share: Option<Share>,
     /// Whether it was made by the store that stands in for an engine.
     pub(super) by_fallback: bool,
+    /// When what ends the charge has to be on disk.
+    pub(super) durable: Durable,
     /// Whether the caller had brought the quota, see [`Charge::passing`].
     pub(super) passing: bool,
     pub(super) settled: SettledOnce,
@@ -178,6 +180,7 @@ impl Charged {
             binding: false,
             owner: made.owner,
             by_fallback: made.by_fallback,
+            durable: made.durable,
             passing: made.passing,
             ..Charge::new(self.key(made), &made.quota, made.receipt.cost)
         }
@@ -203,6 +206,7 @@ impl Charged {
                 owner: line.owner,
                 share: line.share,
                 by_fallback: line.by_fallback,
+                durable: line.durable,
                 passing: line.passing,
                 settled: SettledOnce::default(),
             });

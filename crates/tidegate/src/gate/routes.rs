@@ -19,7 +19,7 @@ pub(super) struct Routes {
     by_share: [Option<usize>; Share::ALL.len()],
     /// The `share:` words that the gate's own store decides; `None` if one of its steps cannot hold all charges of a request.
     plain: Option<Shares>,
-    /// Whether the gate's own store may answer later.
+    /// Whether the gate's own store may answer any step later.
     own_waits: bool,
 }
 
@@ -38,8 +38,8 @@ impl Routes {
     }
 
     pub(super) fn add(&mut self, share: Share, store: Arc<dyn Store>) {
-        let waits = store.caps().may_wait;
-        let at = self.stores.iter().position(|other| !waits && other.caps().may_wait);
+        let waits = store.caps().waits_often();
+        let at = self.stores.iter().position(|other| !waits && other.caps().waits_often());
         let at = at.unwrap_or(self.stores.len());
         self.stores.insert(at, store);
         for place in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
@@ -64,7 +64,7 @@ impl Routes {
         let here = Share::ALL.into_iter().filter(|share| self.by_share[*share as usize] == Some(self.own));
         let caps = self.own().caps();
         self.plain = (!caps.one_tag).then(|| here.collect());
-        self.own_waits = caps.may_wait;
+        self.own_waits = caps.waits_often();
     }
 
     /// Says whether all charges of a request are one step of the gate's own store, if its policies have these `share:` words.
@@ -79,7 +79,7 @@ impl Routes {
         &*self.stores[self.own]
     }
 
-    /// Says whether the gate's own store may answer later.
+    /// Says whether the gate's own store may answer any step later, and not only strict ones.
     #[inline]
     pub(super) const fn own_waits(&self) -> bool {
         self.own_waits

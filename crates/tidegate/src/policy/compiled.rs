@@ -22,7 +22,7 @@ use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
-use crate::store::OnStoreError;
+use crate::store::{Durable, OnStoreError};
 
 /// One policy, as a check sees it.
 #[derive(Debug)]
@@ -49,6 +49,8 @@ pub(crate) struct Compiled {
     pub(crate) on_failure: bool,
     /// What becomes of its charges when an engine cannot decide.
     pub(crate) on_error: OnStoreError,
+    /// When its charges have to be on disk.
+    pub(crate) durable: Durable,
     /// Where it is decided.
     pub(crate) share: Option<Share>,
     /// Its limits, the shadow limit last.
@@ -111,6 +113,7 @@ impl Compiled {
                 },
                 on_failure: policy.charge == ChargeOn::Failure,
                 on_error: policy.on_store_error,
+                durable: policy.durable,
                 share: policy.share,
                 limits: Ready::all(policy, &mut quotas),
                 cost_fallbacks: AtomicU64::new(0),

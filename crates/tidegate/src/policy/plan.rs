@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Quota, Replace};
 
 use super::share::Share;
-use crate::store::{Charge, OnStoreError};
+use crate::store::{Charge, Durable, OnStoreError};
 
 /// One charge of a plan, with the policy it comes from.
 #[derive(Clone, Debug)]
@@ -33,6 +33,8 @@ pub struct Line<'p> {
     pub on_failure: bool,
     /// What becomes of the charge when an engine cannot decide.
     pub on_error: OnStoreError,
+    /// When the charge has to be on disk.
+    pub durable: Durable,
     /// Where the policy is decided; `None` is by the gate's own store.
     pub share: Option<Share>,
     /// Whether the quota is of this one check, as [`Charge::passing`] says.
@@ -86,6 +88,7 @@ impl Plan<'_> {
             replace: line.replace,
             owner: line.owner,
             on_error: line.on_error,
+            durable: line.durable,
             by_fallback: line.by_fallback,
             passing: line.passing,
         }

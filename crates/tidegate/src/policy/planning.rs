@@ -204,6 +204,7 @@ impl PolicySet {
                     binding: ready.binding,
                     on_failure: compiled.on_failure,
                     on_error: compiled.on_error,
+                    durable: compiled.durable,
                     share: compiled.share,
                     passing: false,
                     by_fallback: false,

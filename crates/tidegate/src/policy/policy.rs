@@ -17,7 +17,7 @@ use super::over::Over;
 use super::settle_rule::SettleRule;
 use super::share::Share;
 use super::when::Condition;
-use crate::store::OnStoreError;
+use crate::store::{Durable, OnStoreError};
 
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -253,6 +253,8 @@ pub struct Policy {
     pub near_limit: u8,
     /// What happens when the store cannot decide.
     pub on_store_error: OnStoreError,
+    /// When what it charges has to be on disk, in a store that keeps its keys there.
+    pub durable: Durable,
     /// Where it is decided; `None` is by the gate's own store.
     pub share: Option<Share>,
     /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused with 504 before
@@ -284,6 +286,7 @@ impl Policy {
             access: Access::default(),
             near_limit: 80,
             on_store_error: OnStoreError::default(),
+            durable: Durable::default(),
             share: None,
             deadline: None,
             over: Over::default(),

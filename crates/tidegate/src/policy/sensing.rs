@@ -154,6 +154,7 @@ impl PolicySet {
                 binding: true,
                 on_failure: false,
                 on_error: compiled.on_error,
+                durable: compiled.durable,
                 share: compiled.share,
                 passing: false,
                 by_fallback: false,

@@ -36,6 +36,8 @@
 //! as the engine is gone, and told that nobody knows how long that is. Where the kept fraction is less than one unit of the node's part, which
 //! nobody could use alone, it passes where the part is full.
 //!
+//! Units are drawn ([`Op::Draw`]) from the engine alone: while it is gone, that is an error.
+//!
 //! # What is ended where
 //! What was charged here is ended here ([`Charge::by_fallback`]), whether the engine is back or not, and what was charged by the engine
 //! there: while it is gone, that is an error and may be told again. A step that ends charges of both is divided. Marks
@@ -183,6 +185,8 @@ impl Store for Fallback {
             Op::Take | Op::Peek => self.shared.decide(step, out),
             Op::Finish(endings) => self.shared.finish(step, endings, out),
             Op::Reset => self.shared.reset(step, out),
+            // Units are drawn from an engine to be spent here; what the stand-in has is here already.
+            Op::Draw => self.shared.ask(step, out),
             // What a person forces holds where the engine keeps it, and the stand-in goes by its own evidence.
             Op::Breaker(_) => self.shared.engine.settle_into(step, out),
         }

@@ -37,6 +37,7 @@
 mod batch;
 mod capacity;
 mod cell_path;
+mod changes;
 mod classes;
 mod eviction;
 mod export;
@@ -44,6 +45,7 @@ mod full_keys;
 mod limit;
 mod line;
 mod lines;
+mod marks;
 mod name;
 mod overflow;
 mod piece;
@@ -53,6 +55,7 @@ mod reclaim;
 mod seed;
 mod sweep;
 mod table;
+mod tracked;
 mod word_path;
 
 use std::sync::Arc;
@@ -74,6 +77,7 @@ pub(crate) use reading::{Reading, Taken};
 pub use seed::Seed;
 pub(crate) use table::Print;
 use table::{Keep, Sought, Table};
+pub use tracked::{Recorder, TrackedStore};
 
 /// Keeps the state of a bounded number of keys.
 ///
@@ -238,13 +242,13 @@ impl Store for MemoryStore {
     #[inline]
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         Settling::Done(match step.receipts {
-            true => self.settle_step::<true>(step, out),
-            false => self.settle_step::<false>(step, out),
+            true => self.settle_step::<true, false>(step, out),
+            false => self.settle_step::<false, false>(step, out),
         })
     }
 
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
-        self.settle_batch(steps, out);
+        self.settle_batch::<false>(steps, out);
         None
     }
 
@@ -279,23 +283,23 @@ impl MemoryStore {
     /// [`StoreError::RepeatedKey`].
     pub fn settle(&self, step: &Step<'_>) -> Answer {
         let mut settled = Settled::default();
-        self.settle_step::<true>(step, &mut settled).map(|()| settled)
+        self.settle_step::<true, false>(step, &mut settled).map(|()| settled)
     }
 
-    /// Settles a step; without receipts, where nobody wants them, only as far as that saves work.
+    /// Settles a step; without receipts, where nobody wants them, only as far as that saves work. `TRACK` notes which slots change.
     #[inline(always)]
-    fn settle_step<const RECEIPTS: bool>(
+    fn settle_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         settled: &mut Settled,
     ) -> Result<(), StoreError> {
         let print = |_: usize, charge: &Charge<'_>| self.shared.table.print(charge.key);
-        self.settle_prints::<RECEIPTS>(step, print, settled)
+        self.settle_prints::<RECEIPTS, TRACK>(step, print, settled)
     }
 
     /// Settles a step whose keys have these fingerprints, by their places.
     #[inline(always)]
-    fn settle_prints<const RECEIPTS: bool>(
+    fn settle_prints<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         print: impl Fn(usize, &Charge<'_>) -> Print,
@@ -303,7 +307,7 @@ impl MemoryStore {
     ) -> Result<(), StoreError> {
         let (table, time) = (&self.shared.table, &self.shared.time);
         (settled.at, settled.by) = (time.hold(step.now), DecidedBy::Local);
-        if table.settle_at_once::<RECEIPTS>(step, settled.at, &print, settled).is_some() {
+        if table.settle_at_once::<RECEIPTS, TRACK>(step, settled.at, &print, settled).is_some() {
             return Ok(());
         }
         let mut step = Step { now: settled.at, ..*step };
@@ -322,6 +326,10 @@ impl MemoryStore {
         loop {
             table.settle_any(&step, &keys, settled);
             settled.at = step.now;
+            // What was settled by cells is noted already, a refusal that had to be kept included.
+            if TRACK && settled.allowed && matches!(step.op, Op::Take) {
+                keys.iter().for_each(|key| table.mark_key(*key));
+            }
             // Another step may have come with a later tick between here and the lock, and have charged by that tick. So a refusal stands
             // only if it holds at the later tick too. The loop ends: each turn takes the wait that the last one told.
             let later = time.latest();

@@ -8,7 +8,7 @@ use tidegate_core::breaker::Forced;
 use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 
 use super::breaker_view::Handling;
-use super::step::{Charge, DecidedBy, Ending, OnStoreError, Op, Settled, Step, StepClock};
+use super::step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
 /// A [`Step`] that owns what it names.
 ///
@@ -26,6 +26,7 @@ pub struct OwnedStep {
 #[derive(Clone, Debug)]
 enum OwnedOp {
     Take,
+    Draw,
     Peek,
     Finish(Box<[Ending]>),
     Reset,
@@ -45,6 +46,7 @@ struct OwnedCharge {
     replace: Replace,
     owner: u32,
     on_error: OnStoreError,
+    durable: Durable,
     by_fallback: bool,
     passing: bool,
 }
@@ -56,6 +58,7 @@ impl OwnedStep {
         let step = step.read_clock();
         let op = match step.op {
             Op::Take => OwnedOp::Take,
+            Op::Draw => OwnedOp::Draw,
             Op::Peek => OwnedOp::Peek,
             Op::Finish(endings) => OwnedOp::Finish(endings.into()),
             Op::Reset => OwnedOp::Reset,
@@ -103,6 +106,7 @@ impl OwnedStep {
             receipts: self.receipts,
             op: match &self.op {
                 OwnedOp::Take => Op::Take,
+                OwnedOp::Draw => Op::Draw,
                 OwnedOp::Peek => Op::Peek,
                 OwnedOp::Finish(endings) => Op::Finish(endings),
                 OwnedOp::Reset => Op::Reset,
@@ -142,6 +146,7 @@ impl OwnedCharge {
             replace: charge.replace,
             owner: charge.owner,
             on_error: charge.on_error,
+            durable: charge.durable,
             by_fallback: charge.by_fallback,
             passing: charge.passing,
         }
@@ -158,6 +163,7 @@ impl OwnedCharge {
             replace: self.replace,
             owner: self.owner,
             on_error: self.on_error,
+            durable: self.durable,
             by_fallback: self.by_fallback,
             passing: self.passing,
         }

@@ -2,6 +2,7 @@
 
 use super::breaker;
 use super::cell::Cell;
+use super::draw::draw;
 use super::ending;
 use super::step::{Op, Settled, Step};
 use super::take::take;
@@ -20,6 +21,7 @@ pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     let mut settled = Settled { at: step.now, ..Settled::default() };
     let changed = match step.op {
         Op::Take => take(step, cells, true, &mut settled),
+        Op::Draw => draw(step, cells, &mut settled),
         Op::Peek => take(step, cells, false, &mut settled),
         Op::Finish(endings) => ending::finish(step, cells, endings, &mut settled),
         Op::Reset => ending::reset(step, cells, &mut settled),

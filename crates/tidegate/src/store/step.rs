@@ -35,6 +35,8 @@ pub struct Charge<'a> {
     pub owner: u32,
     /// What becomes of the charge when an engine cannot decide; see [`OnStoreError`]. Without meaning for the engine itself.
     pub on_error: OnStoreError,
+    /// When what the charge changes has to be on disk, in a store that keeps its keys there; see [`Durable`].
+    pub durable: Durable,
     /// When a charge is ended: whether it was made by the store that stands in for an engine; see [`DecidedBy::Fallback`].
     pub by_fallback: bool,
     /// Whether the quota is one of very many and holds for this step only: a store keeps it with the key and takes no other note of it.
@@ -55,6 +57,7 @@ impl<'a> Charge<'a> {
             replace: Replace::AsIs,
             owner: 0,
             on_error: OnStoreError::Local,
+            durable: Durable::Interval,
             by_fallback: false,
             passing: false,
         }
@@ -77,6 +80,13 @@ impl<'a> Charge<'a> {
 pub enum Op<'a> {
     /// Spends every charge if all binding ones are allowed.
     Take,
+    /// Spends like `Take`, of each charge as much of its cost as fits within its longest wait, at least one unit: for nodes that take units
+    /// ahead of time. All binding charges get something, or none does.
+    ///
+    /// What was taken is the cost of the receipt ([`Settlement::receipt`]), so such a step wants receipts; what turns out not to be needed
+    /// comes back by ending the receipt. The wait of a line is that until all of its units may act. A refusal tells when one unit would fit. Of
+    /// a guard a draw takes several places at once, which are left together, and lapse together if they are not.
+    Draw,
     /// Decides like `Take` and changes nothing.
     Peek,
     /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and
@@ -208,6 +218,17 @@ pub struct Settled {
     pub lines: SmallVec<[Settlement; 4]>,
     /// How a breaker stands, in the answer to [`Op::Breaker`].
     pub breaker: Option<Box<BreakerView>>,
+}
+
+/// When what a charge changes has to be on disk, in a store that keeps its keys there. Of no meaning for all others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Durable {
+    /// Some time after the answer, with all that changed since the last time: a crash loses the last fraction of a second.
+    #[default]
+    Interval,
+    /// Before the answer, which waits for the disk: a crash loses nothing. Counts where a charge is taken that binds, and where one is
+    /// ended; a shadow waits for nothing.
+    Strict,
 }
 
 /// What happens to a charge when an engine cannot decide.

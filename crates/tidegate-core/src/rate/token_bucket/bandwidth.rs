@@ -84,6 +84,10 @@ impl Bandwidth {
         self.capacity
     }
 
+    pub(crate) const fn initial_tokens(&self) -> u64 {
+        self.initial
+    }
+
     pub(crate) const fn refill_kind(&self) -> Refill {
         self.refill
     }

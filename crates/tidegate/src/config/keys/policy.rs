@@ -123,10 +123,12 @@ pub(super) const LEVELS: [&str; Criticality::ALL.len()] = [
 ];
 
 /// The keys of a policy that fall back to `defaults`.
-pub(in crate::config) const INHERITED: &[&str] = &["mode", "near_limit", "on_store_error", "share"];
+pub(in crate::config) const INHERITED: &[&str] =
+    &["mode", "near_limit", "on_store_error", "durable", "share"];
 
 pub(super) const MODE: Kind = Kind::Word(&["off", "shadow", "enforce"], &[]);
 pub(super) const SHARE: Kind = Kind::Word(share::WORDS, &[]);
+pub(super) const DURABLE: Kind = Kind::Word(&["interval", "strict"], &[]);
 pub(super) const ON_STORE_ERROR: Kind = Kind::Word(&["allow", "deny", "local"], &[]);
 
 pub(in crate::config) const POLICY: Table = Table {
@@ -189,7 +191,12 @@ pub(in crate::config) const POLICY: Table = Table {
         key("near_limit", Kind::Percent, None, "From which share of the limit a key is reported as near it"),
         key("on_store_error", ON_STORE_ERROR, None, "What happens when the store cannot decide"),
         key("share", SHARE, None, "Where the limit is decided when several nodes enforce it"),
-        key("durable", Kind::Unavailable, None, "Whether each charge is on disk before it is answered"),
+        key(
+            "durable",
+            DURABLE,
+            None,
+            "When what a request changes is on disk: interval (shortly after the answer) or strict (before it)",
+        ),
         key(
             "breaker",
             Kind::Elsewhere("limit: { algorithm: breaker, ... }"),

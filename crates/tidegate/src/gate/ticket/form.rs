@@ -12,7 +12,7 @@ use tidegate_core::{Quota, Receipt};
 use super::OpenTicket;
 use crate::gate::charged::{Charged, Made, SettledOnce};
 use crate::policy::Share;
-use crate::store::Home;
+use crate::store::{Durable, Home};
 
 /// The first byte of the content, which tells its form from the forms of cells.
 const TICKET: u8 = 2;
@@ -25,6 +25,9 @@ const BY_FALLBACK: u8 = 2;
 
 /// The bit of a line that says that the caller had brought the quota.
 const PASSING: u8 = 4;
+
+/// The bit of a line that says `durable: strict`.
+const STRICT: u8 = 8;
 
 impl OpenTicket {
     pub(super) fn write(&self) -> Vec<u8> {
@@ -53,7 +56,8 @@ impl OpenTicket {
             let failure = if made.on_failure { ON_FAILURE } else { 0 };
             let fallback = if made.by_fallback { BY_FALLBACK } else { 0 };
             let passing = if made.passing { PASSING } else { 0 };
-            out.u8(failure | fallback | passing);
+            let strict = if made.durable == Durable::Strict { STRICT } else { 0 };
+            out.u8(failure | fallback | passing | strict);
             out.u8(made.share.map_or(0, |share| share as u8 + 1));
         }
         out.finish()
@@ -90,12 +94,13 @@ impl OpenTicket {
                 owner: u32_from(&mut from)?,
                 on_failure: false,
                 by_fallback: false,
+                durable: Durable::Interval,
                 passing: false,
                 share: None,
                 settled: SettledOnce::default(),
             };
             let flags = from.u8()?;
-            if flags & !(ON_FAILURE | BY_FALLBACK | PASSING) != 0 {
+            if flags & !(ON_FAILURE | BY_FALLBACK | PASSING | STRICT) != 0 {
                 return Err(DecodeError::Value { field: "line" });
             }
             let share = match usize::from(from.u8()?) {
@@ -103,7 +108,9 @@ impl OpenTicket {
                 word => Some(*Share::ALL.get(word - 1).ok_or(DecodeError::Value { field: "share" })?),
             };
             let (on_failure, by_fallback) = (flags & ON_FAILURE != 0, flags & BY_FALLBACK != 0);
-            lines.push(Made { on_failure, by_fallback, passing: flags & PASSING != 0, share, ..made });
+            let durable = if flags & STRICT != 0 { Durable::Strict } else { Durable::Interval };
+            let passing = flags & PASSING != 0;
+            lines.push(Made { on_failure, by_fallback, durable, passing, share, ..made });
         }
         from.close()?;
         let charged = Charged { keys: keys.into(), lines };

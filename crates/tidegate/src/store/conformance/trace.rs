@@ -78,7 +78,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     }
 }
 
-/// Takes, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back. Charges end before and after their
+/// Takes, draws, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back. Charges end before and after their
 /// work acted, at once and long after, with nothing, a part, all, or more than was charged.
 struct History {
     random: Random,
@@ -123,6 +123,7 @@ enum By {
 #[derive(Clone, Copy)]
 enum Kind {
     Take,
+    Draw,
     Peek,
     Finish,
     Reset,
@@ -173,8 +174,15 @@ impl History {
             _ if !endings.is_empty() => Kind::Finish,
             0..2 => Kind::Peek,
             2 => Kind::Reset,
+            14.. => Kind::Draw,
             _ => Kind::Take,
         };
+        if matches!(kind, Kind::Draw) {
+            // More than most limits have left, so that a part of it is drawn.
+            lines
+                .iter_mut()
+                .for_each(|line| line.cost = Cost::new(line.cost.units() * 5).unwrap_or(line.cost));
+        }
         // A permission by an older tick cannot be taken back, so only what may wait for none is asked so.
         let plain =
             matches!(kind, Kind::Take) && lines.iter().all(|line| line.binding && line.max_wait.is_zero());
@@ -185,7 +193,7 @@ impl History {
             _ => By::Caller,
         };
         let tag = if self.one_tag { TAG } else { self.random.below(3) };
-        let receipts = !self.mixed || self.random.below(3) != 0;
+        let receipts = !self.mixed || self.random.below(3) != 0 || matches!(kind, Kind::Draw);
         Asked { now: self.now, by, tag, receipts, kind, lines, endings }
     }
 
@@ -252,7 +260,7 @@ impl History {
         }
     }
 
-    /// Keeps what a step has charged, to be ended later: all of a take, and of endings those that charge once.
+    /// Keeps what a step has charged, to be ended later: all of a take or a draw, and of endings those that charge once.
     fn keep(&mut self, asked: &Asked, settled: &Settled) {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);
@@ -300,6 +308,7 @@ impl Asked {
     fn step<'s>(&'s self, charges: &'s [Charge<'s>], fresh: &'s ManualClock) -> Step<'s> {
         let op = match self.kind {
             Kind::Take => Op::Take,
+            Kind::Draw => Op::Draw,
             Kind::Peek => Op::Peek,
             Kind::Finish => Op::Finish(&self.endings),
             Kind::Reset => Op::Reset,

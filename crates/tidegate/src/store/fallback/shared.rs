@@ -90,7 +90,7 @@ impl Shared {
     }
 
     /// Has the engine alone settle a step: what it does not settle is an error.
-    fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
+    pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.way() {
             Way::Without => return Settling::Done(Err(self.gone())),
             Way::Engine => None,

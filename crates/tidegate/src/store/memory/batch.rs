@@ -16,7 +16,7 @@ type Prints = SmallVec<[Print; KEYS]>;
 
 impl MemoryStore {
     /// Settles steps, each as if alone and in order; `out` gets an answer for each.
-    pub(super) fn settle_batch(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
+    pub(super) fn settle_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
         out.clear();
         out.reserve_exact(steps.len());
         let mut rest = steps;
@@ -33,8 +33,8 @@ impl MemoryStore {
                 let Some(answer) = out.last_mut() else { continue };
                 let Ok(settled) = answer else { continue };
                 let done = match step.receipts {
-                    true => self.settle_prints::<true>(step, |at, _| own[at], settled),
-                    false => self.settle_prints::<false>(step, |at, _| own[at], settled),
+                    true => self.settle_prints::<true, TRACK>(step, |at, _| own[at], settled),
+                    false => self.settle_prints::<false, TRACK>(step, |at, _| own[at], settled),
                 };
                 if let Err(error) = done {
                     *answer = Err(error);

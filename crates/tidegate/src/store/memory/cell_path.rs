@@ -110,9 +110,10 @@ impl Table {
     }
 
     /// Makes a seized slot empty.
-    fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
+    pub(super) fn free(&self, both: &Both<'_>, place: Place, seized: &mut Seized<'_>) {
         seized.rename(both.at(place), Name::EMPTY);
         seized.word = 0;
+        self.mark(place);
         self.used.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -143,7 +143,7 @@ impl Table {
     }
 
     /// Makes a seized slot ready for another key.
-    fn vacate(&self, place: Place, seized: &Seized<'_>) {
+    pub(super) fn vacate(&self, place: Place, seized: &Seized<'_>) {
         let name = seized.name();
         if name == Name::EMPTY {
             self.used.fetch_add(1, Ordering::Relaxed);

@@ -153,7 +153,7 @@ impl Iterator for Export<'_> {
 
 impl Table {
     /// Copies the keys of a line that are not full again.
-    fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[Entry; WAYS]> {
+    pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[Entry; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();
         for slot in 0..WAYS {
@@ -187,7 +187,7 @@ impl Table {
     }
 
     /// Puts an exported key into the table, in place of what is there of it.
-    fn put(&self, entry: Entry, now: Tick) {
+    pub(super) fn put(&self, entry: Entry, now: Tick) {
         let key = Sought::of_parts(entry.print, entry.full_key);
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
@@ -206,7 +206,7 @@ impl Table {
         }
     }
 
-    fn print_of(&self, place: Place, name: Name) -> u64 {
+    pub(super) fn print_of(&self, place: Place, name: Name) -> u64 {
         // Relaxed: written under the lock of the line, as it is read.
         let low = self
             .low_bits

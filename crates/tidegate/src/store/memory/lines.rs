@@ -27,6 +27,13 @@ impl<T: Blank> Lines<T> {
         self.count
     }
 
+    /// Returns the number of a cell of these lines, from 0.
+    #[inline]
+    pub(super) fn number(&self, cell: &T) -> usize {
+        let from_first = std::ptr::from_ref(cell).addr() - self.cells.as_ptr().addr();
+        from_first / size_of::<T>() - self.start
+    }
+
     /// Returns a cell of each of so many pages of memory, from the given one on; fewer at the end, none behind it.
     pub(super) fn pages(&self, pages: Range<usize>) -> impl Iterator<Item = &T> {
         const CELLS: usize = PAGE / 16;

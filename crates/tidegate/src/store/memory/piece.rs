@@ -47,6 +47,9 @@ pub enum RestoreError {
         "the export was made under another seed, or by a build that hashes keys differently: its fingerprints mean nothing here"
     )]
     Seed,
+    /// The store does not keep keys as the one did that they are from, or has not as many.
+    #[error("the keys are those of a store of another size, or of one that tells keys apart in another way")]
+    Form,
     /// There is no table for so many keys.
     #[error(transparent)]
     Capacity(#[from] CapacityError),

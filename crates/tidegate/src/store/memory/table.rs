@@ -14,6 +14,7 @@ use super::full_keys::{FullKey, FullKeys};
 use super::limit::First;
 use super::line::{Held, Line, Seized, Slot, WAYS};
 use super::lines::{Lines, blank};
+use super::marks::Marks;
 use super::name::{Class, Name};
 use super::overflow::Overflow;
 use super::reading::{Reading, Taken};
@@ -92,6 +93,8 @@ pub(super) struct Table {
     /// The lower 16 bits of the fingerprint in each slot, which its name lacks; in a table that may be exported. Written and read under
     /// the lock of their line.
     pub(super) low_bits: Option<Box<[AtomicU16]>>,
+    /// Which slots have changed; in a table that is written somewhere else as it changes. Such a table has the lower bits, too.
+    pub(super) marks: Option<Marks>,
     pub(super) used: AtomicUsize,
     pub(super) evicted: AtomicU64,
     pub(super) evicted_over_limit: AtomicU64,
@@ -110,6 +113,13 @@ impl Table {
         Some(table)
     }
 
+    /// Makes a table that may be exported and notes which of its slots change: 17 bits more a slot.
+    pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
+        let mut table = Self::seeded(keys, keep, seed)?;
+        table.marks = Some(Marks::new(table.slots())?);
+        Some(table)
+    }
+
     fn with(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let slots = keys.max(1).saturating_mul(SLOTS.0).div_ceil(SLOTS.1);
         let lines = slots.div_ceil(WAYS).max(2);
@@ -124,6 +134,7 @@ impl Table {
             classes: Classes::default(),
             overflow: Overflow::new(lines),
             low_bits: None,
+            marks: None,
             used: AtomicUsize::new(0),
             evicted: AtomicU64::new(0),
             evicted_over_limit: AtomicU64::new(0),
@@ -226,8 +237,16 @@ impl Table {
         if let Some(low_bits) = &self.low_bits {
             // The lower 16 bits.
             low_bits[place.line * WAYS + place.slot].store(key.print.0 as u16, Ordering::Relaxed);
+            self.mark(place);
         }
         seized.rename(both.at(place), key.name(class));
+    }
+
+    /// Notes that a slot has changed, or is about to be by whoever has it in hand.
+    pub(super) fn mark(&self, place: Place) {
+        if let Some(marks) = &self.marks {
+            marks.mark(place.line * WAYS + place.slot);
+        }
     }
 
     /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not

@@ -101,7 +101,7 @@ impl Table {
     /// slots. `None`, and nothing is changed, where that is not so, and in a table of full keys.
     ///
     /// No slot is waited for, so they may be seized in any order; where a key is named twice, its second slot cannot be had.
-    pub(super) fn settle_at_once<const RECEIPTS: bool>(
+    pub(super) fn settle_at_once<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
         now: Tick,
@@ -115,6 +115,9 @@ impl Table {
         if let [charge] = step.charges {
             let permit = self.permit_charge::<RECEIPTS>(charge, print(0, charge), now)?;
             permit.try_seize()?.leave(permit.next);
+            if TRACK {
+                self.mark_slot(permit.slot);
+            }
             settled.lines.push(permit.settlement::<RECEIPTS>(charge, now));
         } else {
             let mut permits: SmallVec<[Permit<'_>; 16]> = SmallVec::new();
@@ -127,6 +130,9 @@ impl Table {
             }
             for (permit, seized) in permits.iter().zip(hands.drain(..)) {
                 seized.leave(permit.next);
+                if TRACK {
+                    self.mark_slot(permit.slot);
+                }
             }
             settled.lines.reserve_exact(permits.len());
             let both = permits.iter().zip(step.charges);
@@ -134,6 +140,24 @@ impl Table {
         }
         (settled.allowed, settled.wait) = (true, Duration::ZERO);
         Some(())
+    }
+
+    /// Notes that a slot has changed, after whoever had it in hand has released it.
+    #[inline(always)]
+    fn mark_slot(&self, slot: &Slot) {
+        if let Some(marks) = &self.marks {
+            marks.mark(self.lines.number(slot));
+        }
+    }
+
+    /// Notes that the slot of a key has changed, after the key was settled by its word.
+    pub(super) fn mark_key(&self, key: Sought) {
+        // If the key has lost its slot since, or has got another one, whoever did that has noted it.
+        for line in self.lines_of(key) {
+            if let Some((slot, _)) = self.line(line).glance_key(key.name(Class::WIDE)) {
+                self.mark(Place { line, slot });
+            }
+        }
     }
 
     /// Says whether a charge would be permitted, without seizing its slot.

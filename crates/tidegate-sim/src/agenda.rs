@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 /// Events in the order of their time; those of one time in the order in which they were written down.
 #[derive(Debug)]
-pub(super) struct Agenda<E> {
+pub(crate) struct Agenda<E> {
     heap: BinaryHeap<Reverse<Entry<E>>>,
     now: u64,
     written: u64,
@@ -19,23 +19,23 @@ struct Entry<E> {
 }
 
 impl<E> Agenda<E> {
-    pub(super) fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self { heap: BinaryHeap::new(), now: 0, written: 0 }
     }
 
     /// The time in nanoseconds since the start of the run.
-    pub(super) fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.now
     }
 
     /// Writes an event down. A time that has passed counts as now.
-    pub(super) fn put(&mut self, at: u64, event: E) {
+    pub(crate) fn put(&mut self, at: u64, event: E) {
         self.written += 1;
         self.heap.push(Reverse(Entry { at: at.max(self.now), number: self.written, event }));
     }
 
     /// Turns the clock to the next event, unless that lies after `end`.
-    pub(super) fn next_until(&mut self, end: u64) -> Option<E> {
+    pub(crate) fn next_until(&mut self, end: u64) -> Option<E> {
         if self.heap.peek()?.0.at > end {
             return None;
         }

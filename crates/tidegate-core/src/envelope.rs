@@ -1,0 +1,298 @@
+//! Judges what was admitted against what a limit allows: by how much too much, and how much of it was used.
+//!
+//! Whoever shares a limit among processes has to say how far all of them together may exceed it. The judge is told each ask and whether
+//! it was admitted, and knows nothing of how that was decided: so tests, simulations and a metric in production have one.
+//!
+//! * [`Envelope`]: a rate and a burst. *Excess* is the most by which the units of any span exceeded `burst + rate · span`; *utilisation*
+//!   compares with one central bucket that is asked the same.
+//! * [`WindowEnvelope`]: so many units in each window.
+//! * [`PlaceEnvelope`]: so many at once.
+//!
+//! All numbers are whole and exact. A judge takes constant memory and time, whatever it is told.
+
+use core::time::Duration;
+
+use crate::error::{QuotaError, burst_in_range};
+use crate::quota::Quota;
+use crate::time::{Rate, Tick, nanos};
+
+/// How much of what could have been admitted was.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Utilisation {
+    /// Units admitted.
+    pub admitted: u64,
+    /// Units that one central limit would have admitted of the same asks.
+    pub ideal: u64,
+}
+
+impl Utilisation {
+    /// Returns the admitted part of the ideal in thousandths, rounded down; 1000 where nothing could have been admitted. More than 1000
+    /// where more was admitted.
+    #[must_use]
+    pub fn per_mille(self) -> u64 {
+        match self.ideal {
+            0 => 1000,
+            ideal => u64::try_from(u128::from(self.admitted) * 1000 / u128::from(ideal)).unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Judges admissions by a rate and a burst.
+///
+/// Both buckets inside count in scaled units: a unit weighs the period of the rate in lowest terms, and a nanosecond returns its count.
+/// So nothing is rounded before the answer.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::envelope::Envelope;
+/// use tidegate_core::{Rate, Tick};
+///
+/// let mut judge = Envelope::new(Rate::new(10, Duration::from_secs(1))?, 5)?;
+/// judge.ask(Tick::from_secs(1), 5, true);
+/// assert_eq!(judge.excess(), 0);
+/// judge.ask(Tick::from_secs(1), 2, true);
+/// assert_eq!(judge.excess(), 2, "seven at once where five are allowed");
+/// assert_eq!(judge.utilisation().per_mille(), 1400);
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// What a nanosecond returns.
+    count: u64,
+    /// What a unit weighs.
+    period: u64,
+    burst: u64,
+    last: Tick,
+    /// The most that was admitted in any span up to now, less what the rate returned in it.
+    level: u128,
+    /// The highest level so far.
+    highest: u128,
+    /// What the ideal bucket has spent.
+    spent: u128,
+    utilisation: Utilisation,
+}
+
+impl Envelope {
+    /// Makes a judge of a limit of `rate` that grants at most `burst` units at once, from 1 to [`Rate::MAX_COUNT`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Burst`] when the burst is out of range.
+    pub fn new(rate: Rate, burst: u64) -> Result<Self, QuotaError> {
+        let burst = burst_in_range(burst)?;
+        let (count, period) = rate.reduced();
+        Ok(Self {
+            count,
+            period,
+            burst,
+            last: Tick::EPOCH,
+            level: 0,
+            highest: 0,
+            spent: 0,
+            utilisation: Utilisation::default(),
+        })
+    }
+
+    /// Makes a judge of a limit that is a rate and a burst: GCRA, a leaky bucket, a token bucket of one bandwidth that refills evenly.
+    /// `None` for all others.
+    #[must_use]
+    pub fn of(quota: &Quota) -> Option<Self> {
+        let (rate, burst) = quota.flow()?;
+        Self::new(rate, burst).ok()
+    }
+
+    /// Takes note of one ask: its cost is admitted whole, or not at all. A cost of 0 changes nothing but the time.
+    ///
+    /// Ticks are when the units act. One before the latest that was told counts as that one, so asks of several threads come in order.
+    pub fn ask(&mut self, at: Tick, cost: u64, admitted: bool) {
+        self.move_to(at);
+        let fits = self.room() >= u128::from(cost);
+        self.add(if fits { cost } else { 0 }, if admitted { cost } else { 0 });
+    }
+
+    /// Takes note of many asks that came at one tick: the units asked for and those admitted. The ideal bucket admits as many as it has.
+    pub fn batch(&mut self, at: Tick, asked: u64, admitted: u64) {
+        self.move_to(at);
+        let ideal = u64::try_from(self.room()).unwrap_or(u64::MAX).min(asked);
+        self.add(ideal, admitted);
+    }
+
+    /// Returns the excess in units, rounded up: the most by which what was admitted in any span exceeded `burst + rate · span`; 0 if nothing
+    /// did.
+    #[must_use]
+    pub fn excess(&self) -> u64 {
+        let units = self.excess_scaled().0.div_ceil(u128::from(self.period));
+        u64::try_from(units).unwrap_or(u64::MAX)
+    }
+
+    /// Returns the excess without rounding: a number of parts, and how many of them make a unit.
+    #[must_use]
+    pub fn excess_scaled(&self) -> (u128, u64) {
+        (self.highest.saturating_sub(self.full()), self.period)
+    }
+
+    /// Returns what was admitted, and what one bucket would have admitted that all were asked at.
+    #[must_use]
+    pub const fn utilisation(&self) -> Utilisation {
+        self.utilisation
+    }
+
+    /// Forgets the excess and the utilisation so far, for a figure of each interval; what was admitted lately still counts in spans that go
+    /// on.
+    pub fn restart(&mut self) {
+        self.highest = self.level;
+        self.utilisation = Utilisation::default();
+    }
+
+    fn full(&self) -> u128 {
+        // At most 2^60 times 2^62.
+        u128::from(self.burst) * u128::from(self.period)
+    }
+
+    /// The units that the ideal bucket has left.
+    fn room(&self) -> u128 {
+        self.full().saturating_sub(self.spent) / u128::from(self.period)
+    }
+
+    fn move_to(&mut self, at: Tick) {
+        let at = at.max(self.last);
+        let back = u128::from(nanos(at.since(self.last))) * u128::from(self.count);
+        self.last = at;
+        // A level below zero is that of a span that another one beats which begins later.
+        self.level = self.level.saturating_sub(back);
+        self.spent = self.spent.saturating_sub(back);
+    }
+
+    fn add(&mut self, ideal: u64, admitted: u64) {
+        let weight = |units: u64| u128::from(units) * u128::from(self.period);
+        self.level = self.level.saturating_add(weight(admitted));
+        self.highest = self.highest.max(self.level);
+        self.spent = self.spent.saturating_add(weight(ideal));
+        let told = &mut self.utilisation;
+        told.admitted = told.admitted.saturating_add(admitted);
+        told.ideal = told.ideal.saturating_add(ideal);
+    }
+}
+
+/// Judges admissions by a number of units for each window.
+///
+/// Whoever tells it says which window an ask falls in, by any number that grows from window to window: the tick of its beginning, as a
+/// rule.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::envelope::WindowEnvelope;
+///
+/// let mut judge = WindowEnvelope::new(10);
+/// judge.batch(1, 15, 10);
+/// judge.batch(2, 15, 12);
+/// assert_eq!((judge.excess(), judge.utilisation().ideal), (2, 20));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WindowEnvelope {
+    limit: u64,
+    window: u64,
+    admitted: u64,
+    ideal: u64,
+    excess: u64,
+    utilisation: Utilisation,
+}
+
+impl WindowEnvelope {
+    /// Makes a judge of a limit of so many units in each window.
+    #[must_use]
+    pub const fn new(limit: u64) -> Self {
+        let utilisation = Utilisation { admitted: 0, ideal: 0 };
+        Self { limit, window: 0, admitted: 0, ideal: 0, excess: 0, utilisation }
+    }
+
+    /// Takes note of asks in a window: the units asked for and those admitted. A window before the latest that was told counts as that
+    /// one.
+    pub fn batch(&mut self, window: u64, asked: u64, admitted: u64) {
+        if window > self.window {
+            (self.window, self.admitted, self.ideal) = (window, 0, 0);
+        }
+        let ideal = asked.min(self.limit - self.ideal);
+        self.ideal += ideal;
+        self.admitted = self.admitted.saturating_add(admitted);
+        self.excess = self.excess.max(self.admitted.saturating_sub(self.limit));
+        let told = &mut self.utilisation;
+        told.admitted = told.admitted.saturating_add(admitted);
+        told.ideal = told.ideal.saturating_add(ideal);
+    }
+
+    /// Returns the most by which the units of any window exceeded the limit.
+    #[must_use]
+    pub const fn excess(&self) -> u64 {
+        self.excess
+    }
+
+    /// Returns what was admitted, and what one window that all were asked at would have admitted.
+    #[must_use]
+    pub const fn utilisation(&self) -> Utilisation {
+        self.utilisation
+    }
+}
+
+/// Judges how many were inside at once.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::envelope::PlaceEnvelope;
+///
+/// let mut judge = PlaceEnvelope::new(2);
+/// judge.enter(3);
+/// judge.leave(3);
+/// assert_eq!((judge.excess(), judge.most(), judge.inside()), (1, 3, 0));
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlaceEnvelope {
+    max: u64,
+    inside: u64,
+    most: u64,
+}
+
+impl PlaceEnvelope {
+    /// Makes a judge of a guard of so many places.
+    #[must_use]
+    pub const fn new(max: u64) -> Self {
+        Self { max, inside: 0, most: 0 }
+    }
+
+    /// Takes note of places that were taken.
+    pub fn enter(&mut self, places: u64) {
+        self.inside = self.inside.saturating_add(places);
+        self.most = self.most.max(self.inside);
+    }
+
+    /// Takes note of places that were left.
+    pub const fn leave(&mut self, places: u64) {
+        self.inside = self.inside.saturating_sub(places);
+    }
+
+    /// Returns how many are inside.
+    #[must_use]
+    pub const fn inside(&self) -> u64 {
+        self.inside
+    }
+
+    /// Returns the most that were inside at once.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.most
+    }
+
+    /// Returns by how many the most that were inside exceeded the places.
+    #[must_use]
+    pub const fn excess(&self) -> u64 {
+        self.most.saturating_sub(self.max)
+    }
+}
+
+/// Returns what a rate and a burst allow in a span, its ends included, in units rounded down: what an excess is counted from.
+#[must_use]
+pub fn allowed_within(rate: Rate, burst: u64, span: Duration) -> u64 {
+    let (count, period) = rate.reduced();
+    let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
+    u64::try_from(back).unwrap_or(u64::MAX).saturating_add(burst)
+}

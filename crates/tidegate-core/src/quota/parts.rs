@@ -1,0 +1,113 @@
+//! Limits and charges in parts, for whoever takes units ahead of time and hands them out one by one.
+
+use super::Quota;
+use crate::decision::{Cost, Receipt};
+use crate::rate::{Bandwidth, Gcra, LeakyBucket, Refill, TokenBucket};
+use crate::time::{Rate, Tick};
+
+impl Quota {
+    /// Returns the rate and the burst of a limit that is just these two: GCRA, a leaky bucket as a meter, a token bucket of one bandwidth
+    /// that refills evenly. What any of them admits stays within `burst + rate · span` in every span. `None` for all others.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::{Quota, Rate};
+    ///
+    /// let quota = Quota::per_second(100).burst(20).leaky_bucket()?;
+    /// assert_eq!(quota.flow(), Some((Rate::new(100, std::time::Duration::from_secs(1))?, 20)));
+    /// assert_eq!(Quota::per_second(100).fixed_window()?.flow(), None);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn flow(&self) -> Option<(Rate, u64)> {
+        match self {
+            Self::Gcra(limit) => Some((limit.rate(), limit.burst())),
+            Self::LeakyBucket(limit) => Some((limit.rate(), limit.capacity())),
+            Self::TokenBucket(limit) => {
+                let one = even(limit)?;
+                Some((one.rate(), one.capacity()))
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns the same limit with a smaller burst; `None` where it is no [flow](Quota::flow), or `burst` is 0 or more than it has. A bucket
+    /// that starts with fewer tokens than its capacity starts with at most the new one.
+    #[must_use]
+    pub fn with_less_burst(&self, burst: u64) -> Option<Self> {
+        let (rate, has) = self.flow()?;
+        if burst > has {
+            return None;
+        }
+        match self {
+            Self::Gcra(_) => Gcra::new(rate, burst).ok().map(Self::from),
+            Self::LeakyBucket(_) => LeakyBucket::new(rate, burst).ok().map(Self::from),
+            Self::TokenBucket(limit) => {
+                let bandwidth = Bandwidth::new(rate, burst).ok()?;
+                let bandwidth = bandwidth.initial(even(limit)?.initial_tokens().min(burst)).ok()?;
+                Some(TokenBucket::new(bandwidth).into())
+            }
+            _ => None,
+        }
+    }
+
+    /// Divides the receipt of one charge into those of two, made at the same tick, the second after the first: so that each part may be
+    /// settled by itself. `None` where the first is not less than the whole, and for limits whose receipts cannot be divided: those
+    /// that can are [flows](Quota::flow) and fixed windows.
+    ///
+    /// Settling both parts does what settling two such charges would do. The part that is left when others have been split off is
+    /// always the last of the line, and has the mark of the whole.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
+    ///
+    /// let (quota, now) = (Quota::per_second(1).burst(10).gcra()?, Tick::from_secs(1));
+    /// let ask = Ask::allow(now, Cost::new(7).unwrap());
+    /// let Transition::Allowed { next, receipt, .. } = quota.decide(&quota.fresh(now), ask) else { panic!() };
+    /// let (first, rest) = quota.split(&receipt, Cost::new(2).unwrap()).unwrap();
+    /// let next = quota.settle(&next, now, &rest, 0);
+    /// assert_eq!(quota.standing(&next, now).remaining, 8, "five units came back");
+    /// let next = quota.settle(&next, now, &first, 1);
+    /// assert_eq!(quota.standing(&next, now).remaining, 9);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn split(&self, receipt: &Receipt, first: Cost) -> Option<(Receipt, Receipt)> {
+        let rest = receipt.cost.units().checked_sub(first.units()).and_then(Cost::new)?;
+        let (one, other) = match self {
+            // One of them opens the window, and the other joins it.
+            Self::FixedWindow(_) => (receipt.mark, [0; 4]),
+            _ => {
+                let (scale, unit) = self.flow()?.0.reduced();
+                (earlier(receipt, u128::from(rest.units()) * u128::from(unit), scale), receipt.mark)
+            }
+        };
+        Some((
+            Receipt { cost: first, mark: one, ..*receipt },
+            Receipt { cost: rest, mark: other, ..*receipt },
+        ))
+    }
+}
+
+/// Returns the only bandwidth of a bucket, if it refills evenly.
+fn even(limit: &TokenBucket) -> Option<&Bandwidth> {
+    match limit.bandwidths() {
+        [one] if one.refill_kind() == Refill::Continuous => Some(one),
+        _ => None,
+    }
+}
+
+/// Returns the mark of the charge that ends by so much scaled time before one on the same line.
+fn earlier(receipt: &Receipt, by: u128, scale: u64) -> [u64; 4] {
+    let (first, position) = receipt.marks();
+    let arrival = Tick::from_nanos((first >> 64) as u64);
+    if arrival == Tick::EPOCH {
+        // The position tells when it runs out.
+        return Receipt::mark(first, position.saturating_sub(by));
+    }
+    // The tick was rounded up: a nanosecond less, so that it never runs out too late.
+    let spans = by.div_ceil(u128::from(scale)).saturating_add(1);
+    let arrival = arrival.as_nanos().saturating_sub(u64::try_from(spans).unwrap_or(u64::MAX)).max(1);
+    Receipt::mark(u128::from(arrival) << 64 | u128::from(first as u64), position.saturating_sub(by))
+}

@@ -1,0 +1,28 @@
+//! Many nodes that share one limit through an engine, on a virtual network and a virtual clock, judged.
+//!
+//! The nodes run the real stores; only the wire, the engine's process and time are made up. A run is a function of its seed: the same
+//! seed gives the same run, message for message. What the nodes admit together is told to one judge
+//! ([`tidegate_core::envelope::Envelope`]), which knows nothing of how it was decided.
+//!
+//! * [`Scenario`]: nodes, limit, demand, and the faults that happen; [`scenarios`]: those of the manual, with the bounds that they must keep
+//! * [`run`]: one scenario with one seed; [`Outcome`]: what came of it
+//! * [`Stack`]: the stores that a node puts together
+
+mod demand;
+mod engine;
+mod link;
+mod node;
+mod outcome;
+mod scenario;
+
+#[cfg(test)]
+mod tests;
+mod world;
+
+pub use demand::Demand;
+pub use link::{Remote, Weather};
+pub use node::{Parts, Stack};
+pub use outcome::{Interval, Outcome};
+pub use scenario::{Act, Scenario, Which};
+
+pub use world::run;

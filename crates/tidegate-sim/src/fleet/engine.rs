@@ -1,0 +1,111 @@
+//! The engine: one process with a clock, whose memory may be lost.
+
+use std::collections::VecDeque;
+use std::time::Duration;
+
+use tidegate::store::{Answer, OwnedStep, PlainStore, Settled, Settling, Step, StepClock, Store};
+use tidegate_core::Tick;
+
+use super::link::{nanos, refused};
+
+/// One engine with a replica that lags behind.
+#[derive(Debug, Default)]
+pub(super) struct Engine {
+    master: PlainStore,
+    replica: PlainStore,
+    /// What the replica has yet to do: from when on, the step, and the tick at which the master did it.
+    behind: VecDeque<(u64, OwnedStep, Tick)>,
+    /// By how much the replica lags.
+    lag: Duration,
+    /// How far its clock is ahead, in nanoseconds.
+    ahead: i64,
+    down: bool,
+    stalled: bool,
+    pub(super) steps: u64,
+}
+
+impl Engine {
+    pub(super) fn is_down(&self) -> bool {
+        self.down
+    }
+
+    pub(super) fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// Stops it; what it knew is lost unless it comes back with it.
+    pub(super) fn stop(&mut self, forget: bool) {
+        self.down = true;
+        if forget {
+            self.forget();
+        }
+    }
+
+    pub(super) fn start(&mut self) {
+        self.down = false;
+    }
+
+    pub(super) fn stall(&mut self, stalled: bool) {
+        self.stalled = stalled;
+    }
+
+    /// Forgets everything, as a flush does.
+    pub(super) fn forget(&mut self) {
+        self.master = PlainStore::default();
+        self.replica = PlainStore::default();
+        self.behind.clear();
+    }
+
+    /// Makes its clock jump.
+    pub(super) fn step_clock(&mut self, by: i64) {
+        self.ahead += by;
+    }
+
+    pub(super) fn lag(&mut self, lag: Duration) {
+        self.lag = lag;
+    }
+
+    /// Puts the replica in the master's place: what it has not yet done is lost.
+    pub(super) fn fail_over(&mut self, now: u64) {
+        self.catch_up(now);
+        self.behind.clear();
+        self.master = std::mem::take(&mut self.replica);
+    }
+
+    /// Settles the steps of one message by its own clock.
+    pub(super) fn serve(&mut self, now: u64, steps: &[OwnedStep]) -> Vec<Answer> {
+        self.catch_up(now);
+        let at = Tick::from_nanos(now.saturating_add_signed(self.ahead));
+        self.steps += steps.len() as u64;
+        let lags = !self.lag.is_zero();
+        steps
+            .iter()
+            .map(|step| {
+                if lags {
+                    self.behind.push_back((now + nanos(self.lag), step.clone(), at));
+                }
+                settle(&self.master, step, at)
+            })
+            .collect()
+    }
+
+    fn catch_up(&mut self, now: u64) {
+        while let Some((_, step, at)) = self.behind.pop_front_if(|(due, ..)| *due <= now) {
+            let _ = settle(&self.replica, &step, at);
+        }
+    }
+}
+
+fn settle(store: &PlainStore, step: &OwnedStep, at: Tick) -> Answer {
+    step.with(|step| {
+        let now = match step.clock {
+            StepClock::Engine => at,
+            StepClock::Caller | StepClock::Fresh(_) => step.now,
+        };
+        let mut settled = Settled::default();
+        match store.settle_into(&Step { now, clock: StepClock::Caller, ..*step }, &mut settled) {
+            Settling::Done(done) => done.map(|()| settled),
+            Settling::Later(_) => Err(refused()),
+        }
+    })
+}

@@ -1,0 +1,62 @@
+//! The simulation itself, and a handful of seeds of each scenario.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{Fallback, Store};
+use tidegate_core::Quota;
+
+use super::*;
+
+fn secs(secs: u64) -> Duration {
+    Duration::from_secs(secs)
+}
+
+fn central(parts: &Parts) -> Arc<dyn Store> {
+    Arc::new(Fallback::around(parts.remote.clone(), parts.clock.clone()).nodes(parts.nodes).build())
+}
+
+fn steady() -> Scenario {
+    Scenario {
+        name: "steady",
+        nodes: 4,
+        running: 4,
+        limit: Arc::new(Quota::per_second(500).burst(100).gcra().unwrap()),
+        keys: 1,
+        demand: Demand::Even(2.0),
+        weather: Weather::FAIR,
+        acts: Vec::new(),
+        healed: secs(0),
+        length: secs(4),
+    }
+}
+
+#[test]
+fn one_seed_is_one_run() {
+    let runs: Vec<Outcome> = [7, 7, 8].map(|seed| run(&steady(), seed, &central)).into();
+    assert_eq!(runs[0], runs[1]);
+    assert_ne!(runs[0], runs[2]);
+}
+
+#[test]
+fn central_decisions_are_the_ideal() {
+    let outcome = run(&steady(), 1, &central);
+    // Decisions are judged when nodes have them, and answers overtake each other by a fifth of a millisecond.
+    assert!(outcome.excess <= 1, "{outcome:?}");
+    assert!(outcome.used_per_mille >= 995, "{outcome:?}");
+    assert!((3800..4200).contains(&outcome.asked), "twice 500 a second for 4 s: {}", outcome.asked);
+    assert_eq!(outcome.hung, 0);
+    assert!(outcome.longest < Duration::from_millis(2), "{:?}", outcome.longest);
+}
+
+#[test]
+fn an_engine_that_is_gone_is_stood_in_for_and_comes_back() {
+    let mut scenario = steady();
+    scenario.acts = vec![(secs(1), Act::Stop { forget: false }), (secs(3), Act::Start)];
+    (scenario.healed, scenario.length) = (secs(3), secs(6));
+    let outcome = run(&scenario, 1, &central);
+    // The stand-ins start full, the engine fills meanwhile; and one request on each node.
+    assert!(outcome.excess <= 2 * 100 + 4, "{outcome:?}");
+    assert!(outcome.used_per_mille >= 900, "{outcome:?}");
+    assert!(outcome.recovery.is_some_and(|took| took <= secs(1)), "{:?}", outcome.recovery);
+}

@@ -1,0 +1,349 @@
+//! Turns the clock of a whole fleet.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::ManualClock;
+use tidegate::store::Answer;
+use tidegate_core::Quota;
+use tidegate_core::Tick;
+use tidegate_core::envelope::Envelope;
+
+use super::engine::Engine;
+use super::link::{Message, Passes, Remote, Slot, Weather, nanos, refused};
+use super::node::{Background, Decided, Node, Parts, Stack};
+use super::outcome::{Interval, Outcome};
+use super::scenario::{Act, Scenario};
+use crate::agenda::Agenda;
+use crate::traffic::Chance;
+
+/// When a run begins: late enough that a clock can be set back by an hour.
+const BEGINS: u64 = 100_000 * 1_000_000_000;
+
+/// How often a node without demand looks for some, in nanoseconds.
+const LOOKS: u64 = 10_000_000;
+
+/// How long a refused connection takes to be noticed.
+const REFUSED_AFTER: u64 = 200_000;
+
+/// What happens next.
+enum Event {
+    /// The next request to a node is planned.
+    Plans(usize),
+    /// A request comes to a node.
+    Request(usize),
+    /// A message comes to the engine.
+    Arrives(usize, Message),
+    /// An answer comes to a node.
+    Answers(usize, Arc<Slot>, Vec<Answer>),
+    /// Somebody on a node sleeps until now.
+    Wakes(usize),
+    /// The scenario's next act.
+    Acts(usize),
+}
+
+struct World<'a> {
+    scenario: &'a Scenario,
+    stack: &'a Stack,
+    chance: Chance,
+    agenda: Agenda<Event>,
+    engine: Engine,
+    /// What waits at the engine's door while it hangs.
+    at_door: Vec<(usize, Message)>,
+    nodes: Vec<Node>,
+    wires: Vec<Weather>,
+    limit: Arc<Quota>,
+    judges: HashMap<u32, Envelope>,
+    /// Excess of judges that ended when the limit changed.
+    excess_before: u64,
+    outcome: Outcome,
+    /// What each decision took, in nanoseconds.
+    took: Vec<u64>,
+}
+
+/// Runs a scenario with a seed, with nodes that put their stores together by `stack`.
+///
+/// # Panics
+/// When the limit is none that a rate and a burst describe: the judge knows no other.
+#[must_use]
+pub fn run(scenario: &Scenario, seed: u64, stack: &Stack) -> Outcome {
+    let mut world = World::new(scenario, seed, stack);
+    let end = BEGINS + nanos(scenario.length);
+    while let Some(event) = world.agenda.next_until(end) {
+        world.happens(event);
+    }
+    world.end()
+}
+
+impl<'a> World<'a> {
+    fn new(scenario: &'a Scenario, seed: u64, stack: &'a Stack) -> Self {
+        let mut agenda = Agenda::new();
+        for (at, (time, _)) in scenario.acts.iter().enumerate() {
+            agenda.put(BEGINS + nanos(*time), Event::Acts(at));
+        }
+        let mut world = Self {
+            scenario,
+            stack,
+            chance: Chance(seed),
+            agenda,
+            engine: Engine::default(),
+            at_door: Vec::new(),
+            nodes: Vec::new(),
+            wires: vec![scenario.weather; scenario.nodes],
+            limit: Arc::clone(&scenario.limit),
+            judges: HashMap::new(),
+            excess_before: 0,
+            outcome: Outcome::default(),
+            took: Vec::new(),
+        };
+        for at in 0..scenario.nodes {
+            let node = world.fresh_node(at, BEGINS);
+            world.nodes.push(node);
+            world.nodes[at].running = at < scenario.running;
+            // Not all at the same nanosecond.
+            let first = u64::from(world.chance.below(1_000_000));
+            world.agenda.put(BEGINS + first, Event::Plans(at));
+        }
+        world
+    }
+
+    fn fresh_node(&self, at: usize, now: u64) -> Node {
+        let parts = Parts {
+            remote: Remote::default(),
+            clock: ManualClock::at(Tick::from_nanos(now)),
+            nodes: self.scenario.nodes as u64,
+            node: at as u64,
+            background: Background::default(),
+        };
+        Node::start(parts, self.stack)
+    }
+
+    fn happens(&mut self, event: Event) {
+        let now = self.agenda.now();
+        match event {
+            Event::Acts(at) => self.act(now, at),
+            Event::Plans(at) => self.plan(now, at),
+            Event::Request(at) => self.request(now, at),
+            Event::Wakes(at) => {
+                if !self.held(at, now, || Event::Wakes(at)) {
+                    self.settle(now, at);
+                }
+            }
+            Event::Arrives(from, message) => self.arrives(now, from, message),
+            Event::Answers(at, slot, answers) => {
+                if self.nodes[at].paused > now {
+                    let until = self.nodes[at].paused;
+                    self.agenda.put(until, Event::Answers(at, slot, answers));
+                } else {
+                    slot.fill(answers);
+                    self.settle(now, at);
+                }
+            }
+        }
+    }
+
+    /// Puts an event of a paused node off; says whether it was.
+    fn held(&mut self, at: usize, now: u64, event: impl FnOnce() -> Event) -> bool {
+        let until = self.nodes[at].paused;
+        if until > now {
+            self.agenda.put(until, event());
+        }
+        until > now
+    }
+
+    /// Plans the next request to a node.
+    ///
+    /// Gaps are exponential, so that what is left of one has the same distribution as a new one: a rate that may have changed is looked at
+    /// again in place of waiting a long gap out.
+    fn plan(&mut self, now: u64, at: usize) {
+        let time = Duration::from_nanos(now - BEGINS);
+        let (rate, _) = self.limit.flow().expect("a limit that is a rate and a burst");
+        let times = self.scenario.demand.at(at, self.scenario.nodes, time);
+        let of_one = times * rate.count() as f64 / rate.period().as_nanos() as f64;
+        let per_nano = of_one * f64::from(self.scenario.keys);
+        let gap = self.chance.exponential() as f64 / 4_294_967_296.0 / per_nano;
+        if gap < LOOKS as f64 {
+            self.agenda.put(now + (gap as u64).max(1), Event::Request(at));
+        } else {
+            self.agenda.put(now + LOOKS, Event::Plans(at));
+        }
+    }
+
+    /// A request comes to a node.
+    fn request(&mut self, now: u64, at: usize) {
+        self.plan(now, at);
+        let key = self.chance.below(self.scenario.keys);
+        let node = &mut self.nodes[at];
+        if !node.running || node.paused > now {
+            return;
+        }
+        node.turn_to(now);
+        if let Some(decided) = node.ask(now, key, &self.limit) {
+            self.judge(now, &decided);
+        }
+        self.settle(now, at);
+    }
+
+    /// Lets a node go on, sends what it has to send, and plans when it wakes.
+    fn settle(&mut self, now: u64, at: usize) {
+        let mut decided = Vec::new();
+        let node = &mut self.nodes[at];
+        if !node.running {
+            return;
+        }
+        node.turn_to(now);
+        node.poll(|one| decided.push(one));
+        for message in node.parts.remote.sent() {
+            self.send(now, at, message);
+        }
+        for one in decided {
+            self.judge(now, &one);
+        }
+        if let Some(wake) = self.nodes[at].next_wake() {
+            self.agenda.put(wake, Event::Wakes(at));
+        }
+    }
+
+    fn send(&mut self, now: u64, from: usize, message: Message) {
+        self.outcome.messages += 1;
+        let wire = self.wires[from];
+        match wire.passes {
+            Passes::Nothing => return,
+            Passes::Refused => return self.refuse(now, from, &message),
+            Passes::All | Passes::Requests if self.engine.is_down() => {
+                return self.refuse(now, from, &message);
+            }
+            Passes::All | Passes::Requests => {}
+        }
+        if wire.doubles(&mut self.chance)
+            && let Some(takes) = wire.carries(&mut self.chance)
+        {
+            let double = Message { steps: message.steps.clone(), slot: Arc::clone(&message.slot) };
+            self.agenda.put(now + takes, Event::Arrives(from, double));
+        }
+        if let Some(takes) = wire.carries(&mut self.chance) {
+            self.agenda.put(now + takes, Event::Arrives(from, message));
+        }
+    }
+
+    fn refuse(&mut self, now: u64, to: usize, message: &Message) {
+        let answers = message.steps.iter().map(|_| Err(refused())).collect();
+        self.agenda.put(now + REFUSED_AFTER, Event::Answers(to, Arc::clone(&message.slot), answers));
+    }
+
+    fn arrives(&mut self, now: u64, from: usize, message: Message) {
+        if self.engine.is_down() {
+            // Whoever was connected is told that it is gone.
+            return self.refuse(now, from, &message);
+        }
+        if self.engine.is_stalled() {
+            return self.at_door.push((from, message));
+        }
+        let answers = self.engine.serve(now, &message.steps);
+        let wire = self.wires[from];
+        if wire.passes == Passes::All
+            && let Some(takes) = wire.carries(&mut self.chance)
+        {
+            self.agenda.put(now + takes, Event::Answers(from, message.slot, answers));
+        }
+    }
+
+    fn act(&mut self, now: u64, at: usize) {
+        let scenario = self.scenario;
+        match &scenario.acts[at].1 {
+            Act::Wires(which, weather) => {
+                for wire in self.wires.iter_mut().enumerate().filter(|(at, _)| which.has(*at)) {
+                    *wire.1 = *weather;
+                }
+            }
+            Act::Stop { forget } => {
+                self.engine.stop(*forget);
+                for (from, message) in std::mem::take(&mut self.at_door) {
+                    self.refuse(now, from, &message);
+                }
+            }
+            Act::Start => self.engine.start(),
+            Act::Stall(stalled) => {
+                self.engine.stall(*stalled);
+                for (from, message) in std::mem::take(&mut self.at_door) {
+                    self.arrives(now, from, message);
+                }
+            }
+            Act::Forget => self.engine.forget(),
+            Act::Lag(lag) => self.engine.lag(*lag),
+            Act::FailOver => self.engine.fail_over(now),
+            Act::EngineClock(by) => self.engine.step_clock(*by),
+            Act::NodeClock(which, by) => {
+                for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
+                    self.nodes[at].ahead += by;
+                    self.settle(now, at);
+                }
+            }
+            Act::Pause(which, span) => {
+                for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
+                    self.nodes[at].paused = now + nanos(*span);
+                }
+            }
+            Act::Crash(which) => {
+                for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
+                    self.nodes[at] = self.fresh_node(at, now);
+                    self.nodes[at].running = false;
+                }
+            }
+            Act::Restart(which) => {
+                for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
+                    self.nodes[at] = self.fresh_node(at, now);
+                }
+            }
+            Act::Limit(limit) => {
+                self.limit = Arc::clone(limit);
+                self.excess_before = self.excess_before.max(self.excess());
+                self.judges.clear();
+            }
+        }
+    }
+
+    fn judge(&mut self, now: u64, decided: &Decided) {
+        let limit = &self.limit;
+        let judge = self
+            .judges
+            .entry(decided.key)
+            .or_insert_with(|| Envelope::of(limit).expect("a limit that is a rate and a burst"));
+        let before = judge.utilisation();
+        judge.ask(Tick::from_nanos(now), 1, decided.allowed);
+        let after = judge.utilisation();
+        let at = (now - BEGINS) / nanos(Outcome::STRETCH);
+        let at = usize::try_from(at).unwrap_or(usize::MAX);
+        if self.outcome.intervals.len() <= at {
+            self.outcome.intervals.resize(at + 1, Interval::default());
+        }
+        let interval = &mut self.outcome.intervals[at];
+        interval.asked += 1;
+        interval.admitted += after.admitted - before.admitted;
+        interval.ideal += after.ideal - before.ideal;
+        self.took.push(now - decided.asked);
+    }
+
+    fn excess(&self) -> u64 {
+        self.judges.values().map(Envelope::excess).max().unwrap_or(0)
+    }
+
+    fn end(mut self) -> Outcome {
+        let mut outcome = std::mem::take(&mut self.outcome);
+        let sum = |of: fn(&Interval) -> u64| outcome.intervals.iter().map(of).sum::<u64>();
+        let (asked, admitted, ideal) = (sum(|one| one.asked), sum(|one| one.admitted), sum(|one| one.ideal));
+        (outcome.asked, outcome.admitted) = (asked, admitted);
+        outcome.used_per_mille = if ideal == 0 { 1000 } else { admitted * 1000 / ideal };
+        outcome.excess = self.excess().max(self.excess_before);
+        outcome.hung = self.nodes.iter().map(|node| node.waits() as u64).sum();
+        self.took.sort_unstable();
+        let took = |percent: usize| {
+            let last = self.took.len().saturating_sub(1);
+            Duration::from_nanos(self.took.get(last * percent / 100).copied().unwrap_or(0))
+        };
+        (outcome.p50, outcome.p99, outcome.longest) = (took(50), took(99), took(100));
+        outcome.find_recovery(self.scenario.healed);
+        outcome
+    }
+}

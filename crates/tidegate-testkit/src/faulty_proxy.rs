@@ -1,0 +1,292 @@
+//! A TCP proxy that does to connections what networks do.
+//!
+//! Two threads a connection copy bytes, one each way, and look at the fault in force before each piece that they pass on. A fault holds
+//! for open connections and for new ones, until another one is set.
+
+use std::io::{self, Read as _, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use socket2::SockRef;
+
+/// What the proxy does to connections.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing: bytes are passed on at once.
+    #[default]
+    None,
+    /// Each piece is passed on so much later, both ways.
+    Delay(Duration),
+    /// Nothing is passed on, and nothing is closed; what waits is passed on when the fault is over.
+    Stall,
+    /// What the server answers is lost: it gets the bytes, and its answers are thrown away.
+    LoseAnswers,
+    /// Open connections are closed, and new ones as soon as they are made.
+    Cut,
+    /// As [`Fault::Cut`], with a reset in place of an end.
+    Reset,
+}
+
+/// A proxy to one server, on a port of its own on loopback. Stops when it is dropped.
+#[derive(Debug)]
+pub struct FaultyProxy {
+    shared: Arc<Shared>,
+    addr: SocketAddr,
+}
+
+#[derive(Debug)]
+struct Shared {
+    to: Mutex<SocketAddr>,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    fault: Fault,
+    over: bool,
+    /// Both ends of each open connection.
+    open: Vec<(u64, TcpStream, TcpStream)>,
+    made: u64,
+}
+
+/// Which way a thread copies.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Way {
+    ToServer,
+    ToClient,
+}
+
+impl FaultyProxy {
+    /// Starts a proxy before a server.
+    ///
+    /// # Errors
+    /// When there is no free port.
+    pub fn before(server: SocketAddr) -> io::Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
+        let addr = listener.local_addr()?;
+        let shared =
+            Arc::new(Shared { to: Mutex::new(server), state: Mutex::default(), changed: Condvar::new() });
+        let accepting = Arc::clone(&shared);
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let Ok(client) = client else { continue };
+                if accepting.state().over {
+                    return;
+                }
+                accepting.connect(client);
+            }
+        });
+        Ok(Self { shared, addr })
+    }
+
+    /// Returns where clients connect.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Has new connections go to another server, as after a failover behind one address. Open ones stay where they are.
+    pub fn lead_to(&self, server: SocketAddr) {
+        *lock(&self.shared.to) = server;
+    }
+
+    /// Sets the fault that holds from now on. When it returns, connections that a fault cuts are cut.
+    pub fn set(&self, fault: Fault) {
+        let mut state = self.shared.state();
+        state.fault = fault;
+        if matches!(fault, Fault::Cut | Fault::Reset) {
+            for (_, client, server) in state.open.drain(..) {
+                end(&client, fault);
+                end(&server, fault);
+            }
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Returns how many connections were made so far.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.shared.state().made
+    }
+}
+
+impl Drop for FaultyProxy {
+    fn drop(&mut self) {
+        let mut state = self.shared.state();
+        state.over = true;
+        for (_, client, server) in state.open.drain(..) {
+            end(&client, Fault::Cut);
+            end(&server, Fault::Cut);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+        // Wakes the thread that accepts.
+        drop(TcpStream::connect(self.addr));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        lock(&self.state)
+    }
+
+    fn connect(self: &Arc<Self>, client: TcpStream) {
+        let fault = self.state().fault;
+        if matches!(fault, Fault::Cut | Fault::Reset) {
+            end(&client, fault);
+            return;
+        }
+        let to = *lock(&self.to);
+        let Ok(server) = TcpStream::connect(to) else { return };
+        // Small requests and answers: waiting to fill a segment would be a fault of its own.
+        let _ = (client.set_nodelay(true), server.set_nodelay(true));
+        let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
+        let (Ok(client_in), Ok(server_out), Ok(client_kept), Ok(server_kept)) = copies else { return };
+        let mut state = self.state();
+        if matches!(state.fault, Fault::Cut | Fault::Reset) {
+            // Set while the server was being connected to.
+            end(&client, state.fault);
+            return;
+        }
+        state.made += 1;
+        let number = state.made;
+        state.open.push((number, client_kept, server_kept));
+        drop(state);
+        let (there, back) = (Arc::clone(self), Arc::clone(self));
+        thread::spawn(move || there.copy(number, Way::ToServer, client_in, server_out));
+        thread::spawn(move || back.copy(number, Way::ToClient, server, client));
+    }
+
+    /// Copies until either end closes or a fault cuts the connection.
+    fn copy(&self, number: u64, way: Way, mut from: TcpStream, mut to: TcpStream) {
+        let mut piece = vec![0; 64 << 10];
+        while let Ok(length @ 1..) = from.read(&mut piece) {
+            #[expect(clippy::disallowed_methods, reason = "a proxy delays real bytes by real time")]
+            let came = Instant::now();
+            let Some(passes) = self.hold_up(way, came) else { break };
+            if passes && to.write_all(&piece[..length]).is_err() {
+                break;
+            }
+        }
+        let _ = to.shutdown(Shutdown::Write);
+        if way == Way::ToClient {
+            self.state().open.retain(|(open, ..)| *open != number);
+        }
+    }
+
+    /// Waits for as long as the fault in force holds a piece up; says whether it is passed on, and `None` once the proxy has stopped.
+    fn hold_up(&self, way: Way, came: Instant) -> Option<bool> {
+        let mut state = self.state();
+        loop {
+            if state.over {
+                return None;
+            }
+            match state.fault {
+                Fault::None | Fault::Cut | Fault::Reset => return Some(true),
+                Fault::LoseAnswers => return Some(way == Way::ToServer),
+                Fault::Stall => state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner),
+                Fault::Delay(delay) => {
+                    let Some(left) = delay.checked_sub(came.elapsed()).filter(|left| !left.is_zero()) else {
+                        return Some(true);
+                    };
+                    let waited = self.changed.wait_timeout(state, left);
+                    state = waited.unwrap_or_else(PoisonError::into_inner).0;
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
+    of.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends a connection: with a reset where the fault says so.
+fn end(stream: &TcpStream, fault: Fault) {
+    if fault == Fault::Reset {
+        let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
+    }
+    let _ = stream.shutdown(Shutdown::Both);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Answers each byte with itself.
+    fn echo() -> SocketAddr {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let addr = listener.local_addr().unwrap();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                let mut client = client.unwrap();
+                thread::spawn(move || {
+                    let mut byte = [0];
+                    while client.read_exact(&mut byte).is_ok() && client.write_all(&byte).is_ok() {}
+                });
+            }
+        });
+        addr
+    }
+
+    fn ask(stream: &mut TcpStream, byte: u8) -> io::Result<u8> {
+        stream.write_all(&[byte])?;
+        let mut answer = [0];
+        stream.read_exact(&mut answer)?;
+        Ok(answer[0])
+    }
+
+    fn within(stream: &TcpStream, time: Duration) {
+        stream.set_read_timeout(Some(time)).unwrap();
+    }
+
+    #[test]
+    fn what_is_held_up_comes_when_the_fault_is_over() {
+        let proxy = FaultyProxy::before(echo()).unwrap();
+        let mut client = TcpStream::connect(proxy.addr()).unwrap();
+        assert_eq!(ask(&mut client, 1).unwrap(), 1);
+        proxy.set(Fault::Stall);
+        within(&client, Duration::from_millis(20));
+        let held = ask(&mut client, 2).unwrap_err();
+        assert!(matches!(held.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut), "{held}");
+        proxy.set(Fault::None);
+        within(&client, Duration::from_secs(30));
+        let mut answer = [0];
+        client.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [2]);
+    }
+
+    #[test]
+    fn a_cut_ends_open_connections_and_new_ones_until_it_is_over() {
+        for fault in [Fault::Cut, Fault::Reset] {
+            let proxy = FaultyProxy::before(echo()).unwrap();
+            let mut client = TcpStream::connect(proxy.addr()).unwrap();
+            assert_eq!(ask(&mut client, 1).unwrap(), 1);
+            proxy.set(fault);
+            ask(&mut client, 2).unwrap_err();
+            let mut next = TcpStream::connect(proxy.addr()).unwrap();
+            ask(&mut next, 3).unwrap_err();
+            proxy.set(Fault::None);
+            let mut last = TcpStream::connect(proxy.addr()).unwrap();
+            assert_eq!(ask(&mut last, 4).unwrap(), 4);
+            assert_eq!(proxy.connections(), 2);
+        }
+    }
+
+    #[test]
+    fn lost_answers_are_lost_for_good() {
+        let proxy = FaultyProxy::before(echo()).unwrap();
+        let mut client = TcpStream::connect(proxy.addr()).unwrap();
+        assert_eq!(ask(&mut client, 1).unwrap(), 1);
+        proxy.set(Fault::LoseAnswers);
+        within(&client, Duration::from_millis(50));
+        ask(&mut client, 2).unwrap_err();
+        proxy.set(Fault::None);
+        within(&client, Duration::from_secs(30));
+        assert_eq!(ask(&mut client, 3).unwrap(), 3);
+    }
+}

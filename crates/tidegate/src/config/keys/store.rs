@@ -1,0 +1,81 @@
+//! The keys of `store`: where counters live.
+
+use crate::config::kind::{Kind, Table, key};
+
+/// The words of `store.kind`; the file's stores of this process first.
+pub(in crate::config) const KINDS: &[&str] = &["memory", "disk", "redis", "etcd", "zookeeper"];
+
+/// How many of [`KINDS`] are this process's own.
+pub(in crate::config) const OWN: usize = 2;
+
+pub(super) const STORE: Table = Table {
+    name: "store",
+    keys: &[
+        key("kind", Kind::Word(KINDS, &[]), Some("memory"), "Where counters live"),
+        key(
+            "keys",
+            Kind::Whole(1, 1 << 32),
+            Some("1000000"),
+            "How many keys this process holds at most; the nearest to full is given up for a new one",
+        ),
+        key(
+            "key_form",
+            Kind::Word(&["fingerprint", "full"], &[]),
+            Some("fingerprint"),
+            "What is kept of a key: a fingerprint, in 24 bytes a key; or the key, in 48",
+        ),
+        key(
+            "path",
+            Kind::Text,
+            None,
+            "disk: the folder of the counters; the system's folder for state, and in it one of the port, unless given",
+        ),
+        key("flush", Kind::Span, Some("200ms"), "disk: how often what has changed is written, 10ms to 10s"),
+        key(
+            "url",
+            Kind::OneOrMany(&Kind::Text),
+            None,
+            "redis, etcd, zookeeper: the engine's addresses, as redis://10.0.0.5:6379",
+        ),
+        key(
+            "topology",
+            Kind::Word(&["single", "cluster", "sentinel"], &[]),
+            Some("single"),
+            "redis: what stands at the addresses",
+        ),
+        key("master", Kind::Name, None, "redis with topology: sentinel: the name of the set of servers"),
+        key("user", Kind::Text, None, "The user as whom the engine is asked"),
+        key("password_file", Kind::Text, None, "The file with the password for the engine"),
+        key(
+            "ca_file",
+            Kind::Text,
+            None,
+            "The file with the certificates by which the engine is known; those of the system unless given",
+        ),
+        key(
+            "prefix",
+            Kind::Name,
+            Some("tg"),
+            "What the engine's keys begin with; nodes that share limits have the same one",
+        ),
+        key(
+            "nodes",
+            Kind::Whole(1, 1 << 16),
+            Some("1"),
+            "How many nodes share the engine at most; each may grant so small a part when the engine is gone",
+        ),
+        key(
+            "deadline",
+            Kind::Span,
+            Some("250ms"),
+            "How long the engine has to answer before a policy goes by on_store_error, 1ms to 60s",
+        ),
+        key(
+            "after_loss",
+            Kind::Word(&["empty", "half", "full"], &[]),
+            Some("half"),
+            "redis: how full limits start when the engine has lost what was spent: after a failover, a flush, a restart",
+        ),
+    ],
+    required: &[],
+};

@@ -1,0 +1,352 @@
+//! `store`: where counters live.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::diagnostic::Findings;
+use super::keys::{KINDS, OWN};
+use super::node::Node;
+use crate::policy::{span, whole_number};
+use crate::store::{CapacityError, MemoryStore};
+use crate::visible::excerpt;
+
+/// Where counters live.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct StoreSettings {
+    /// What keeps them.
+    pub kind: StoreKind,
+    /// The most keys held by this process.
+    pub keys: usize,
+    /// Whether this process keeps keys in full, in twice the memory, and not by their fingerprints.
+    pub full_keys: bool,
+}
+
+/// What keeps counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum StoreKind {
+    /// This process's memory.
+    #[default]
+    Memory,
+    /// This process's memory, written to disk.
+    Disk(DiskSettings),
+    /// An engine that several nodes share.
+    Engine(EngineSettings),
+}
+
+/// Counters that survive the process.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct DiskSettings {
+    /// The folder; `None` leaves it to the server.
+    pub path: Option<PathBuf>,
+    /// How often what has changed is written; `None` leaves it to the store.
+    pub flush: Option<Duration>,
+}
+
+/// How an engine is reached. Holds no secret.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct EngineSettings {
+    /// Which engine.
+    pub engine: EngineKind,
+    /// Its addresses, one at least.
+    pub urls: Vec<String>,
+    /// As whom it is asked.
+    pub user: Option<String>,
+    /// The file with the password; not read here.
+    pub password_file: Option<PathBuf>,
+    /// The file with the certificates by which it is known; not read here.
+    pub ca_file: Option<PathBuf>,
+    /// What its keys begin with.
+    pub prefix: String,
+    /// How many nodes share it at most.
+    pub nodes: u64,
+    /// How long it has to answer.
+    pub deadline: Duration,
+}
+
+/// An engine that several nodes share.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EngineKind {
+    /// Redis or Valkey.
+    Redis {
+        /// What stands at the addresses.
+        topology: Topology,
+        /// How full limits start when the engine has lost what was spent.
+        after_loss: AfterLoss,
+    },
+    /// etcd.
+    Etcd,
+    /// ZooKeeper.
+    ZooKeeper,
+}
+
+/// What stands at the addresses of Redis.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Topology {
+    /// One server.
+    Single,
+    /// Servers that divide the keys among themselves.
+    Cluster,
+    /// Sentinels, who know which server of a set is the master.
+    Sentinel {
+        /// The name of the set.
+        master: String,
+    },
+}
+
+/// How full limits start when the engine has lost what was spent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AfterLoss {
+    /// Empty: nothing is granted twice, and requests are refused until limits have filled.
+    Empty,
+    /// Half full.
+    #[default]
+    Half,
+    /// Full, as if nothing had been spent.
+    Full,
+}
+
+impl StoreSettings {
+    /// Makes a store in this process's memory, with room for `keys` in place of its own number where one is named.
+    ///
+    /// # Errors
+    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
+        let keys = keys.unwrap_or(self.keys);
+        if self.full_keys { MemoryStore::with_full_keys(keys) } else { MemoryStore::with_capacity(keys) }
+    }
+
+    /// Returns the word of the file for what keeps counters.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match &self.kind {
+            StoreKind::Memory => "memory",
+            StoreKind::Disk(_) => "disk",
+            StoreKind::Engine(settings) => match settings.engine {
+                EngineKind::Redis { .. } => "redis",
+                EngineKind::Etcd => "etcd",
+                EngineKind::ZooKeeper => "zookeeper",
+            },
+        }
+    }
+}
+
+impl Default for StoreSettings {
+    fn default() -> Self {
+        // Enough for a day's visitors of a large site, and tens of megabytes at most.
+        Self { kind: StoreKind::Memory, keys: 1_000_000, full_keys: false }
+    }
+}
+
+/// The keys of `store` that only some kinds have, with those kinds.
+const ONLY: [(&str, &[&str]); 12] = [
+    ("path", &["disk"]),
+    ("flush", &["disk"]),
+    ("url", &["redis", "etcd", "zookeeper"]),
+    ("topology", &["redis"]),
+    ("master", &["redis"]),
+    ("user", &["redis", "etcd", "zookeeper"]),
+    ("password_file", &["redis", "etcd", "zookeeper"]),
+    ("ca_file", &["redis", "etcd"]),
+    ("prefix", &["redis", "etcd", "zookeeper"]),
+    ("nodes", &["redis", "etcd", "zookeeper"]),
+    ("deadline", &["redis", "etcd", "zookeeper"]),
+    ("after_loss", &["redis"]),
+];
+
+/// Says whether a key of `store` says something about a kind.
+pub(super) fn has(kind: &str, key: &str) -> bool {
+    ONLY.iter().find(|(name, _)| *name == key).is_none_or(|(_, kinds)| kinds.contains(&kind))
+}
+
+/// Returns the kind of store that a file names.
+pub(super) fn kind(file: &Node) -> &str {
+    let said = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
+    said.filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
+}
+
+/// Says whether the store that a file names is this process's own.
+pub(super) fn is_own(file: &Node) -> bool {
+    KINDS[..OWN].contains(&kind(file))
+}
+
+/// Checks what the keys of `store` mean together.
+pub(super) fn check(file: &Node, findings: &mut Findings) {
+    let Some(node) = file.get("store") else { return };
+    let kind = kind(file);
+    for (key, kinds) in ONLY {
+        if let Some(said) = node.get(key)
+            && !kinds.contains(&kind)
+        {
+            let of = kinds.join(", ");
+            findings.error(
+                said.spot,
+                format_args!("store.{key} says nothing about `store.kind: {kind}`; it is for {of}"),
+            );
+        }
+    }
+    if KINDS[..OWN].contains(&kind) {
+        within(node, "flush", Duration::from_millis(10), Duration::from_secs(10), findings);
+        return;
+    }
+    within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
+    let urls = node.get("url").map_or(&[][..], Node::each);
+    if urls.is_empty() {
+        let example = schemes(kind)[0];
+        findings.error(
+            node.spot,
+            format_args!("`store.kind: {kind}` needs store.url, as {example}127.0.0.1:{}", port(kind)),
+        );
+    }
+    for url in urls {
+        let Some(text) = url.text() else { continue };
+        if let Some(reason) = wrong_address(kind, text) {
+            findings.error(url.spot, format_args!("store.url: {reason}"));
+        }
+    }
+    let sentinel = word(node, "topology") == Some("sentinel");
+    match node.get("master") {
+        Some(said) if !sentinel => findings.error(
+            said.spot,
+            "store.master is the name that sentinels have for a set of servers; it needs `store.topology: sentinel`",
+        ),
+        None if sentinel => findings.error(
+            node.spot,
+            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
+        ),
+        _ => {}
+    }
+}
+
+fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mut Findings) {
+    let Some(said) = node.get(key) else { return };
+    if let Some(Ok(read)) = said.text().map(span)
+        && !(least..=most).contains(&read)
+    {
+        findings.error(
+            said.spot,
+            format_args!("store.{key}: {read:?} is out of range; use {least:?} to {most:?}"),
+        );
+    }
+}
+
+const fn schemes(kind: &str) -> &'static [&'static str] {
+    match kind.as_bytes() {
+        b"redis" => &["redis://", "rediss://"],
+        b"etcd" => &["http://", "https://"],
+        _ => &["zookeeper://"],
+    }
+}
+
+const fn port(kind: &str) -> u16 {
+    match kind.as_bytes() {
+        b"redis" => 6379,
+        b"etcd" => 2379,
+        _ => 2181,
+    }
+}
+
+/// Returns why an address is none of an engine. Its own text is shown only where it holds no password.
+fn wrong_address(kind: &str, text: &str) -> Option<String> {
+    let schemes = schemes(kind);
+    let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        // What stands before an @ may be a password.
+        let shown = text.rsplit('@').next().unwrap_or(text);
+        return Some(format!(
+            "\"{}\" does not begin with {}; write {}HOST:{}",
+            excerpt(shown),
+            schemes.join(" or "),
+            schemes[0],
+            port(kind)
+        ));
+    };
+    if rest.contains('@') {
+        return Some(
+            "an address with a user or a password in it would be shown; write store.user and store.password_file"
+                .to_owned(),
+        );
+    }
+    let host = rest.split('/').next().unwrap_or(rest);
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if name.is_empty() {
+        return Some(format!("\"{}\" names no host; write {}HOST:{}", excerpt(text), schemes[0], port(kind)));
+    }
+    if let Some((_, port)) = host.rsplit_once(':')
+        && !host.ends_with(']')
+        && port.parse::<u16>().is_err()
+    {
+        return Some(format!("\"{}\" has no port from 1 to 65535 after its colon", excerpt(text)));
+    }
+    None
+}
+
+fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
+    node.get(key)?.text()
+}
+
+/// Reads the section; mistakes in it were reported before.
+pub(super) fn read(file: &Node) -> StoreSettings {
+    let default = StoreSettings::default();
+    let Some(node) = file.get("store") else { return default };
+    let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
+    StoreSettings {
+        kind: match kind(file) {
+            "disk" => StoreKind::Disk(DiskSettings { path: path(node, "path"), flush: time(node, "flush") }),
+            "memory" => StoreKind::Memory,
+            engine => StoreKind::Engine(engine_settings(node, engine)),
+        },
+        keys: keys.and_then(|keys| usize::try_from(keys).ok()).unwrap_or(default.keys),
+        full_keys: word(node, "key_form") == Some("full"),
+    }
+}
+
+fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
+    let urls = node.get("url").map_or(&[][..], Node::each);
+    EngineSettings {
+        engine: match kind {
+            "redis" => EngineKind::Redis { topology: topology(node), after_loss: after_loss(node) },
+            "etcd" => EngineKind::Etcd,
+            _ => EngineKind::ZooKeeper,
+        },
+        urls: urls.iter().filter_map(Node::text).map(str::to_owned).collect(),
+        user: word(node, "user").map(str::to_owned),
+        password_file: path(node, "password_file"),
+        ca_file: path(node, "ca_file"),
+        prefix: word(node, "prefix").unwrap_or("tg").to_owned(),
+        nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),
+    }
+}
+
+fn path(node: &Node, key: &str) -> Option<PathBuf> {
+    word(node, key).map(PathBuf::from)
+}
+
+fn time(node: &Node, key: &str) -> Option<Duration> {
+    word(node, key).and_then(|text| span(text).ok())
+}
+
+fn topology(node: &Node) -> Topology {
+    match word(node, "topology") {
+        Some("cluster") => Topology::Cluster,
+        Some("sentinel") => {
+            Topology::Sentinel { master: word(node, "master").unwrap_or_default().to_owned() }
+        }
+        _ => Topology::Single,
+    }
+}
+
+fn after_loss(node: &Node) -> AfterLoss {
+    match word(node, "after_loss") {
+        Some("empty") => AfterLoss::Empty,
+        Some("full") => AfterLoss::Full,
+        _ => AfterLoss::Half,
+    }
+}
+
+#[cfg(test)]
+mod tests;

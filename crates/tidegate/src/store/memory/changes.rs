@@ -1,0 +1,232 @@
+//! The byte form of some slots of a table: what a [`TrackedStore`](super::TrackedStore) hands out to be kept, and takes back.
+//!
+//! After the header, `version, kind`, in this order and little-endian:
+//!
+//! ```text
+//! form: 1 byte, lines of the table: 8, tick: 8, limits: 4
+//! each limit:   owner: 4, its byte form
+//! each slot:    how many slots after the one before: 1 to 10 (seven bits a byte, the lowest first), limit: likewise, from 1
+//!               fingerprint: 8, key: 16 where the form is 1, flags: 1, two ticks where they say so: 16, the state's byte form
+//! ```
+//!
+//! The limit 0 says that the slot holds nothing that matters, and nothing of it follows. The last eight bytes are the XxHash64 of all before.
+//! A key under a limit in a word takes some 36 bytes.
+
+use std::sync::Arc;
+
+use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
+use tidegate_core::{Quota, State, Tick};
+use twox_hash::XxHash64;
+
+use super::full_keys::FullKey;
+use super::piece::{Entry, RestoreError};
+use crate::store::Cell;
+use crate::store::cell::Forgotten;
+
+/// Names this byte form, beside those of cells and of exports.
+const CHANGES: u8 = 3;
+
+const CHECKSUM: usize = 8;
+
+/// The flag of a state that lies beside the table.
+const BESIDE: u8 = 1;
+
+/// The flag of a key that was reset, or whose limit has changed its kind.
+const RESET: u8 = 2;
+
+/// A limit is looked for among so many that came before it, and written again where it is not among them: those of a policy file are
+/// found, and a list of thousands, each of one key, is not searched for each key.
+const RECENT: usize = 16;
+
+/// A key and its state, as they are written.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shown<'s> {
+    pub(super) print: u64,
+    pub(super) full_key: Option<FullKey>,
+    pub(super) owner: u32,
+    /// Whether the state lies beside the table, and belongs there.
+    pub(super) beside: bool,
+    pub(super) quota: &'s Arc<Quota>,
+    pub(super) state: &'s State,
+    pub(super) forgotten: Option<&'s Forgotten>,
+}
+
+/// Some slots that are being written.
+#[derive(Debug)]
+pub(super) struct Sheet {
+    limits: Vec<(u32, Arc<Quota>)>,
+    slots: Writer,
+    /// The slot that may come next.
+    next: usize,
+}
+
+impl Sheet {
+    pub(super) fn new() -> Self {
+        Self { limits: Vec::new(), slots: Writer::default(), next: 0 }
+    }
+
+    /// Returns how many bytes there are, about: limits are counted as forty each.
+    pub(super) fn len(&self) -> usize {
+        self.slots.written() + 40 * self.limits.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == 0
+    }
+
+    /// Adds a slot that holds nothing. Slots come in ascending order.
+    pub(super) fn push_empty(&mut self, slot: usize) {
+        self.go_to(slot);
+        self.number(0);
+    }
+
+    /// Adds a slot and its key.
+    pub(super) fn push(&mut self, slot: usize, shown: &Shown<'_>) {
+        self.go_to(slot);
+        let limit = self.limit(shown.owner, shown.quota);
+        self.number(limit);
+        let out = &mut self.slots;
+        out.u64(shown.print);
+        if let Some(full_key) = shown.full_key {
+            full_key.to_bytes().into_iter().for_each(|byte| out.u8(byte));
+        }
+        out.u8(if shown.beside { BESIDE } else { 0 } | if shown.forgotten.is_some() { RESET } else { 0 });
+        if let Some(forgotten) = shown.forgotten {
+            out.tick(forgotten.at);
+            out.tick(forgotten.until);
+        }
+        shown.state.write(out);
+    }
+
+    fn go_to(&mut self, slot: usize) {
+        self.number(slot.saturating_sub(self.next));
+        self.next = slot + 1;
+    }
+
+    fn number(&mut self, number: usize) {
+        let mut rest = number;
+        while rest >= 0x80 {
+            self.slots.u8(rest as u8 | 0x80);
+            rest >>= 7;
+        }
+        self.slots.u8(rest as u8);
+    }
+
+    /// Returns the number of a limit, from 1.
+    fn limit(&mut self, owner: u32, quota: &Arc<Quota>) -> usize {
+        let is = |(known, other): &(u32, Arc<Quota>)| {
+            *known == owner && (Arc::ptr_eq(other, quota) || other == quota)
+        };
+        let recent = self.limits.len().saturating_sub(RECENT);
+        if let Some(found) = self.limits[recent..].iter().rposition(is) {
+            return recent + found + 1;
+        }
+        self.limits.push((owner, Arc::clone(quota)));
+        self.limits.len()
+    }
+
+    /// Returns the byte form.
+    pub(super) fn finish(self, full_keys: bool, lines: usize, tick: Tick) -> Vec<u8> {
+        let mut out = Writer::new(CHANGES);
+        out.u8(u8::from(full_keys));
+        out.u64(lines as u64);
+        out.tick(tick);
+        // As many as fit in a sheet of some tens of kilobytes.
+        out.u32(self.limits.len() as u32);
+        for (owner, quota) in &self.limits {
+            out.u32(*owner);
+            quota.write(&mut out);
+        }
+        let mut bytes = out.finish();
+        bytes.extend_from_slice(&self.slots.finish());
+        let checksum = XxHash64::oneshot(0, &bytes);
+        bytes.extend_from_slice(&checksum.to_le_bytes());
+        bytes
+    }
+}
+
+/// Some slots that are being read.
+#[derive(Debug)]
+pub(super) struct ReadSheet<'b> {
+    pub(super) full_keys: bool,
+    pub(super) lines: u64,
+    pub(super) tick: Tick,
+    limits: Vec<(u32, Arc<Quota>)>,
+    from: Reader<'b>,
+    next: u64,
+}
+
+impl<'b> ReadSheet<'b> {
+    /// Reads what comes before the slots. `piece` is its place among others, for errors.
+    pub(super) fn open(bytes: &'b [u8], piece: u64) -> Result<Self, RestoreError> {
+        let damaged = RestoreError::Damaged { piece };
+        let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
+        if XxHash64::oneshot(0, written) != u64::from_le_bytes(*checksum) {
+            return Err(damaged);
+        }
+        let (kind, mut from) = Reader::open(written)?;
+        if kind != CHANGES {
+            return Err(DecodeError::Kind { kind }.into());
+        }
+        let full_keys = match from.u8()? {
+            form @ (0 | 1) => form == 1,
+            _ => return Err(DecodeError::Value { field: "form" }.into()),
+        };
+        let (lines, tick) = (from.u64()?, from.tick()?);
+        let mut limits = Vec::new();
+        // No memory is set aside for the count, which may be any number: each limit takes bytes that have to be there.
+        for _ in 0..from.u32()? {
+            limits.push((from.u32()?, Arc::new(Quota::read(&mut from)?)));
+        }
+        Ok(Self { full_keys, lines, tick, limits, from, next: 0 })
+    }
+
+    /// Reads the next slot, with its key if there is one.
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Option<Entry>)>, DecodeError> {
+        if self.from.left() == 0 {
+            return Ok(None);
+        }
+        let out_of_range = DecodeError::Value { field: "slot" };
+        let slot = self.next.checked_add(self.number()?).ok_or(out_of_range)?;
+        self.next = slot.checked_add(1).ok_or(out_of_range)?;
+        let limit = self.number()?;
+        let Some(limit) = limit.checked_sub(1) else { return Ok(Some((slot, None))) };
+        let limit = usize::try_from(limit).ok().and_then(|limit| self.limits.get(limit));
+        let (owner, quota) = limit.cloned().ok_or(DecodeError::Value { field: "limit" })?;
+        let from = &mut self.from;
+        let print = from.u64()?;
+        let full_key = if self.full_keys {
+            let mut key = [0; 16];
+            for byte in &mut key {
+                *byte = from.u8()?;
+            }
+            Some(FullKey::from_bytes(key))
+        } else {
+            None
+        };
+        let flags = from.u8()?;
+        if flags & !(BESIDE | RESET) != 0 {
+            return Err(DecodeError::Value { field: "flags" });
+        }
+        let forgotten = if flags & RESET != 0 {
+            Some(Box::new(Forgotten { at: from.tick()?, until: from.tick()? }))
+        } else {
+            None
+        };
+        let state = Bytes::read(from)?;
+        let cell = Cell { quota, state, forgotten };
+        Ok(Some((slot, Some(Entry { print, full_key, owner, beside: flags & BESIDE != 0, cell }))))
+    }
+
+    fn number(&mut self) -> Result<u64, DecodeError> {
+        let mut number = 0;
+        for shift in (0..u64::BITS).step_by(7) {
+            let byte = self.from.u8()?;
+            number |= u64::from(byte & 0x7F) << shift;
+            if byte & 0x80 == 0 {
+                return Ok(number);
+            }
+        }
+        Err(DecodeError::Value { field: "number" })
+    }
+}
