@@ -51,7 +51,10 @@ impl Etcd {
         let addresses =
             options.addresses.iter().map(|address| parse(address)).collect::<Result<Vec<_>, _>>()?;
         if addresses.is_empty() {
-            return Err(ConnectError::Address { address: String::new(), reason: "none was given".to_owned() });
+            return Err(ConnectError::Address {
+                address: String::new(),
+                reason: "none was given".to_owned(),
+            });
         }
         let tls = tls_options(&options.tls);
         probe::any(&addresses, &tls).await?;
@@ -71,8 +74,10 @@ impl Etcd {
         let patience = options.timeout;
         let judge = |failed: Failed| judged(&failed, &address, &options);
         let client = within(patience, Client::connect(&all, Some(wanted))).await.map_err(judge)?;
-        let etcd =
-            Self { client, shared: Arc::new(Shared { options: options.clone(), runtime: Handle::current() }) };
+        let etcd = Self {
+            client,
+            shared: Arc::new(Shared { options: options.clone(), runtime: Handle::current() }),
+        };
         etcd.check(&address, patience).await?;
         Ok(etcd)
     }
@@ -129,10 +134,7 @@ impl Etcd {
     }
 
     /// Waits for one exchange.
-    pub(crate) async fn ask<T>(
-        &self,
-        exchange: impl Future<Output = Result<T, Error>>,
-    ) -> Result<T, Failed> {
+    pub(crate) async fn ask<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         within(self.shared.options.timeout, exchange).await
     }
 
@@ -156,7 +158,9 @@ fn parse(address: &str) -> Result<Address, ConnectError> {
     let shown = without_credentials(address);
     let wrong = |reason: &str| ConnectError::Address { address: shown.clone(), reason: reason.to_owned() };
     if shown != address {
-        return Err(wrong("it holds credentials, which would be seen in logs; give them as user and password"));
+        return Err(wrong(
+            "it holds credentials, which would be seen in logs; give them as user and password",
+        ));
     }
     let uri: Uri = address.parse().map_err(|_| wrong("it cannot be read"))?;
     let secure = match uri.scheme_str() {

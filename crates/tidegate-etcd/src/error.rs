@@ -39,7 +39,9 @@ pub enum ConnectError {
         address: String,
     },
     /// No secure connection came about.
-    #[error("no TLS with etcd at {address}: {reason}; check the authorities, the name and this client's certificate")]
+    #[error(
+        "no TLS with etcd at {address}: {reason}; check the authorities, the name and this client's certificate"
+    )]
     Certificate {
         /// The address.
         address: String,
@@ -61,7 +63,9 @@ pub enum ConnectError {
         address: String,
     },
     /// The user may not read below the prefix.
-    #[error("etcd at {address} does not let {user} read below `{prefix}`; grant a role `readwrite --prefix {prefix}`")]
+    #[error(
+        "etcd at {address} does not let {user} read below `{prefix}`; grant a role `readwrite --prefix {prefix}`"
+    )]
     NotAllowed {
         /// The addresses.
         address: String,

@@ -77,7 +77,6 @@ fn stretch(keep: Duration, now: Tick) -> Stretch {
     (length, over.div_ceil(length))
 }
 
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -54,7 +54,10 @@ impl ZooKeeper {
     pub async fn connect(options: ZooKeeperOptions) -> Result<Self, ConnectError> {
         options.addresses.iter().try_for_each(|address| check(address))?;
         if options.addresses.is_empty() {
-            return Err(ConnectError::Address { address: String::new(), reason: "none was given".to_owned() });
+            return Err(ConnectError::Address {
+                address: String::new(),
+                reason: "none was given".to_owned(),
+            });
         }
         check_path(&options.path)?;
         probe::any(&options.addresses).await?;
@@ -161,10 +164,7 @@ async fn session(options: &ZooKeeperOptions, lasts: Duration) -> Result<Client, 
     within(options.timeout, connector.connect(&options.addresses.join(","))).await
 }
 
-async fn within<T, E>(
-    patience: Duration,
-    exchange: impl Future<Output = Result<T, E>>,
-) -> Result<T, Failed>
+async fn within<T, E>(patience: Duration, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
 where
     Failed: From<E>,
 {
@@ -186,10 +186,14 @@ fn check(address: &str) -> Result<(), ConnectError> {
     let shown = without_credentials(address);
     let wrong = |reason: &str| ConnectError::Address { address: shown.to_owned(), reason: reason.to_owned() };
     if shown != address {
-        return Err(wrong("it holds credentials, which would be seen in logs; give them as user and password"));
+        return Err(wrong(
+            "it holds credentials, which would be seen in logs; give them as user and password",
+        ));
     }
     if address.contains(['/', ',']) {
-        return Err(wrong("it is more than one host and a port; give the path as `path`, each server by itself"));
+        return Err(wrong(
+            "it is more than one host and a port; give the path as `path`, each server by itself",
+        ));
     }
     match address.rsplit_once(':') {
         Some((host, port)) if !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port > 0) => Ok(()),

@@ -107,7 +107,11 @@ impl ZooKeeperCoordinator {
             return Err(Why::Other(CoordinatorError::Unavailable { reason }));
         }
         let path = self.zookeeper.paths().member(client.session_id().0);
-        let made = self.zookeeper.ask(client.create(&path, &Member::encode(&name, &says), &self.zookeeper.ephemeral()));
+        let made = self.zookeeper.ask(client.create(
+            &path,
+            &Member::encode(&name, &says),
+            &self.zookeeper.ephemeral(),
+        ));
         let joined = transaction(made.await?.0.czxid);
         *self.mine.lock() = Some(Membership { client, path, name, joined });
         Ok(joined)

@@ -36,13 +36,17 @@ pub enum ConnectError {
         tried: String,
     },
     /// Somebody answers who is no ZooKeeper, or one that wants TLS.
-    #[error("what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?")]
+    #[error(
+        "what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?"
+    )]
     NotZooKeeper {
         /// The address.
         address: String,
     },
     /// The server has no ensemble.
-    #[error("ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them")]
+    #[error(
+        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them"
+    )]
     NoQuorum {
         /// The address.
         address: String,
@@ -62,7 +66,9 @@ pub enum ConnectError {
         address: String,
     },
     /// The path is another user's.
-    #[error("ZooKeeper at {address} does not let {user} use `{path}`; check user and password, or the node's ACL")]
+    #[error(
+        "ZooKeeper at {address} does not let {user} use `{path}`; check user and password, or the node's ACL"
+    )]
     NotAllowed {
         /// The addresses.
         address: String,

@@ -82,7 +82,11 @@ impl ZooKeeperMap {
                 match result {
                     MultiReadResult::Data { stat, .. } => versions.push(stat.version),
                     MultiReadResult::Error { err: Error::NoNode } if tries < TRIES => {
-                        match self.zookeeper.ask(client.create(bucket, &[], &self.zookeeper.persistent())).await {
+                        match self
+                            .zookeeper
+                            .ask(client.create(bucket, &[], &self.zookeeper.persistent()))
+                            .await
+                        {
                             Ok(_) | Err(Failed::Said(Error::NodeExists)) => {}
                             Err(failed) => return Err(failed),
                         }
@@ -201,7 +205,9 @@ fn unpack(version: u64) -> (i32, Option<i32>) {
 /// Returns what a cell's node holds.
 fn with_head(write: &Write, value: &[u8]) -> Vec<u8> {
     // Rounded up; whoever need not be deleted before the year 2500 is not.
-    let keep = write.keep.map_or(u64::MAX, |keep| u64::try_from(keep.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
+    let keep = write
+        .keep
+        .map_or(u64::MAX, |keep| u64::try_from(keep.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
     [&keep.to_be_bytes(), value].concat()
 }
 

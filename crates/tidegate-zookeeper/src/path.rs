@@ -28,7 +28,12 @@ pub(crate) struct Place {
 impl Paths {
     pub(crate) fn below(path: &str) -> Self {
         let name = |name: &str| format!("{path}/{name}");
-        Self { cells: name("cells"), members: name("members"), documents: name("documents"), sweep: name("sweep") }
+        Self {
+            cells: name("cells"),
+            members: name("members"),
+            documents: name("documents"),
+            sweep: name("sweep"),
+        }
     }
 
     pub(crate) fn bucket(&self, number: u8) -> String {

@@ -81,12 +81,16 @@ mod tests {
     #[test]
     fn servers_are_judged_by_what_they_say_of_themselves() {
         let answer = |version: &str, mode: &str| {
-            format!("Zookeeper version: {version}-${{mvnbuild}}, built on 2022\nOutstanding: 0\nMode: {mode}\n")
+            format!(
+                "Zookeeper version: {version}-${{mvnbuild}}, built on 2022\nOutstanding: 0\nMode: {mode}\n"
+            )
         };
         let judge = |answer: &str| judge("h:1", answer);
         assert_eq!(judge(&answer("3.8.0", "standalone")), Ok(()));
         assert_eq!(judge(&answer("3.10.1", "leader")), Ok(()));
-        assert!(matches!(judge(&answer("3.5.9", "leader")), Err(ConnectError::TooOld { version, .. }) if version == "3.5.9"));
+        assert!(
+            matches!(judge(&answer("3.5.9", "leader")), Err(ConnectError::TooOld { version, .. }) if version == "3.5.9")
+        );
         assert!(matches!(judge(&answer("3.8.0", "read-only")), Err(ConnectError::ReadOnly { .. })));
         assert!(matches!(
             judge("This ZooKeeper instance is not currently serving requests\n"),

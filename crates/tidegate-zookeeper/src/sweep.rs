@@ -85,7 +85,9 @@ async fn delete(
     let read = zookeeper.ask(reader.commit()).await?;
     let mut writer = client.new_multi_writer();
     let mut found = false;
-    let Some((MultiReadResult::Data { stat: of_bucket, .. }, read)) = read.split_first() else { return Ok(()) };
+    let Some((MultiReadResult::Data { stat: of_bucket, .. }, read)) = read.split_first() else {
+        return Ok(());
+    };
     for (cell, result) in cells.iter().zip(read) {
         if let MultiReadResult::Data { data, stat } = result
             && is_over(data, stat.mtime, now)

@@ -35,7 +35,10 @@ impl Server {
     pub(crate) fn start(more: &[&str]) -> Option<Self> {
         if Command::new("etcd").arg("--version").output().is_err() {
             let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-            assert!(!required, "etcd is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install etcd-server");
+            assert!(
+                !required,
+                "etcd is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install etcd-server"
+            );
             eprintln!("SKIPPED: etcd is not installed; apt-get install etcd-server");
             return None;
         }
@@ -50,14 +53,16 @@ impl Server {
         let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
         std::fs::write(&certificate, made.cert.pem()).unwrap();
         std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-        let (certificate, key) = (certificate.to_string_lossy().into_owned(), key.to_string_lossy().into_owned());
+        let (certificate, key) =
+            (certificate.to_string_lossy().into_owned(), key.to_string_lossy().into_owned());
         let server = Self::started("https", dir, &["--cert-file", &certificate, "--key-file", &key]);
         Some((server, made.cert.pem().into_bytes()))
     }
 
     fn started(scheme: &str, dir: tempfile::TempDir, more: &[&str]) -> Self {
         let port = free_port();
-        let (url, peers) = (format!("{scheme}://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", free_port()));
+        let (url, peers) =
+            (format!("{scheme}://127.0.0.1:{port}"), format!("http://127.0.0.1:{}", free_port()));
         let log = std::fs::File::create(dir.path().join("log")).unwrap();
         let child = Command::new("etcd")
             .args(["--name", "one", "--initial-cluster", &format!("one={peers}")])

@@ -117,7 +117,8 @@ impl Coordinator for LocalCoordinator {
     fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
         let (name, says) = (name.to_owned(), says.to_vec());
         self.later(move |held, mine, now, _| {
-            if let Some((member, heard)) = held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine)
+            if let Some((member, heard)) =
+                held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine)
             {
                 (member.says, *heard) = (says, now);
                 return Ok(member.joined);
