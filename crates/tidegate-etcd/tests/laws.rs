@@ -16,7 +16,7 @@ use tidegate_etcd::Etcd;
 fn the_store_conforms() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
-    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 300);
+    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 500);
 }
 
 #[test]
@@ -29,6 +29,19 @@ fn the_coordinator_conforms() {
         Box::new(etcd.coordinator(Duration::from_secs(2))) as Box<dyn cluster::Coordinator>
     };
     cluster::conformance::run(&connect, &|_| ());
+}
+
+/// Shares that move, and policies that come to three nodes.
+#[test]
+fn nodes_agree() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let options = server.options();
+    let connect = || {
+        let etcd = runtime.block_on(Etcd::connect(options.clone())).unwrap();
+        Box::new(etcd.coordinator(Duration::from_secs(2))) as Box<dyn cluster::Coordinator>
+    };
+    cluster::conformance::agreement(&connect);
 }
 
 /// Cells that were written one after the other lie under few leases, are gone when these end, and those to be kept for ever are not.

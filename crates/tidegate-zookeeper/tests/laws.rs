@@ -16,7 +16,7 @@ use tidegate_zookeeper::ZooKeeper;
 fn the_store_conforms() {
     let Some(server) = Server::start() else { return };
     let runtime = runtime();
-    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 300);
+    conformance::run(|| server.connect(&runtime).store(), &conformance::quotas(), 500);
 }
 
 #[test]
@@ -29,6 +29,19 @@ fn the_coordinator_conforms() {
         Box::new(zookeeper.coordinator(Duration::from_secs(4))) as Box<dyn cluster::Coordinator>
     };
     cluster::conformance::run(&connect, &|_| ());
+}
+
+/// Shares that move, and policies that come to three nodes.
+#[test]
+fn nodes_agree() {
+    let Some(server) = Server::start() else { return };
+    let runtime = runtime();
+    let options = server.options();
+    let connect = || {
+        let zookeeper = runtime.block_on(ZooKeeper::connect(options.clone())).unwrap();
+        Box::new(zookeeper.coordinator(Duration::from_secs(4))) as Box<dyn cluster::Coordinator>
+    };
+    cluster::conformance::agreement(&connect);
 }
 
 fn write(key: &Arc<[u8]>, version: u64, value: Option<u8>, keep: Option<Duration>) -> Vec<Write> {

@@ -14,8 +14,10 @@ mod coordinator;
 mod local;
 mod part;
 pub mod policies;
+mod says;
 pub mod shares;
 
 pub use coordinator::{Coordinator, CoordinatorError, Document, Member};
 pub use local::{LocalCluster, LocalCoordinator};
 pub use part::Part;
+pub use says::{Said, Says};

@@ -1,7 +1,12 @@
 //! The law that every coordinator passes, in memory and over real engines.
 //!
-//! [`run`] takes a way to make one node more of the same cluster, and panics, naming the law, where it is broken. Everything is awaited on the
+//! [`run`] takes a way to make one node more of the same cluster, and panics, naming the law, where it is broken. [`agreement`] has nodes divide what
+//! they have and follow policies over it. Everything is awaited on the
 //! calling thread, so a coordinator that needs a runtime is made with one of its own.
+
+mod agreement;
+
+pub use agreement::agreement;
 
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;

@@ -198,7 +198,7 @@ impl Coordinator for LocalCoordinator {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::ManualClock;
+    use crate::clock::{ManualClock, SystemClock};
     use crate::cluster::conformance;
 
     #[test]
@@ -206,5 +206,11 @@ mod tests {
         let clock = ManualClock::default();
         let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
         conformance::run(&|| Box::new(cluster.node()), &|span| clock.advance(span));
+    }
+
+    #[test]
+    fn nodes_agree_over_it() {
+        let cluster = LocalCluster::new(SystemClock::new(), Duration::from_secs(1));
+        conformance::agreement(&|| Box::new(cluster.node()));
     }
 }
