@@ -14,7 +14,6 @@ use super::leader::Leader;
 use super::node::Node;
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
-use crate::store::Later;
 
 /// The name of the document.
 pub const NAME: &str = "shares";
