@@ -1,4 +1,5 @@
-//! The Debian packages that the tests drive: real proxies, a browser, and valgrind.
+//! The Debian packages that the tests drive: real proxies, engines, a browser, and valgrind; and the compiler of protocol buffers, without which
+//! the client of etcd is not built.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +9,16 @@ use anyhow::Result;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 4] = [
+const WANTED: [(&str, &str); 9] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/valgrind", "valgrind"),
+    ("/usr/bin/protoc", "protobuf-compiler"),
+    ("/usr/include/google/protobuf/any.proto", "libprotobuf-dev"),
+    ("/usr/bin/etcd", "etcd-server"),
+    ("/usr/bin/etcdctl", "etcd-client"),
+    ("/usr/share/java/zookeeper.jar", "zookeeper"),
 ];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.

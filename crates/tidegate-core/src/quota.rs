@@ -2,6 +2,7 @@
 
 mod algorithms;
 mod builder;
+mod divided;
 mod granted;
 mod parts;
 

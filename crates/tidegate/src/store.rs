@@ -20,6 +20,7 @@ mod memory;
 mod owned;
 mod plain;
 mod settle;
+mod split;
 mod step;
 mod take;
 
@@ -34,6 +35,7 @@ pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use settle::settle;
+pub use split::Split;
 pub use step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Settlement, Step, StepClock};
 
 use std::fmt::Debug;

@@ -16,6 +16,28 @@ pub struct Member {
     pub says: Vec<u8>,
 }
 
+impl Member {
+    /// The longest name that is kept, in bytes; longer ones are cut.
+    pub const LONGEST_NAME: usize = 1024;
+
+    /// Writes a member down for an engine: its name's length, its name, what it says.
+    #[must_use]
+    pub fn encode(name: &str, says: &[u8]) -> Vec<u8> {
+        let name = &name[..name.floor_char_boundary(Self::LONGEST_NAME)];
+        // At most LONGEST_NAME, which fits.
+        let length = (name.len() as u16).to_be_bytes();
+        [&length, name.as_bytes(), says].concat()
+    }
+
+    /// Reads what [`Member::encode`] has written; `None` for bytes that are no member.
+    #[must_use]
+    pub fn decode(joined: u64, bytes: &[u8]) -> Option<Self> {
+        let (length, rest) = bytes.split_first_chunk::<2>()?;
+        let (name, says) = rest.split_at_checked(usize::from(u16::from_be_bytes(*length)))?;
+        Some(Self { name: String::from_utf8(name.to_vec()).ok()?, joined, says: says.to_vec() })
+    }
+}
+
 /// A small document that all nodes share.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Document {
@@ -85,7 +107,8 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     /// [`CoordinatorError::Unavailable`].
     fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>>;
 
-    /// Reads a document.
+    /// Reads a document, as it was when this node last joined or renewed or later: whoever renews and then reads has seen everything that was
+    /// written before it renewed.
     ///
     /// # Errors
     /// [`CoordinatorError::Unavailable`].
@@ -108,4 +131,23 @@ pub trait Coordinator: Debug + Send + Sync + 'static {
     /// # Errors
     /// [`CoordinatorError::Unavailable`], also when the connection breaks while it waits.
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_is_read_as_it_was_written_and_anything_else_is_none() {
+        for (name, says) in [("node-1", &b"says"[..]), ("", b""), ("\u{e9}", &[0, 255])] {
+            let member = Member { name: name.to_owned(), joined: 7, says: says.to_vec() };
+            assert_eq!(Member::decode(7, &Member::encode(name, says)), Some(member));
+        }
+        let long = "\u{e9}".repeat(Member::LONGEST_NAME);
+        let cut = Member::decode(1, &Member::encode(&long, b"x")).unwrap();
+        assert_eq!((cut.name.len(), &*cut.says), (Member::LONGEST_NAME, &b"x"[..]));
+        for other in [&b""[..], b"\0", b"\0\x05abcd", b"\0\x02\xff\xff"] {
+            assert_eq!(Member::decode(1, other), None);
+        }
+    }
 }

@@ -4,10 +4,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use std::time::Duration;
+
+use parking_lot::Mutex;
 use tidegate_core::Tick;
 
 /// How many bits hold the part itself.
 const PART_BITS: u32 = 21;
+
+/// How many changes are remembered. The oldest place keeps the least of all earlier ones.
+const MOST_CHANGES: usize = 64;
 
 /// This node's part of what all nodes have together: so many of [`Part::WHOLE`], until a tick.
 ///
@@ -20,7 +26,7 @@ const PART_BITS: u32 = 21;
 ///
 /// let part = Part::even(4);
 /// assert_eq!(part.at(Tick::from_secs(1)), Part::WHOLE / 4);
-/// part.set(Part::WHOLE / 2, Tick::from_secs(10));
+/// part.set(Part::WHOLE / 2, Tick::from_secs(1), Tick::from_secs(10));
 /// assert_eq!(part.at(Tick::from_secs(9)), Part::WHOLE / 2);
 /// assert_eq!(part.at(Tick::from_secs(10)), Part::WHOLE / 4, "it has ended: what is always this node's remains");
 /// ```
@@ -34,6 +40,8 @@ struct Shared {
     word: AtomicU64,
     /// What this node may always use.
     safe: u32,
+    /// Each part and the tick from which it held, ascending.
+    changes: Mutex<Vec<(Tick, u32)>>,
 }
 
 impl Part {
@@ -47,14 +55,30 @@ impl Part {
     #[must_use]
     pub fn even(nodes: u64) -> Self {
         let safe = u64::from(Self::WHOLE) / nodes.max(1);
-        let safe = u32::try_from(safe).unwrap_or(Self::WHOLE);
-        Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe }) }
+        Self::always(u32::try_from(safe).unwrap_or(Self::WHOLE))
     }
 
-    /// Sets the part, of [`Part::WHOLE`], until a tick, to whose millisecond it is rounded down. More than the whole counts as the whole.
-    pub fn set(&self, part: u32, until: Tick) {
+    /// Makes a part that does not end, and holds again when one that was [set](Part::set) has ended. More than the whole counts as the whole.
+    #[must_use]
+    pub fn always(safe: u32) -> Self {
+        let safe = safe.min(Self::WHOLE);
+        let changes = Mutex::new(vec![(Tick::EPOCH, safe)]);
+        Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes }) }
+    }
+
+    /// Sets the part, of [`Part::WHOLE`], from now until a tick, to whose millisecond it is rounded down. More than the whole counts as the whole.
+    pub fn set(&self, part: u32, now: Tick, until: Tick) {
+        let part = part.min(Self::WHOLE);
+        // Locked throughout, so that what is remembered is what held.
+        let mut changes = self.shared.changes.lock();
+        let before = self.shared.word.load(Ordering::Relaxed);
+        let ended = Tick::from_nanos((before >> PART_BITS).saturating_mul(1_000_000));
+        if ended <= now {
+            note(&mut changes, ended, self.shared.safe);
+        }
+        note(&mut changes, now, part);
         let until = (until.as_nanos() / 1_000_000).min(u64::MAX >> PART_BITS);
-        let word = until << PART_BITS | u64::from(part.min(Self::WHOLE));
+        let word = until << PART_BITS | u64::from(part);
         // Relaxed: the word is all there is to say.
         self.shared.word.store(word, Ordering::Relaxed);
     }
@@ -68,6 +92,39 @@ impl Part {
             return self.shared.safe;
         }
         u32::try_from(word & ((1 << PART_BITS) - 1)).unwrap_or(Self::WHOLE)
+    }
+
+    /// Returns the least part of a span that ends now.
+    ///
+    /// What has come to this node within the time in which a limit fills up, another node may have spent before; it counts when nobody has used
+    /// it for so long. Costs a lock, and a look at each of the last changes, 64 at most.
+    #[must_use]
+    pub fn least(&self, now: Tick, span: Duration) -> u32 {
+        let changes = self.shared.changes.lock();
+        let mut least = self.at(now);
+        for (from, part) in changes.iter().rev() {
+            least = least.min(*part);
+            if now.since(*from) >= span {
+                break;
+            }
+        }
+        least
+    }
+}
+
+/// Remembers that a part holds from a tick on.
+fn note(changes: &mut Vec<(Tick, u32)>, from: Tick, part: u32) {
+    if let Some((last, held)) = changes.last() {
+        if *held == part {
+            return;
+        }
+        // Ticks do not step back here: what came late held since the change before it.
+        let from = from.max(*last);
+        changes.push((from, part));
+    }
+    if changes.len() > MOST_CHANGES {
+        let (first, oldest) = changes.remove(0);
+        changes[0] = (first, changes[0].1.min(oldest));
     }
 }
 
@@ -90,10 +147,10 @@ mod tests {
     fn a_part_ends_at_its_millisecond_and_is_never_more_than_the_whole() {
         let part = Part::even(3);
         assert_eq!(part.at(Tick::from_nanos(0)), Part::WHOLE / 3);
-        part.set(u32::MAX, Tick::from_nanos(5_999_999));
+        part.set(u32::MAX, Tick::EPOCH, Tick::from_nanos(5_999_999));
         assert_eq!(part.at(Tick::from_nanos(4_999_999)), Part::WHOLE);
         assert_eq!(part.at(Tick::from_nanos(5_000_000)), Part::WHOLE / 3);
-        part.set(7, Tick::MAX);
+        part.set(7, Tick::from_secs(1), Tick::MAX);
         assert_eq!(part.at(Tick::from_secs(1 << 30)), 7);
     }
 
@@ -103,5 +160,26 @@ mod tests {
             let each = u64::from(Part::even(nodes).at(Tick::from_nanos(0)));
             assert!(nodes == u64::MAX && each == 0 || each * nodes.max(1) <= u64::from(Part::WHOLE));
         }
+    }
+
+    #[test]
+    fn the_least_part_of_a_span_counts_what_ended_in_it() {
+        let (part, at) = (Part::always(10), Tick::from_secs);
+        let least = |now, span| part.least(at(now), Duration::from_secs(span));
+        part.set(100, at(100), at(110));
+        assert_eq!((least(100, 1), least(105, 5), least(105, 4)), (10, 100, 100));
+        part.set(100, at(108), at(120));
+        assert_eq!(least(115, 10), 100, "renewed in time, it did not change");
+        part.set(40, at(116), at(126));
+        assert_eq!((least(116, 0), least(117, 1)), (40, 40));
+        part.set(60, at(118), at(122));
+        assert_eq!((least(119, 1), least(119, 2)), (60, 40));
+        assert_eq!(least(125, 1), 10, "it has ended, and nobody has set another");
+        part.set(60, at(130), at(140));
+        assert_eq!((least(135, 5), least(135, 6)), (60, 10));
+        for turn in 0..1000u64 {
+            part.set(50 + u32::try_from(turn).unwrap() % 7, at(141 + turn), at(200 + turn));
+        }
+        assert_eq!((least(1140, 3), least(1140, 10_000)), (52, 10), "{part:?}");
     }
 }

@@ -1,0 +1,160 @@
+//! A part of a limit, for whoever grants by itself what is its own of it.
+
+use core::time::Duration;
+
+use super::Quota;
+use crate::algorithm::Algorithm as _;
+use crate::concurrency::Concurrency;
+use crate::rate::{Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket};
+use crate::time::{Rate, Tick};
+
+impl Quota {
+    /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window, its places: each rounded down. `None` where that leaves nothing
+    /// at once, and for limits that cannot be divided: those that can are [flows](Quota::flow), windows that are not of a calendar, and places that lapse.
+    ///
+    /// Any number of parts that add up to the whole grant together at most what the limit grants.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::Quota;
+    ///
+    /// let quota = Quota::per_second(100).burst(20).gcra()?;
+    /// assert_eq!(quota.divided(1, 4), Some(Quota::per_second(25).burst(5).gcra()?));
+    /// assert_eq!(quota.divided(1, 40), None, "half a unit at once is none");
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn divided(&self, part: u32, whole: u32) -> Option<Self> {
+        if part >= whole {
+            return self.fills_within().map(|_| self.clone());
+        }
+        let down = |units: u64| {
+            // Less than `units`, since part is less than whole.
+            u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole)).ok().filter(|units| *units > 0)
+        };
+        let window = |rate: Rate| Rate::new(down(rate.count())?, rate.period()).ok();
+        match self {
+            Self::Gcra(limit) => {
+                Gcra::new(slower(limit.rate(), part, whole)?, down(limit.burst())?).ok().map(Self::from)
+            }
+            Self::LeakyBucket(limit) => {
+                LeakyBucket::new(slower(limit.rate(), part, whole)?, down(limit.capacity())?).ok().map(Self::from)
+            }
+            Self::TokenBucket(limit) => {
+                let (rate, capacity) = self.flow()?;
+                let capacity = down(capacity)?;
+                let initial = limit.bandwidths().first()?.initial_tokens();
+                let bandwidth = Bandwidth::new(slower(rate, part, whole)?, capacity).ok()?;
+                let bandwidth = bandwidth.initial(down(initial).unwrap_or(0).min(capacity)).ok()?;
+                Some(TokenBucket::new(bandwidth).into())
+            }
+            Self::FixedWindow(limit) if limit.calendar_parts().is_none() => {
+                let rate = Rate::new(down(limit.limit())?, limit.period()).ok()?;
+                Some(FixedWindow::rolling(rate).into())
+            }
+            Self::SlidingWindow(limit) => {
+                SlidingWindow::new(window(limit.rate())?, limit.buckets()).ok().map(Self::from)
+            }
+            Self::SlidingCounter(limit) => Some(SlidingCounter::new(window(limit.rate())?).into()),
+            Self::SlidingLog(limit) => SlidingLog::new(window(limit.rate())?).ok().map(Self::from),
+            Self::Concurrency(limit) => {
+                let ttl = limit.time_to_live()?;
+                Concurrency::new(down(limit.max())?).ok()?.ttl(ttl).ok().map(Self::from)
+            }
+            _ => None,
+        }
+    }
+
+    /// Returns how long after its last charge a limit that can be [divided](Quota::divided) is as good as new, whatever it was charged, but for debts;
+    /// `None` for all others.
+    #[must_use]
+    pub fn fills_within(&self) -> Option<Duration> {
+        match self {
+            Self::Gcra(_) | Self::LeakyBucket(_) | Self::TokenBucket(_) => {
+                let (rate, burst) = self.flow()?;
+                let nanos = (u128::from(burst) * u128::from(rate.period_nanos())).div_ceil(u128::from(rate.count()));
+                Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
+            }
+            Self::FixedWindow(limit) if limit.calendar_parts().is_none() => Some(limit.period()),
+            // A charge counts until its bucket has gone, which is up to a bucket longer than the window.
+            Self::SlidingWindow(limit) => Some(limit.rate().period().saturating_mul(2)),
+            // The window before weighs in until the present one ends.
+            Self::SlidingCounter(limit) => Some(limit.rate().period().saturating_mul(2)),
+            Self::SlidingLog(limit) => Some(limit.rate().period()),
+            Self::Concurrency(limit) => limit.time_to_live(),
+            _ => None,
+        }
+    }
+}
+
+/// Returns a part of a rate, rounded down where it cannot be told exactly; `None` for one slower than any.
+fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
+    let (count, period) = (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
+    let divisor = greatest_common(count, period);
+    let (mut count, mut period) = (count / divisor, period / divisor);
+    let longest = Rate::MAX_PERIOD.as_nanos();
+    // Halved together, the count down and the period up: slower by less than one part in 2^30 as long as both are large.
+    while period > longest || count > u128::from(Rate::MAX_COUNT) {
+        (count, period) = (count / 2, period.div_ceil(2));
+    }
+    let period = Duration::from_nanos(u64::try_from(period).ok()?);
+    Rate::new(u64::try_from(count).ok()?, period).ok()
+}
+
+const fn greatest_common(mut one: u128, mut other: u128) -> u128 {
+    while other > 0 {
+        (one, other) = (other, one % other);
+    }
+    if one == 0 { 1 } else { one }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parts_are_rounded_down() {
+        let whole = 1 << 20;
+        for (count, period, part) in
+            [(1, 1, 1), (7, 86_400, 349_525), (1 << 59, 1, whole - 1), (3, 31_536_000, 1000), (999_999_937, 7, 524_287)]
+        {
+            let rate = Rate::new(count, Duration::from_secs(period)).unwrap();
+            let slow = slower(rate, part, whole).unwrap();
+            let exact = |rate: Rate| rate.count() as f64 / rate.period_nanos() as f64;
+            let (is, should) = (exact(slow), exact(rate) * f64::from(part) / f64::from(whole));
+            assert!(is <= should * (1.0 + 1e-12) && is >= should * (1.0 - 1e-6), "{count} in {period} s: {is} of {should}");
+        }
+    }
+
+    #[test]
+    fn a_limit_is_as_good_as_new_after_its_time() {
+        let quotas = [
+            Quota::per_second(7).burst(5).gcra(),
+            Quota::per_day(3).leaky_bucket(),
+            Quota::per_second(7).burst(4).token_bucket(),
+            Quota::per_second(5).fixed_window(),
+            Quota::per_second(6).sliding_window(7),
+            Quota::per_second(6).sliding_counter(),
+            Quota::per_second(6).sliding_log(),
+            Quota::concurrency(5, Duration::from_secs(2)),
+        ];
+        for quota in quotas {
+            let quota = quota.unwrap();
+            let (mut state, mut now) = (quota.fresh(Tick::EPOCH), Tick::from_secs(1_000));
+            for _ in 0..50 {
+                let ask = crate::decision::Ask::allow(now, crate::decision::Cost::ONE);
+                if let crate::decision::Transition::Allowed { next, .. } = quota.decide(&state, ask) {
+                    state = next;
+                }
+                now = now.after(Duration::from_millis(37));
+            }
+            let span = quota.fills_within().unwrap();
+            let standing = quota.standing(&state, now.after(span));
+            assert_eq!(standing.remaining, standing.limit, "{quota:?}");
+            assert_eq!(quota.divided(4, 4), Some(quota.clone()));
+            assert_eq!(quota.divided(0, 4), None);
+            assert!(quota.divided(2, 3).is_some_and(|part| part.capacity() < quota.capacity()));
+        }
+        assert_eq!(Quota::per_second(5).warm_up(Duration::from_secs(1), crate::rate::ColdFactor::THREE).unwrap().divided(1, 2), None);
+    }
+}

@@ -1,0 +1,215 @@
+//! A connection, and what is checked before it counts as one.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
+use http::Uri;
+use tidegate::store::{CasStore, Later};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_util::context::TokioContext;
+use tonic::Code;
+
+use crate::coordinator::EtcdCoordinator;
+use crate::error::{ConnectError, Failed, OLDEST};
+use crate::map::EtcdMap;
+use crate::options::{EtcdOptions, Tls, without_credentials};
+use crate::probe::{self, Address};
+
+/// How often HTTP/2 asks whether a silent server is still there; etcd hangs up on clients that ask more than every five seconds.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime that it was made on.
+#[derive(Clone)]
+pub struct Etcd {
+    client: Client,
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    options: EtcdOptions,
+    /// The runtime that drives the connection; answers may be awaited on any other, or on none.
+    runtime: Handle,
+}
+
+impl fmt::Debug for Etcd {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Etcd").field("options", &self.shared.options).finish_non_exhaustive()
+    }
+}
+
+impl Etcd {
+    /// Connects, and checks address, certificates, credentials, version and the right to read. To be called on a tokio runtime, which
+    /// has to live as long as the connection.
+    ///
+    /// # Errors
+    /// [`ConnectError`], which says what is wrong and what would work.
+    pub async fn connect(options: EtcdOptions) -> Result<Self, ConnectError> {
+        let addresses =
+            options.addresses.iter().map(|address| parse(address)).collect::<Result<Vec<_>, _>>()?;
+        if addresses.is_empty() {
+            return Err(ConnectError::Address {
+                address: String::new(),
+                reason: "none was given".to_owned(),
+            });
+        }
+        let tls = tls_options(&options.tls);
+        probe::any(&addresses, &tls).await?;
+        let all: Vec<&str> = addresses.iter().map(|address| address.shown.as_str()).collect();
+        let address = all.join(", ");
+        let mut wanted = ConnectOptions::new()
+            .with_connect_timeout(options.timeout)
+            .with_keep_alive(KEEP_ALIVE, options.timeout)
+            .with_require_leader(true)
+            .with_auto_token_refresh(true);
+        if let Some((user, password)) = &options.user {
+            wanted = wanted.with_user(user, password);
+        }
+        if addresses.iter().any(|address| address.secure) {
+            wanted = wanted.with_tls(tls);
+        }
+        let patience = options.timeout;
+        let judge = |failed: Failed| judged(&failed, &address, &options);
+        let client = within(patience, Client::connect(&all, Some(wanted))).await.map_err(judge)?;
+        let etcd = Self {
+            client,
+            shared: Arc::new(Shared { options: options.clone(), runtime: Handle::current() }),
+        };
+        etcd.check(&address, patience).await?;
+        Ok(etcd)
+    }
+
+    /// Asks what a deployment would otherwise find out with its first request.
+    async fn check(&self, address: &str, patience: Duration) -> Result<(), ConnectError> {
+        let options = &self.shared.options;
+        let judge = |failed: Failed| judged(&failed, address, options);
+        let address = address.to_owned();
+        let mut client = self.client();
+        let status = within(patience, client.status()).await.map_err(judge)?;
+        let mut numbers = status.version().split('.').map(|part| part.parse().unwrap_or(0));
+        if (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < OLDEST {
+            return Err(ConnectError::TooOld { address, version: status.version().to_owned() });
+        }
+        if status.is_learner() {
+            let reason = "it is a learner, which only follows; name members that vote".to_owned();
+            return Err(ConnectError::ReadOnly { address, reason });
+        }
+        if let Some(alarm) = status.errors().iter().find(|error| error.contains("NOSPACE")) {
+            let reason = format!("its space is used up ({alarm}); compact, defragment and disarm the alarm");
+            return Err(ConnectError::ReadOnly { address, reason });
+        }
+        within(patience, client.get(self.key("documents/"), None)).await.map_err(judge)?;
+        Ok(())
+    }
+
+    /// Returns a store that decides in etcd: exact, over all nodes, and two round trips a decision.
+    #[must_use]
+    pub fn store(&self) -> CasStore<EtcdMap> {
+        CasStore::new(self.map())
+    }
+
+    /// Returns the map of cells that [`Etcd::store`] is made of.
+    #[must_use]
+    pub fn map(&self) -> EtcdMap {
+        EtcdMap::new(self.clone())
+    }
+
+    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`: whole seconds, rounded up, and 2
+    /// at least.
+    #[must_use]
+    pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
+        EtcdCoordinator::new(self.clone(), keeps)
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        self.client.clone()
+    }
+
+    /// Returns a key below the prefix.
+    pub(crate) fn key(&self, name: &str) -> Vec<u8> {
+        [self.shared.options.prefix.as_bytes(), name.as_bytes()].concat()
+    }
+
+    /// Waits for one exchange.
+    pub(crate) async fn ask<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
+        within(self.shared.options.timeout, exchange).await
+    }
+
+    /// Has a future run on any thread, although it needs the runtime's timers and sockets.
+    pub(crate) fn later<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Later<T> {
+        Box::pin(TokioContext::new(future, self.shared.runtime.clone()))
+    }
+}
+
+async fn within<T>(
+    patience: Duration,
+    exchange: impl Future<Output = Result<T, Error>>,
+) -> Result<T, Failed> {
+    match timeout(patience, exchange).await {
+        Ok(answer) => answer.map_err(Failed::Said),
+        Err(_) => Err(Failed::Late(patience)),
+    }
+}
+
+fn parse(address: &str) -> Result<Address, ConnectError> {
+    let shown = without_credentials(address);
+    let wrong = |reason: &str| ConnectError::Address { address: shown.clone(), reason: reason.to_owned() };
+    if shown != address {
+        return Err(wrong(
+            "it holds credentials, which would be seen in logs; give them as user and password",
+        ));
+    }
+    let uri: Uri = address.parse().map_err(|_| wrong("it cannot be read"))?;
+    let secure = match uri.scheme_str() {
+        Some("http") => false,
+        Some("https") => true,
+        _ => return Err(wrong("it begins with neither `http://` nor `https://`")),
+    };
+    let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
+    // A host of IPv6 stands in brackets, which sockets do not want.
+    let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+    if !matches!(uri.path(), "" | "/") {
+        return Err(wrong("it has a path, and etcd has none"));
+    }
+    let port = uri.port_u16().ok_or_else(|| wrong("it names no port"))?;
+    Ok(Address { shown, host, port, secure })
+}
+
+fn tls_options(tls: &Tls) -> TlsOptions {
+    let mut options = TlsOptions::new();
+    options = if tls.authorities.is_empty() {
+        options.with_native_roots()
+    } else {
+        options.ca_certificate(Certificate::from_pem(&tls.authorities))
+    };
+    if let Some((certificate, key)) = &tls.identity {
+        options = options.identity(Identity::from_pem(certificate, key));
+    }
+    if let Some(name) = &tls.server_name {
+        options = options.domain_name(name);
+    }
+    options
+}
+
+/// Says what a refusal at the start means.
+fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError {
+    let address = address.to_owned();
+    let user = options.user.as_ref().map(|(name, _)| name.clone());
+    if let Failed::Said(Error::GRpcStatus(status)) = failed {
+        let said = status.message();
+        if said.contains("authentication failed") || said.contains("invalid user ID or password") {
+            return ConnectError::Credentials { address, user: user.unwrap_or_default() };
+        }
+        if said.contains("user name is empty") || said.contains("user name not found") && user.is_none() {
+            return ConnectError::NoCredentials { address };
+        }
+        if status.code() == Code::PermissionDenied {
+            let user = user.map_or_else(|| "anybody".to_owned(), |user| format!("user `{user}`"));
+            return ConnectError::NotAllowed { address, user, prefix: options.prefix.clone() };
+        }
+    }
+    ConnectError::Other { address, reason: failed.reason() }
+}

@@ -1,0 +1,282 @@
+//! Members under leases, and documents.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Compare, CompareOp, GetOptions, KeyValue, PutOptions, Txn, TxnOp, WatchOptions};
+use parking_lot::Mutex;
+use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
+use tidegate::store::Later;
+
+use crate::connect::Etcd;
+use crate::error::Failed;
+
+/// The largest document: etcd takes requests of 1.5 MiB, unless it is told otherwise.
+const LARGEST: usize = 1 << 20;
+
+/// What nodes agree on, in etcd. A clone is the same member.
+///
+/// A member is a key under a lease of its own, named by the lease: a node that starts again is another member, and its predecessor is
+/// one until its lease ends, because it may still be running. [`Member::joined`] is the revision at which the key was made, and a document's
+/// version the revision of its last write: revisions are of the whole cluster, and grow.
+#[derive(Clone)]
+pub struct EtcdCoordinator {
+    etcd: Etcd,
+    keeps: Duration,
+    mine: Arc<Mutex<Option<Membership>>>,
+}
+
+/// This node's membership.
+#[derive(Clone, Debug)]
+struct Membership {
+    lease: i64,
+    joined: i64,
+    name: String,
+    said: Vec<u8>,
+}
+
+impl fmt::Debug for EtcdCoordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdCoordinator")
+            .field("etcd", &self.etcd)
+            .field("keeps", &self.keeps)
+            .finish_non_exhaustive()
+    }
+}
+
+impl EtcdCoordinator {
+    pub(crate) fn new(etcd: Etcd, keeps: Duration) -> Self {
+        // Whole seconds, and what etcd grants at least with its usual election time.
+        let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
+        Self { etcd, keeps: Duration::from_secs(seconds), mine: Arc::default() }
+    }
+
+    fn member_key(&self, lease: i64) -> Vec<u8> {
+        self.etcd.key(&format!("members/{lease:016x}"))
+    }
+
+    fn document_key(&self, document: &str) -> Vec<u8> {
+        self.etcd.key(&format!("documents/{document}"))
+    }
+
+    /// Does something with etcd, on its runtime.
+    fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
+    where
+        F: Future<Output = Result<T, Why>> + Send + 'static,
+    {
+        let (asked, keeps) = (asked(self.clone()), self.keeps);
+        self.etcd.later(async move {
+            asked.await.map_err(|why| match why {
+                Why::Failed(failed) => failed.into_coordinator(),
+                Why::Forgotten => CoordinatorError::Forgotten(keeps),
+                Why::Other(error) => error,
+            })
+        })
+    }
+
+    async fn join_as(self, name: String, says: Vec<u8>) -> Result<u64, Why> {
+        let held = self.mine.lock().clone();
+        if let Some(held) = held {
+            match self.clone().renew_as(says.clone()).await {
+                Ok(()) => return Ok(number(held.joined)),
+                // What it was is over; it joins anew.
+                Err(Why::Forgotten) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        let mut client = self.etcd.client();
+        let seconds = i64::try_from(self.keeps.as_secs()).unwrap_or(i64::MAX);
+        let lease = self.etcd.ask(client.lease_grant(seconds, None)).await?.id();
+        let value = Member::encode(&name, &says);
+        let options = PutOptions::new().with_lease(lease);
+        let put = self.etcd.ask(client.put(self.member_key(lease), value, Some(options))).await?;
+        let joined = put.header().map_or(0, etcd_client::ResponseHeader::revision);
+        *self.mine.lock() = Some(Membership { lease, joined, name, said: says });
+        Ok(number(joined))
+    }
+
+    async fn renew_as(self, says: Vec<u8>) -> Result<(), Why> {
+        let Some(held) = self.mine.lock().clone() else { return Err(Why::Forgotten) };
+        let renewed = self.try_to_renew(&held, &says).await;
+        let mut mine = self.mine.lock();
+        if mine.as_ref().is_some_and(|mine| mine.lease == held.lease) {
+            match &renewed {
+                Ok(()) => *mine = Some(Membership { said: says, ..held }),
+                Err(Why::Forgotten) => *mine = None,
+                Err(_) => {}
+            }
+        }
+        renewed
+    }
+
+    async fn try_to_renew(&self, held: &Membership, says: &[u8]) -> Result<(), Why> {
+        let mut client = self.etcd.client();
+        // A stream for each: so no answer can be taken for that of a later call.
+        match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
+            Ok(_) => {}
+            Err(failed) if failed.is_lease_gone() => return Err(Why::Forgotten),
+            Err(failed) => return Err(failed.into()),
+        }
+        if held.said == says {
+            return Ok(());
+        }
+        let key = self.member_key(held.lease);
+        let there = Compare::create_revision(key.clone(), CompareOp::Equal, held.joined);
+        let options = PutOptions::new().with_lease(held.lease);
+        let put = TxnOp::put(key, Member::encode(&held.name, says), Some(options));
+        match self.etcd.ask(client.txn(Txn::new().when([there]).and_then([put]))).await {
+            Ok(answer) if answer.succeeded() => Ok(()),
+            // Somebody has deleted the key.
+            Ok(_) => Err(Why::Forgotten),
+            Err(failed) if failed.is_lease_gone() => Err(Why::Forgotten),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    async fn leave_now(self) -> Result<(), Why> {
+        let Some(held) = self.mine.lock().take() else { return Ok(()) };
+        let mut client = self.etcd.client();
+        match self.etcd.ask(client.lease_revoke(held.lease)).await {
+            Ok(_) => Ok(()),
+            Err(failed) if failed.is_lease_gone() => Ok(()),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    async fn all_members(self) -> Result<Vec<Member>, Why> {
+        let mut client = self.etcd.client();
+        let key = self.etcd.key("members/");
+        let options = GetOptions::new().with_prefix();
+        let mut got = self.etcd.ask(client.get(key, Some(options))).await?;
+        let mut members: Vec<Member> = got
+            .take_kvs()
+            .into_iter()
+            .filter_map(|held| {
+                let joined = number(held.create_revision());
+                Member::decode(joined, &held.into_key_value().1)
+            })
+            .collect();
+        members.sort_by_key(|member| member.joined);
+        Ok(members)
+    }
+
+    /// Reads a document, and the revision at which that was.
+    async fn read_at(&self, key: Vec<u8>) -> Result<(Document, i64), Failed> {
+        let mut client = self.etcd.client();
+        let mut got = self.etcd.ask(client.get(key, None)).await?;
+        let at = got.header().map_or(0, etcd_client::ResponseHeader::revision);
+        Ok((got.take_kvs().pop().map_or_else(Document::default, document), at))
+    }
+
+    async fn replace_at(self, name: String, version: u64, bytes: Vec<u8>) -> Result<Option<u64>, Why> {
+        if bytes.len() > LARGEST {
+            let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
+            return Err(Why::Other(error));
+        }
+        let key = self.document_key(&name);
+        let version = i64::try_from(version).unwrap_or(i64::MAX);
+        let unchanged = Compare::mod_revision(key.clone(), CompareOp::Equal, version);
+        let put = TxnOp::put(key, bytes, None);
+        let mut client = self.etcd.client();
+        let answer = self.etcd.ask(client.txn(Txn::new().when([unchanged]).and_then([put]))).await?;
+        let written = answer.header().map_or(0, etcd_client::ResponseHeader::revision);
+        Ok(answer.succeeded().then_some(number(written)))
+    }
+
+    async fn wait_for_change(self, key: Vec<u8>, seen: u64) -> Result<Document, Why> {
+        let (read, at) = self.read_at(key.clone()).await?;
+        if read.version != seen {
+            return Ok(read);
+        }
+        let mut client = self.etcd.client();
+        // From the revision after the one read, so that nothing falls in between.
+        let options = WatchOptions::new().with_start_revision(at + 1);
+        let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
+        loop {
+            let Some(told) = watch.message().await.map_err(Failed::Said)? else {
+                return Err(Why::unavailable("etcd: the watch has ended".to_owned()));
+            };
+            if told.canceled() {
+                return Err(Why::unavailable(format!("etcd: the watch was ended: {}", told.cancel_reason())));
+            }
+            if let Some(last) = told.events().last() {
+                let held = last.kv().filter(|held| held.create_revision() != 0);
+                return Ok(held.cloned().map_or_else(Document::default, document));
+            }
+        }
+    }
+}
+
+impl Coordinator for EtcdCoordinator {
+    fn keeps(&self) -> Duration {
+        self.keeps
+    }
+
+    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, says) = (name.to_owned(), says.to_vec());
+        self.later(|mine| mine.join_as(name, says))
+    }
+
+    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let says = says.to_vec();
+        self.later(|mine| mine.renew_as(says))
+    }
+
+    fn leave(&self) -> Later<Result<(), CoordinatorError>> {
+        self.later(Self::leave_now)
+    }
+
+    fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
+        self.later(Self::all_members)
+    }
+
+    fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
+        let key = self.document_key(document);
+        self.later(|mine| async move { Ok(mine.read_at(key).await?.0) })
+    }
+
+    fn replace(
+        &self,
+        document: &str,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Later<Result<Option<u64>, CoordinatorError>> {
+        let name = document.to_owned();
+        self.later(|mine| mine.replace_at(name, version, bytes))
+    }
+
+    fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
+        let key = self.document_key(document);
+        self.later(|mine| mine.wait_for_change(key, seen))
+    }
+}
+
+/// Why something was not done.
+enum Why {
+    Failed(Failed),
+    Forgotten,
+    Other(CoordinatorError),
+}
+
+impl Why {
+    const fn unavailable(reason: String) -> Self {
+        Self::Other(CoordinatorError::Unavailable { reason })
+    }
+}
+
+impl From<Failed> for Why {
+    fn from(failed: Failed) -> Self {
+        Self::Failed(failed)
+    }
+}
+
+/// Revisions are positive.
+fn number(revision: i64) -> u64 {
+    u64::try_from(revision).unwrap_or(0)
+}
+
+fn document(held: KeyValue) -> Document {
+    let version = number(held.mod_revision());
+    Document { bytes: Some(held.into_key_value().1), version }
+}

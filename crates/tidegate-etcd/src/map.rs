@@ -1,0 +1,125 @@
+//! Cells under versions, for central decisions.
+
+use std::fmt;
+use std::sync::Arc;
+
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use sha2::{Digest as _, Sha256};
+use tidegate::store::{ByteMap, Later, Read, StoreError, Versioned, Write};
+
+use crate::connect::Etcd;
+use crate::error::Failed;
+use crate::leases::Leases;
+
+/// How many bytes of a key's SHA-256 name it: 192 bits, which nobody finds two keys for.
+const NAME: usize = 24;
+
+/// How often a read is tried: what one member of the cluster does not answer, another one may.
+const TRIES: usize = 3;
+
+/// Cells in etcd: one transaction reads all keys of a step, one compares their revisions and writes them.
+///
+/// Keys are hashed: so what callers send neither grows etcd's keys nor can be read in them. Cells that matter only for some time lie
+/// under leases, which many cells share (some 200 leases a node at most), rounded up by up to an eighth of their time.
+///
+/// A step over more than 128 keys is more than etcd takes in one transaction, unless its `--max-txn-ops` is raised.
+#[derive(Clone)]
+pub struct EtcdMap {
+    etcd: Etcd,
+    cells: Arc<[u8]>,
+    leases: Arc<Leases>,
+}
+
+impl fmt::Debug for EtcdMap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("EtcdMap").field("etcd", &self.etcd).finish_non_exhaustive()
+    }
+}
+
+impl EtcdMap {
+    pub(crate) fn new(etcd: Etcd) -> Self {
+        let cells = etcd.key("cells/").into();
+        Self { leases: Arc::new(Leases::new(etcd.clone())), etcd, cells }
+    }
+
+    fn name(&self, key: &[u8]) -> Vec<u8> {
+        let digest = Sha256::digest(key);
+        // In hex, so that etcd's own tools show it.
+        let hex = |byte: &u8| char::from_digit(u32::from(*byte), 16).map_or(b'0', |digit| digit as u8);
+        let halves = digest[..NAME].iter().flat_map(|byte| [byte >> 4, byte & 15]);
+        self.cells.iter().copied().chain(halves.map(|half| hex(&half))).collect()
+    }
+
+    async fn read_all(&self, names: &[Vec<u8>]) -> Result<Read, Failed> {
+        let gets: Vec<TxnOp> = names.iter().map(|name| TxnOp::get(name.clone(), None)).collect();
+        let txn = Txn::new().and_then(gets);
+        let mut tries = 0;
+        let response = loop {
+            tries += 1;
+            let mut client = self.etcd.client();
+            match self.etcd.ask(client.txn(txn.clone())).await {
+                Err(failed) if tries < TRIES && failed.may_pass() => {}
+                answer => break answer?,
+            }
+        };
+        let values = response.op_responses().into_iter().map(|response| match response {
+            TxnOpResponse::Get(mut got) => got.take_kvs().pop().map_or_else(Versioned::default, |held| {
+                // Revisions are positive.
+                let version = u64::try_from(held.mod_revision()).unwrap_or(0);
+                Versioned { value: Some(held.into_key_value().1), version }
+            }),
+            _ => Versioned::default(),
+        });
+        Ok(Read { values: values.collect(), now: None })
+    }
+
+    /// Writes once, and once more where a lease was gone: then etcd has refused all of it.
+    async fn write_all(&self, writes: &[Write]) -> Result<bool, Failed> {
+        match self.try_to_write(writes).await {
+            Err(failed) if failed.is_lease_gone() => {
+                self.leases.forget();
+                self.try_to_write(writes).await
+            }
+            answer => answer,
+        }
+    }
+
+    async fn try_to_write(&self, writes: &[Write]) -> Result<bool, Failed> {
+        let (mut compares, mut puts) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
+        for write in writes {
+            let name = self.name(&write.key);
+            let version = i64::try_from(write.version).unwrap_or(i64::MAX);
+            // A key that is absent has revision 0.
+            compares.push(Compare::mod_revision(name.clone(), CompareOp::Equal, version));
+            puts.push(match (&write.value, write.keep) {
+                (None, _) => TxnOp::delete(name, None),
+                (Some(value), None) => TxnOp::put(name, value.clone(), None),
+                (Some(value), Some(keep)) => {
+                    let lease = self.leases.for_at_least(keep).await?;
+                    TxnOp::put(name, value.clone(), Some(PutOptions::new().with_lease(lease)))
+                }
+            });
+        }
+        let mut client = self.etcd.client();
+        let answer = self.etcd.ask(client.txn(Txn::new().when(compares).and_then(puts))).await?;
+        Ok(answer.succeeded())
+    }
+}
+
+impl ByteMap for EtcdMap {
+    fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        let names: Vec<Vec<u8>> = keys.iter().map(|key| self.name(key)).collect();
+        let map = self.clone();
+        self.etcd.later(async move { map.read_all(&names).await.map_err(Failed::into_store) })
+    }
+
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        let map = self.clone();
+        self.etcd.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
+    }
+
+    /// Always 0: it would have to be asked.
+    fn len(&self) -> usize {
+        0
+    }
+}

@@ -1,0 +1,118 @@
+//! Where etcd is, and who asks.
+
+use std::fmt;
+use std::time::Duration;
+
+/// How long one exchange with etcd may take, unless another time is chosen. Whoever decides requests waits less: see
+/// [`Fallback`](tidegate::store::Fallback).
+const TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Below which key everything lies, unless another prefix is chosen. The number is that of the layout.
+const PREFIX: &str = "tidegate/1/";
+
+/// Where etcd is, and who asks. `Debug` shows neither password nor key.
+#[derive(Clone)]
+pub struct EtcdOptions {
+    pub(crate) addresses: Vec<String>,
+    pub(crate) user: Option<(String, String)>,
+    pub(crate) tls: Tls,
+    pub(crate) prefix: String,
+    pub(crate) timeout: Duration,
+}
+
+/// By which certificates a connection is secured, all in PEM. They are looked at where an address begins with `https://`.
+#[derive(Clone, Default)]
+pub struct Tls {
+    /// The authorities that may have signed the server's certificate; empty for those of the system.
+    pub authorities: Vec<u8>,
+    /// This client's certificate and key, where etcd asks for one.
+    pub identity: Option<(Vec<u8>, Vec<u8>)>,
+    /// The name that the server's certificate has to hold, where that is not the host of the address.
+    pub server_name: Option<String>,
+}
+
+impl EtcdOptions {
+    /// Names the members of a cluster: `http://host:port` or `https://host:port` each; requests go to whichever answer.
+    #[must_use]
+    pub fn new<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Self {
+        Self {
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            user: None,
+            tls: Tls::default(),
+            prefix: PREFIX.to_owned(),
+            timeout: TIMEOUT,
+        }
+    }
+
+    /// Says who asks, where etcd has authentication on.
+    #[must_use]
+    pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
+        self.user = Some((name.into(), password.into()));
+        self
+    }
+
+    /// Says by which certificates connections are secured; the system's authorities unless it is said.
+    #[must_use]
+    pub fn tls(mut self, tls: Tls) -> Self {
+        self.tls = tls;
+        self
+    }
+
+    /// Chooses below which key everything lies; `tidegate/1/` unless chosen. Deployments that share an etcd have different ones.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
+        self.prefix = prefix.into();
+        self
+    }
+
+    /// Chooses how long one exchange may take, and how long connecting may; 5 s unless chosen.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+impl fmt::Debug for EtcdOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown: Vec<String> = self.addresses.iter().map(|address| without_credentials(address)).collect();
+        f.debug_struct("EtcdOptions")
+            .field("addresses", &shown)
+            .field("user", &self.user.as_ref().map(|(name, _)| name))
+            .field("tls", &self.tls)
+            .field("prefix", &self.prefix)
+            .field("timeout", &self.timeout)
+            .finish()
+    }
+}
+
+impl fmt::Debug for Tls {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tls")
+            .field("authorities", &format_args!("{} bytes", self.authorities.len()))
+            .field("identity", &self.identity.is_some())
+            .field("server_name", &self.server_name)
+            .finish()
+    }
+}
+
+/// Returns an address as it may be shown: what stands before an `@` is left out.
+pub(crate) fn without_credentials(address: &str) -> String {
+    let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
+    let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);
+    if scheme.is_empty() { host.to_owned() } else { format!("{scheme}://{host}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_secret_is_shown() {
+        let options = EtcdOptions::new(["https://root:hunter2@10.0.0.1:2379", "u:hunter2@h"])
+            .user("root", "hunter2")
+            .tls(Tls { identity: Some((b"hunter2".to_vec(), b"hunter2".to_vec())), ..Tls::default() });
+        let shown = format!("{options:?}");
+        assert!(!shown.contains("hunter2") && shown.contains("https://10.0.0.1:2379"), "{shown}");
+    }
+}

@@ -1,0 +1,87 @@
+//! What is said where no connection comes about.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod server;
+
+use std::time::Duration;
+
+use server::{Server, free_port, runtime};
+use tidegate_etcd::{ConnectError, Etcd, EtcdOptions, Tls};
+use tokio::runtime::Runtime;
+
+#[track_caller]
+fn refused(runtime: &Runtime, options: EtcdOptions) -> ConnectError {
+    runtime.block_on(Etcd::connect(options)).expect_err("nobody is to connect")
+}
+
+#[test]
+fn addresses_that_are_none_are_told_as_such() {
+    let runtime = runtime();
+    for (address, part) in [
+        ("10.0.0.1:2379", "neither `http://` nor `https://`"),
+        ("http://10.0.0.1", "names no port"),
+        ("http://10.0.0.1:2379/v3", "has a path"),
+        ("http://root:hunter2@10.0.0.1:2379", "holds credentials"),
+        ("http://10.0.0.1:99999", "names no port"),
+    ] {
+        let told = refused(&runtime, EtcdOptions::new([address])).to_string();
+        assert!(told.contains(part) && !told.contains("hunter2"), "{address}: {told}");
+    }
+    assert!(refused(&runtime, EtcdOptions::new(Vec::<String>::new())).to_string().contains("none was given"));
+}
+
+#[test]
+fn an_address_where_nobody_is_is_named() {
+    let runtime = runtime();
+    let url = format!("http://127.0.0.1:{}", free_port());
+    let told = refused(&runtime, EtcdOptions::new([url.clone()])).to_string();
+    assert!(told.contains(&url) && told.contains("refused"), "{told}");
+}
+
+#[test]
+fn plain_text_and_tls_are_told_apart() {
+    let Some(plain) = Server::start(&[]) else { return };
+    let Some((secure, certificate)) = Server::start_secure() else { return };
+    let runtime = runtime();
+    let url = plain.url.replace("http://", "https://");
+    assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::PlainText { address: url });
+    let url = secure.url.replace("https://", "http://");
+    assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::WantsTls { address: url });
+    // A certificate that nobody known has signed.
+    let told = refused(&runtime, secure.options()).to_string();
+    assert!(told.starts_with(&format!("no TLS with etcd at {}", secure.url)), "{told}");
+    let tls = Tls { authorities: certificate, ..Tls::default() };
+    let etcd = runtime.block_on(Etcd::connect(secure.options().tls(tls))).unwrap();
+    drop(etcd.store());
+}
+
+#[test]
+fn credentials_that_do_not_fit_are_told_without_them() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    for arguments in [
+        &["user", "add", "root:secret"][..],
+        &["user", "add", "node:hunter2"],
+        &["user", "add", "guest:hunter2"],
+        &["role", "add", "tidegate"],
+        &["role", "grant-permission", "tidegate", "--prefix=true", "readwrite", "ours/"],
+        &["user", "grant-role", "node", "tidegate"],
+        &["user", "grant-role", "root", "root"],
+        &["auth", "enable"],
+    ] {
+        server.ctl(arguments);
+    }
+    let options = || server.options().prefix("ours/");
+    let told = refused(&runtime, options()).to_string();
+    assert!(told.contains("authentication on"), "{told}");
+    let told = refused(&runtime, options().user("node", "hunter3")).to_string();
+    assert!(told.contains("`node`") && !told.contains("hunter3"), "{told}");
+    let told = refused(&runtime, options().user("guest", "hunter2")).to_string();
+    assert!(told.contains("user `guest`") && told.contains("`ours/`"), "{told}");
+    let etcd = runtime.block_on(Etcd::connect(options().user("node", "hunter2"))).unwrap();
+    let coordinator = etcd.coordinator(Duration::from_secs(2));
+    use tidegate::cluster::Coordinator as _;
+    assert!(runtime.block_on(coordinator.join("a", b"")).unwrap() > 0);
+    assert!(!format!("{etcd:?} {coordinator:?}").contains("hunter2"));
+}

@@ -1,0 +1,74 @@
+//! What a decision in an engine costs: how many a second, and how long one takes. For the page of each engine; nothing is asserted of it.
+//!
+//! `crates/tidegate-zookeeper/tests/cost/main.rs` is compiled with this file too.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{Charge, Op, Settled, Settling, Step, Store, StoreError};
+use tidegate::{Clock as _, Cost, Quota, SystemClock};
+use tokio::runtime::Runtime;
+
+/// How long each is measured.
+const SPAN: Duration = Duration::from_secs(3);
+
+/// Prints a row for each number of contenders and of keys.
+pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
+    let store: Arc<dyn Store> = Arc::new(store);
+    println!("| contenders | keys | decisions/s | p50 ms | p99 ms | given up/s |");
+    println!("|---|---|---|---|---|---|");
+    for (contenders, keys) in [(1, 1), (16, 1), (1, 1000), (64, 1000)] {
+        let (mut took, given_up) = runtime.block_on(measure(&store, contenders, keys));
+        took.sort_unstable();
+        let at = |part: usize| took.get(took.len() * part / 100).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3);
+        let each = |count: usize| count as f64 / SPAN.as_secs_f64();
+        println!(
+            "| {contenders} | {keys} | {:.0} | {:.1} | {:.1} | {:.0} |",
+            each(took.len()),
+            at(50),
+            at(99),
+            each(given_up)
+        );
+    }
+}
+
+async fn measure(store: &Arc<dyn Store>, contenders: u32, keys: u32) -> (Vec<Duration>, usize) {
+    let quota = Arc::new(Quota::per_second(1_000_000_000).burst(1_000_000).gcra().unwrap());
+    let clock = SystemClock::new();
+    let begun = clock.now();
+    let tasks: Vec<_> = (0..contenders)
+        .map(|contender| {
+            let (store, quota, clock) = (Arc::clone(store), Arc::clone(&quota), clock.clone());
+            tokio::spawn(async move {
+                let (mut took, mut given_up, mut turn) = (Vec::new(), 0, contender);
+                while clock.now().since(begun) < SPAN {
+                    // Each goes through the keys by its own stride.
+                    turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    let key = ((turn >> 8) % keys).to_be_bytes();
+                    let now = clock.now();
+                    let later = {
+                        let charges = [Charge::new(&key, &quota, Cost::ONE)];
+                        store.settle_into(&Step::new(now, Op::Take, &charges), &mut Settled::default())
+                    };
+                    let Settling::Later(later) = later else { panic!("an engine answers later") };
+                    match later.await {
+                        Ok(settled) => {
+                            assert!(settled.allowed);
+                            took.push(clock.now().since(now));
+                        }
+                        Err(StoreError::Contended { .. }) => given_up += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                }
+                (took, given_up)
+            })
+        })
+        .collect();
+    let (mut all, mut given_up) = (Vec::new(), 0);
+    for task in tasks {
+        let (took, gave_up) = task.await.unwrap();
+        all.extend(took);
+        given_up += gave_up;
+    }
+    (all, given_up)
+}

@@ -1,0 +1,298 @@
+//! Members by their sessions, and documents.
+
+use std::fmt;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::cluster::{Coordinator, CoordinatorError, Document, Member};
+use tidegate::store::Later;
+use zookeeper_client::{Client, Error, EventType, MultiReadResult, SessionState, Stat};
+
+use crate::connect::ZooKeeper;
+use crate::error::Failed;
+
+/// The largest document: ZooKeeper takes requests of a megabyte, unless it is told otherwise.
+const LARGEST: usize = 900 << 10;
+
+/// How many members are read in one request.
+const AT_ONCE: usize = 128;
+
+/// What nodes agree on, in ZooKeeper. A clone is the same member.
+///
+/// A member is an ephemeral node, named by its session: so joining twice, after an answer that was lost, makes one member. A node that
+/// starts again is another member, and its predecessor is one until its session ends, because it may still be running.
+/// [`Member::joined`] is the transaction that made the node, and a document's version the transaction of its last write: their numbers are of the
+/// whole ensemble, and grow.
+#[derive(Clone)]
+pub struct ZooKeeperCoordinator {
+    zookeeper: ZooKeeper,
+    keeps: Duration,
+    mine: Arc<Mutex<Option<Membership>>>,
+}
+
+/// This node's membership.
+#[derive(Clone)]
+struct Membership {
+    client: Client,
+    path: String,
+    name: String,
+    joined: u64,
+}
+
+impl fmt::Debug for ZooKeeperCoordinator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ZooKeeperCoordinator")
+            .field("zookeeper", &self.zookeeper)
+            .field("keeps", &self.keeps)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why something was not done.
+enum Why {
+    Failed(Failed),
+    Forgotten,
+    Other(CoordinatorError),
+}
+
+impl<E> From<E> for Why
+where
+    Failed: From<E>,
+{
+    fn from(failed: E) -> Self {
+        Self::Failed(failed.into())
+    }
+}
+
+impl ZooKeeperCoordinator {
+    pub(crate) fn new(zookeeper: ZooKeeper, keeps: Duration) -> Self {
+        Self { zookeeper, keeps, mine: Arc::default() }
+    }
+
+    /// Does something with ZooKeeper, on its runtime.
+    fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
+    where
+        F: Future<Output = Result<T, Why>> + Send + 'static,
+    {
+        let (asked, keeps) = (asked(self.clone()), self.keeps);
+        self.zookeeper.later(async move {
+            asked.await.map_err(|why| match why {
+                Why::Failed(failed) => failed.into_coordinator(),
+                Why::Forgotten => CoordinatorError::Forgotten(keeps),
+                Why::Other(error) => error,
+            })
+        })
+    }
+
+    async fn join_as(self, name: String, says: Vec<u8>) -> Result<u64, Why> {
+        let held = self.mine.lock().clone();
+        if let Some(held) = held {
+            match self.clone().renew_as(says.clone()).await {
+                Ok(()) => return Ok(held.joined),
+                // What it was is over; it joins anew.
+                Err(Why::Forgotten) => {}
+                Err(why) => return Err(why),
+            }
+        }
+        let client = self.zookeeper.session(self.keeps).await?;
+        if client.session_timeout() < self.keeps {
+            // Whoever is granted less would be forgotten earlier than others are told.
+            let reason = format!(
+                "ZooKeeper: it keeps sessions for {:?} at most, and {:?} are wanted; raise its maxSessionTimeout",
+                client.session_timeout(),
+                self.keeps
+            );
+            return Err(Why::Other(CoordinatorError::Unavailable { reason }));
+        }
+        let path = self.zookeeper.paths().member(client.session_id().0);
+        let made = self.zookeeper.ask(client.create(
+            &path,
+            &Member::encode(&name, &says),
+            &self.zookeeper.ephemeral(),
+        ));
+        let joined = transaction(made.await?.0.czxid);
+        *self.mine.lock() = Some(Membership { client, path, name, joined });
+        Ok(joined)
+    }
+
+    async fn renew_as(self, says: Vec<u8>) -> Result<(), Why> {
+        let Some(held) = self.mine.lock().clone() else { return Err(Why::Forgotten) };
+        let state = held.client.state();
+        let renewed = if state.is_terminated() {
+            Err(Why::Forgotten)
+        } else {
+            let written = held.client.set_data(&held.path, &Member::encode(&held.name, &says), None);
+            match self.zookeeper.ask(written).await {
+                Ok(_) => Ok(()),
+                Err(Failed::Said(Error::NoNode)) => Err(Why::Forgotten),
+                Err(failed) if failed.is_over() => Err(Why::Forgotten),
+                Err(failed) => Err(Why::Failed(failed)),
+            }
+        };
+        if matches!(renewed, Err(Why::Forgotten)) {
+            let mut mine = self.mine.lock();
+            if mine.as_ref().is_some_and(|mine| mine.joined == held.joined) {
+                *mine = None;
+            }
+        }
+        renewed
+    }
+
+    async fn leave_now(self) -> Result<(), Why> {
+        let Some(held) = self.mine.lock().take() else { return Ok(()) };
+        match self.zookeeper.ask(held.client.delete(&held.path, None)).await {
+            Ok(()) | Err(Failed::Said(Error::NoNode)) => Ok(()),
+            Err(failed) if failed.is_over() => Ok(()),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    async fn all_members(self) -> Result<Vec<Member>, Why> {
+        let client = self.client().await?;
+        let below = &self.zookeeper.paths().members;
+        let names = self.zookeeper.ask(client.list_children(below)).await?;
+        let mut members = Vec::with_capacity(names.len());
+        for some in names.chunks(AT_ONCE) {
+            let mut reader = client.new_multi_reader();
+            for name in some {
+                reader.add_get_data(&format!("{below}/{name}"))?;
+            }
+            for result in self.zookeeper.ask(reader.commit()).await? {
+                // One that has left since it was listed is none.
+                if let MultiReadResult::Data { data, stat } = result
+                    && let Some(member) = Member::decode(transaction(stat.czxid), &data)
+                {
+                    members.push(member);
+                }
+            }
+        }
+        members.sort_by_key(|member| member.joined);
+        Ok(members)
+    }
+
+    /// Returns the client over whose session this node is a member, so that it sees what was written before it last renewed; else the one
+    /// that all share.
+    async fn client(&self) -> Result<Client, Failed> {
+        let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
+        match mine {
+            Some(client) if client.state() == SessionState::SyncConnected => Ok(client),
+            Some(client) if !client.state().is_terminated() => Err(Failed::Away),
+            _ => self.zookeeper.client().await,
+        }
+    }
+
+    async fn read_now(self, path: String) -> Result<Document, Why> {
+        let client = self.client().await?;
+        match self.zookeeper.ask(client.get_data(&path)).await {
+            Ok((data, stat)) => Ok(document(data, &stat)),
+            Err(Failed::Said(Error::NoNode)) => Ok(Document::default()),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    async fn replace_at(self, name: String, version: u64, bytes: Vec<u8>) -> Result<Option<u64>, Why> {
+        if bytes.len() > LARGEST {
+            let error = CoordinatorError::TooLarge { document: name, bytes: bytes.len(), most: LARGEST };
+            return Err(Why::Other(error));
+        }
+        let path = self.zookeeper.paths().document(&name);
+        let client = self.client().await?;
+        let held = self.zookeeper.ask(client.check_stat(&path)).await?;
+        let written = match held {
+            None if version == 0 => {
+                let made = self.zookeeper.ask(client.create(&path, &bytes, &self.zookeeper.persistent()));
+                made.await.map(|(stat, _)| stat)
+            }
+            Some(stat) if transaction(stat.mzxid) == version => {
+                self.zookeeper.ask(client.set_data(&path, &bytes, Some(stat.version))).await
+            }
+            _ => return Ok(None),
+        };
+        match written {
+            Ok(stat) => Ok(Some(transaction(stat.mzxid))),
+            Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => Ok(None),
+            Err(failed) => Err(failed.into()),
+        }
+    }
+
+    async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, Why> {
+        loop {
+            let client = self.client().await?;
+            // The watch is set with the reading, so nothing falls in between.
+            let (read, watch) = match self.zookeeper.ask(client.get_and_watch_data(&path)).await {
+                Ok((data, stat, watch)) => (document(data, &stat), watch),
+                Err(Failed::Said(Error::NoNode)) => {
+                    match self.zookeeper.ask(client.check_and_watch_stat(&path)).await? {
+                        (None, watch) => (Document::default(), watch),
+                        // It was made in between, and is read again.
+                        (Some(_), _) => continue,
+                    }
+                }
+                Err(failed) => return Err(failed.into()),
+            };
+            if read.version != seen {
+                return Ok(read);
+            }
+            let event = watch.changed().await;
+            if event.event_type == EventType::Session && event.session_state.is_terminated() {
+                let reason = "ZooKeeper: the session ended while waiting".to_owned();
+                return Err(Why::Other(CoordinatorError::Unavailable { reason }));
+            }
+        }
+    }
+}
+
+impl Coordinator for ZooKeeperCoordinator {
+    fn keeps(&self) -> Duration {
+        self.keeps
+    }
+
+    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, says) = (name.to_owned(), says.to_vec());
+        self.later(|mine| mine.join_as(name, says))
+    }
+
+    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let says = says.to_vec();
+        self.later(|mine| mine.renew_as(says))
+    }
+
+    fn leave(&self) -> Later<Result<(), CoordinatorError>> {
+        self.later(Self::leave_now)
+    }
+
+    fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
+        self.later(Self::all_members)
+    }
+
+    fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
+        let path = self.zookeeper.paths().document(document);
+        self.later(|mine| mine.read_now(path))
+    }
+
+    fn replace(
+        &self,
+        document: &str,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Later<Result<Option<u64>, CoordinatorError>> {
+        let name = document.to_owned();
+        self.later(move |mine| mine.replace_at(name, version, bytes))
+    }
+
+    fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
+        let path = self.zookeeper.paths().document(document);
+        self.later(move |mine| mine.wait_for_change(path, seen))
+    }
+}
+
+/// Numbers of transactions are positive.
+fn transaction(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
+}
+
+fn document(data: Vec<u8>, stat: &Stat) -> Document {
+    Document { bytes: Some(data), version: transaction(stat.mzxid) }
+}

@@ -1,0 +1,128 @@
+//! Why there is no connection, and what an engine's error means to a caller.
+
+use std::time::Duration;
+
+use tidegate::cluster::CoordinatorError;
+use tidegate::store::StoreError;
+use zookeeper_client::Error;
+
+/// The oldest version that reads several nodes at one instant.
+pub(crate) const OLDEST: (u32, u32) = (3, 6);
+
+/// Why there is no connection. No message holds a password.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConnectError {
+    /// An address is none, or none was given.
+    #[error("ZooKeeper address `{address}`: {reason}; write `host:port`")]
+    Address {
+        /// The address, without credentials.
+        address: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// The path is none.
+    #[error("ZooKeeper path `{path}`: {reason}; write it as `/tidegate/1`")]
+    Path {
+        /// The path.
+        path: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// Nobody answers at any address.
+    #[error("no ZooKeeper answers at {tried}; is it running, and is the port that of its clients (2181)?")]
+    Unreachable {
+        /// Each address, and what was tried there.
+        tried: String,
+    },
+    /// Somebody answers who is no ZooKeeper, or one that wants TLS.
+    #[error(
+        "what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?"
+    )]
+    NotZooKeeper {
+        /// The address.
+        address: String,
+    },
+    /// The server has no ensemble.
+    #[error(
+        "ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them"
+    )]
+    NoQuorum {
+        /// The address.
+        address: String,
+    },
+    /// The server is too old.
+    #[error("ZooKeeper at {address} is {version}; {}.{} is the oldest that can be used", OLDEST.0, OLDEST.1)]
+    TooOld {
+        /// The address.
+        address: String,
+        /// Its version.
+        version: String,
+    },
+    /// The server takes no writes.
+    #[error("ZooKeeper at {address} takes no writes: it is cut off from its ensemble, in mode `read-only`")]
+    ReadOnly {
+        /// The address.
+        address: String,
+    },
+    /// The path is another user's.
+    #[error(
+        "ZooKeeper at {address} does not let {user} use `{path}`; check user and password, or the node's ACL"
+    )]
+    NotAllowed {
+        /// The addresses.
+        address: String,
+        /// The user, or whoever asks without being one.
+        user: String,
+        /// The path.
+        path: String,
+    },
+    /// The server has answered something else, or nothing.
+    #[error("ZooKeeper at {address}: {reason}")]
+    Other {
+        /// The addresses.
+        address: String,
+        /// What it said.
+        reason: String,
+    },
+}
+
+/// What went wrong with one exchange.
+#[derive(Clone, Debug)]
+pub(crate) enum Failed {
+    /// ZooKeeper, or the client, said so.
+    Said(Error),
+    /// Nobody said anything in time.
+    Late(Duration),
+    /// There is no connection: nothing was asked.
+    Away,
+}
+
+impl Failed {
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Said(error) => format!("ZooKeeper: {error}"),
+            Self::Late(after) => format!("ZooKeeper: no answer within {} ms", after.as_millis()),
+            Self::Away => "ZooKeeper: not connected".to_owned(),
+        }
+    }
+
+    /// Says whether the session is over, so that a new one is needed.
+    pub(crate) const fn is_over(&self) -> bool {
+        matches!(self, Self::Said(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
+    }
+
+    pub(crate) fn into_store(self) -> StoreError {
+        StoreError::Unavailable { reason: self.reason() }
+    }
+
+    pub(crate) fn into_coordinator(self) -> CoordinatorError {
+        CoordinatorError::Unavailable { reason: self.reason() }
+    }
+}
+
+impl From<Error> for Failed {
+    fn from(error: Error) -> Self {
+        Self::Said(error)
+    }
+}

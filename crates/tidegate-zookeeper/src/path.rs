@@ -1,0 +1,84 @@
+//! Which node a thing lies in.
+
+use sha2::{Digest as _, Sha256};
+
+/// How many bytes of a key's SHA-256 name it: 192 bits, which nobody finds two keys for.
+const NAME: usize = 24;
+
+/// In how many nodes the cells lie. ZooKeeper lists the children of a node whole, and its answers are a megabyte at most: enough for seven million
+/// cells.
+pub(crate) const BUCKETS: usize = 256;
+
+/// The nodes below which everything lies.
+#[derive(Clone, Debug)]
+pub(crate) struct Paths {
+    pub(crate) cells: String,
+    pub(crate) members: String,
+    pub(crate) documents: String,
+    pub(crate) sweep: String,
+}
+
+/// Where a cell lies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) bucket: String,
+    pub(crate) cell: String,
+}
+
+impl Paths {
+    pub(crate) fn below(path: &str) -> Self {
+        let name = |name: &str| format!("{path}/{name}");
+        Self {
+            cells: name("cells"),
+            members: name("members"),
+            documents: name("documents"),
+            sweep: name("sweep"),
+        }
+    }
+
+    pub(crate) fn bucket(&self, number: u8) -> String {
+        format!("{}/{number:02x}", self.cells)
+    }
+
+    /// Returns where a key's cell lies. Keys are hashed: names of nodes are short text.
+    pub(crate) fn place(&self, key: &[u8]) -> Place {
+        let digest = Sha256::digest(key);
+        let bucket = self.bucket(digest[0]);
+        let name: String = digest[1..=NAME].iter().map(|byte| format!("{byte:02x}")).collect();
+        Place { cell: format!("{bucket}/{name}"), bucket }
+    }
+
+    pub(crate) fn member(&self, session: i64) -> String {
+        format!("{}/{session:016x}", self.members)
+    }
+
+    /// Returns a document's node: letters and digits as they are, all else as `%` and its bytes in hex, because nodes may not have just any name.
+    pub(crate) fn document(&self, name: &str) -> String {
+        let mut path = format!("{}/", self.documents);
+        for byte in name.bytes() {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_') {
+                path.push(char::from(byte));
+            } else {
+                path.push_str(&format!("%{byte:02x}"));
+            }
+        }
+        path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_ones_that_nodes_may_have() {
+        let paths = Paths::below("/t");
+        assert_eq!(paths.document("policies-1"), "/t/documents/policies-1");
+        assert_eq!(paths.document("../a/é"), "/t/documents/%2e%2e%2fa%2f%c3%a9");
+        assert_ne!(paths.document("a%2fb"), paths.document("a/b"));
+        let place = paths.place(b"\0/..");
+        assert!(place.cell.starts_with(&format!("{}/", place.bucket)));
+        assert_eq!(place.cell.len(), "/t/cells/00/".len() + 2 * NAME);
+        assert_ne!(paths.place(b"a"), paths.place(b"b"));
+    }
+}

@@ -1,0 +1,80 @@
+//! What is said where no connection comes about.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod server;
+
+use std::time::Duration;
+
+use server::{Server, free_port, runtime};
+use tidegate::cluster::Coordinator as _;
+use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
+use tokio::runtime::Runtime;
+
+#[track_caller]
+fn refused(runtime: &Runtime, options: ZooKeeperOptions) -> ConnectError {
+    runtime.block_on(ZooKeeper::connect(options)).expect_err("nobody is to connect")
+}
+
+#[test]
+fn addresses_and_paths_that_are_none_are_told_as_such() {
+    let runtime = runtime();
+    for (address, part) in [
+        ("10.0.0.1", "names no port"),
+        ("10.0.0.1:99999", "names no port"),
+        ("zk://10.0.0.1:2181", "more than one host and a port"),
+        ("a:1,b:1", "more than one host and a port"),
+        ("root:hunter2@10.0.0.1:2181", "holds credentials"),
+    ] {
+        let told = refused(&runtime, ZooKeeperOptions::new([address])).to_string();
+        assert!(told.contains(part) && !told.contains("hunter2"), "{address}: {told}");
+    }
+    assert!(
+        refused(&runtime, ZooKeeperOptions::new(Vec::<String>::new())).to_string().contains("none was given")
+    );
+    for (path, part) in
+        [("a", "begin with `/`"), ("/", "empty part"), ("/a//b", "empty part"), ("/zookeeper/a", "own")]
+    {
+        let told = refused(&runtime, ZooKeeperOptions::new(["127.0.0.1:1"]).path(path)).to_string();
+        assert!(told.contains(part), "{path}: {told}");
+    }
+}
+
+#[test]
+fn an_address_where_nobody_is_or_somebody_else_is_named() {
+    let runtime = runtime();
+    let address = format!("127.0.0.1:{}", free_port());
+    let told = refused(&runtime, ZooKeeperOptions::new([address.clone()])).to_string();
+    assert!(told.contains(&address) && told.contains("refused"), "{told}");
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    let answers = std::thread::spawn(move || drop(other.accept().unwrap()));
+    assert_eq!(
+        refused(&runtime, ZooKeeperOptions::new([address.clone()])),
+        ConnectError::NotZooKeeper { address }
+    );
+    answers.join().unwrap();
+}
+
+#[test]
+fn what_is_another_users_is_told_without_the_password() {
+    let Some(server) = Server::start() else { return };
+    let runtime = runtime();
+    let options = server.options().user("node", "hunter2");
+    let zookeeper = runtime.block_on(ZooKeeper::connect(options.clone())).unwrap();
+    let coordinator = zookeeper.coordinator(Duration::from_secs(4));
+    assert!(runtime.block_on(coordinator.join("a", b"")).unwrap() > 0);
+    assert!(!format!("{zookeeper:?} {coordinator:?}").contains("hunter2"));
+    let told = refused(&runtime, options.user("node", "hunter3")).to_string();
+    assert!(told.contains("user `node`") && told.contains("/test-") && !told.contains("hunter3"), "{told}");
+}
+
+/// A session longer than the ensemble keeps any: shares would end later than others believe.
+#[test]
+fn a_member_that_would_be_forgotten_too_early_does_not_join() {
+    let Some(server) = Server::start() else { return };
+    let runtime = runtime();
+    let coordinator = server.connect(&runtime).coordinator(Duration::from_secs(100));
+    let told = runtime.block_on(coordinator.join("a", b"")).unwrap_err().to_string();
+    assert!(told.contains("maxSessionTimeout"), "{told}");
+}

@@ -1,0 +1,16 @@
+//! `cargo test -p tidegate-zookeeper --test cost -- --ignored --nocapture` prints the table of `docs/stores/zookeeper.md`.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+#[path = "../../../tidegate-etcd/tests/cost/measure.rs"]
+mod measure;
+#[path = "../server/mod.rs"]
+mod server;
+
+#[test]
+#[ignore = "prints figures, and asserts nothing"]
+fn what_a_decision_costs() {
+    let Some(server) = server::Server::start() else { return };
+    let runtime = server::runtime();
+    measure::table(&runtime, server.connect(&runtime).store());
+}

@@ -1,0 +1,187 @@
+//! The law that every coordinator passes, in memory and over real engines.
+//!
+//! [`run`] takes a way to make one node more of the same cluster, and panics, naming the law, where it is broken. [`agreement`] has nodes divide what
+//! they have and follow policies over it. Everything is awaited on the
+//! calling thread, so a coordinator that needs a runtime is made with one of its own.
+
+mod agreement;
+
+pub use agreement::agreement;
+
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::{Coordinator, CoordinatorError, Document, Member};
+use crate::block_on::block_on;
+use crate::clock::{Clock as _, SystemClock};
+use crate::store::Later;
+
+/// How long a real engine may take over what it does by itself: to forget a member.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long after one look at a real engine the next one is.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+
+/// Makes one more node of the cluster under test.
+pub type Make<'a> = &'a dyn Fn() -> Box<dyn Coordinator>;
+
+/// Checks all laws. The cluster has no members when it begins, and no document whose name begins with `law-`.
+///
+/// `pass` lets time pass, where the cluster goes by a clock that is turned by hand; for a real engine it does nothing.
+///
+/// # Panics
+/// When a law is broken; the message names it.
+pub fn run(make: Make<'_>, pass: &dyn Fn(Duration)) {
+    members_are_numbered_as_they_come(make);
+    what_is_not_polled_is_not_done(make);
+    a_document_is_written_by_whoever_has_seen_its_last_version(make);
+    whoever_waits_is_told(make);
+    whoever_is_silent_is_forgotten(make, pass);
+}
+
+fn done<T>(later: Later<Result<T, CoordinatorError>>, what: &str) -> T {
+    block_on(later).unwrap_or_else(|error| panic!("law: {what}: {error}"))
+}
+
+fn members(node: &dyn Coordinator) -> Vec<Member> {
+    done(node.members(), "members are told")
+}
+
+fn members_are_numbered_as_they_come(make: Make<'_>) {
+    let (one, two) = (make(), make());
+    assert!(
+        matches!(block_on(one.renew(b"")), Err(CoordinatorError::Forgotten(_))),
+        "law: who has not joined cannot renew"
+    );
+    done(one.leave(), "who has not joined may leave");
+    let first = done(one.join("one", b"a"), "a node joins");
+    let second = done(two.join("two", b"b"), "a node joins");
+    assert!(0 < first && first < second, "law: numbers grow: {first}, {second}");
+    assert_eq!(done(one.join("one", b"c"), "a member joins"), first, "law: a member keeps its number");
+    done(two.renew(&[0, 255]), "a member renews");
+    let member =
+        |name: &str, joined, says: &[u8]| Member { name: name.to_owned(), joined, says: says.to_vec() };
+    let expected = vec![member("one", first, b"c"), member("two", second, &[0, 255])];
+    assert_eq!(members(&*one), expected, "law: all nodes see the members, in order");
+    assert_eq!(members(&*two), expected, "law: all nodes see the members, in order");
+
+    // A name is no identity: whoever starts again is another member, while what it was before may still be running.
+    let again = make();
+    let third = done(again.join("one", b""), "a node joins under the name of a member");
+    assert!(third > second, "law: numbers grow");
+    assert_eq!(members(&*two).len(), 3, "law: two members may have one name");
+    done(again.leave(), "a member leaves");
+    done(one.leave(), "a member leaves");
+    done(one.leave(), "who has left may leave");
+    assert!(
+        matches!(block_on(one.renew(b"")), Err(CoordinatorError::Forgotten(_))),
+        "law: who has left cannot renew"
+    );
+    assert_eq!(members(&*two), expected[1..], "law: who has left is no member");
+    assert!(done(one.join("one", b""), "a node joins again") > third, "law: numbers are not given again");
+    done(one.leave(), "a member leaves");
+    done(two.leave(), "a member leaves");
+    assert_eq!(members(&*two), [], "law: who has left is no member");
+}
+
+fn what_is_not_polled_is_not_done(make: Make<'_>) {
+    let node = make();
+    drop(node.join("nobody", b""));
+    drop(node.replace("law-unpolled", 0, b"x".to_vec()));
+    assert_eq!(members(&*node), [], "law: what is not polled is not done");
+    let read = done(node.read("law-unpolled"), "a document is read");
+    assert_eq!(read, Document::default(), "law: what is not polled is not done");
+}
+
+fn a_document_is_written_by_whoever_has_seen_its_last_version(make: Make<'_>) {
+    const NAME: &str = "law-document";
+    let (one, two) = (make(), make());
+    let read = |node: &dyn Coordinator| done(node.read(NAME), "a document is read");
+    let replace = |node: &dyn Coordinator, version, bytes: &[u8]| {
+        done(node.replace(NAME, version, bytes.to_vec()), "a document is replaced")
+    };
+    assert_eq!(read(&*one), Document::default(), "law: what was never written has no bytes and version 0");
+    assert_eq!(replace(&*one, 1, b"x"), None, "law: only at its version");
+    let first = replace(&*one, 0, b"").expect("law: the first write is at version 0");
+    assert_eq!(
+        read(&*two),
+        Document { bytes: Some(Vec::new()), version: first },
+        "law: all nodes read what was written, be it empty"
+    );
+    assert_eq!(replace(&*two, 0, b"x"), None, "law: the first write is one");
+    let second = replace(&*two, first, &[0, 255, 10]).expect("law: who knows the version writes");
+    assert!(second > first, "law: versions grow");
+    assert_eq!(replace(&*one, first, b"late"), None, "law: who knows an old version does not write");
+    let largest = one.replace(NAME, second, vec![b'x'; 64 << 20]);
+    assert!(
+        matches!(block_on(largest), Err(CoordinatorError::TooLarge { .. })),
+        "law: what is too large is told as such"
+    );
+    assert_eq!(read(&*one), Document { bytes: Some(vec![0, 255, 10]), version: second });
+
+    // Everybody at once, at the same version: one of them writes.
+    let nodes: Vec<_> = (0..4).map(|_| make()).collect();
+    let mut version = second;
+    for turn in 0u8..8 {
+        let written: Vec<u64> = std::thread::scope(|scope| {
+            let write = |node| scope.spawn(move || replace(node, version, &[turn]));
+            let writers: Vec<_> = nodes.iter().map(|node| write(&**node)).collect();
+            writers.into_iter().filter_map(|writer| writer.join().expect("a writer only writes")).collect()
+        });
+        assert_eq!(written.len(), 1, "law: of those who write at one version, one does");
+        assert!(written[0] > version, "law: versions grow");
+        version = written[0];
+    }
+}
+
+fn whoever_waits_is_told(make: Make<'_>) {
+    const NAME: &str = "law-watched";
+    let (reader, writer) = (make(), make());
+    let mut version = 0;
+    for turn in 0u8..4 {
+        // Waiting before it is written, and only waiting after: both are told.
+        let mut waiting = reader.changed(NAME, version);
+        let waits = turn % 2 == 0;
+        if waits {
+            let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(polled.is_pending(), "law: nothing is told before there is something to tell");
+        }
+        let written = done(writer.replace(NAME, version, vec![turn]), "a document is replaced");
+        version = written.expect("law: who knows the version writes");
+        let told = done(waiting, "a change is told");
+        assert_eq!(told, Document { bytes: Some(vec![turn]), version }, "law: the last change is told");
+    }
+    let told = done(reader.changed(NAME, 0), "what has changed is told at once");
+    assert_eq!(told.version, version, "law: what has changed is told at once");
+    // Given up, it leaves nothing behind.
+    for _ in 0..3 {
+        let mut waiting = reader.changed(NAME, version);
+        let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(polled, Poll::Pending, "law: nothing is told before there is something to tell");
+    }
+    assert_eq!(done(reader.read(NAME), "a document is read").version, version);
+}
+
+fn whoever_is_silent_is_forgotten(make: Make<'_>, pass: &dyn Fn(Duration)) {
+    let (silent, speaking) = (make(), make());
+    done(silent.join("silent", b""), "a node joins");
+    let stays = done(speaking.join("speaking", b""), "a node joins");
+    let keeps = speaking.keeps();
+    assert!(!keeps.is_zero(), "law: a member is kept for some time");
+    // An engine that watches the connection takes its end for silence.
+    drop(silent);
+    let clock = SystemClock::new();
+    let begun = clock.now();
+    loop {
+        pass(keeps / 4);
+        done(speaking.renew(b"still here"), "who renews in time is not forgotten");
+        let there = members(&*speaking);
+        assert!(there.iter().any(|member| member.joined == stays), "law: who renews in time is a member");
+        if there.len() == 1 {
+            break;
+        }
+        assert!(clock.now().since(begun) < PATIENCE, "law: who is silent is forgotten");
+        block_on(futures_timer::Delay::new(LOOK_EVERY));
+    }
+    done(speaking.leave(), "a member leaves");
+}

@@ -1,0 +1,216 @@
+//! A coordinator in this process's memory: for nodes of one process, for tests, and for simulations, whose clock it goes by.
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+use super::{Coordinator, CoordinatorError, Document, Member};
+use crate::clock::Clock;
+use crate::store::Later;
+
+/// The largest document, as engines have one: 1 MiB.
+const LARGEST: usize = 1 << 20;
+
+/// What the nodes of one process agree on. Clones are the same.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate::ManualClock;
+/// use tidegate::cluster::{Coordinator, LocalCluster};
+///
+/// let clock = ManualClock::default();
+/// let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
+/// let (one, other) = (cluster.node(), cluster.node());
+/// # fn now<T>(later: tidegate::store::Later<T>) -> T {
+/// #     futures_util::FutureExt::now_or_never(later).expect("it has nothing to wait for")
+/// # }
+/// let first = now(one.join("a", b""))?;
+/// let second = now(other.join("b", b""))?;
+/// assert!(first < second, "the first one leads");
+/// clock.advance(Duration::from_secs(10));
+/// assert!(now(one.members())?.is_empty(), "nothing was heard of them");
+/// # Ok::<(), tidegate::cluster::CoordinatorError>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct LocalCluster {
+    shared: Arc<Shared>,
+}
+
+/// One node of a [`LocalCluster`].
+#[derive(Debug)]
+pub struct LocalCoordinator {
+    cluster: LocalCluster,
+    /// This node's number, once it has joined.
+    mine: Arc<Mutex<Option<u64>>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    clock: Arc<dyn Clock>,
+    keeps: Duration,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The number of the last change.
+    changes: u64,
+    members: Vec<(Member, Tick)>,
+    documents: BTreeMap<String, Document>,
+    /// Whoever waits for a document. All of them are woken by each change: there are few.
+    waiting: Vec<Waker>,
+}
+
+impl LocalCluster {
+    /// Makes an empty one, whose members are forgotten when nothing is heard of them for so long by a clock.
+    pub fn new(clock: impl Clock + 'static, keeps: Duration) -> Self {
+        Self { shared: Arc::new(Shared { clock: Arc::new(clock), keeps, held: Mutex::default() }) }
+    }
+
+    /// Returns another node's coordinator.
+    #[must_use]
+    pub fn node(&self) -> LocalCoordinator {
+        LocalCoordinator { cluster: self.clone(), mine: Arc::default() }
+    }
+}
+
+impl Held {
+    fn next(&mut self) -> u64 {
+        self.changes += 1;
+        self.changes
+    }
+
+    fn document(&self, name: &str) -> Document {
+        self.documents.get(name).cloned().unwrap_or_default()
+    }
+}
+
+impl LocalCoordinator {
+    /// Does something with what is held, when it is polled.
+    fn later<T: Send + 'static>(
+        &self,
+        act: impl FnOnce(&mut Held, &mut Option<u64>, Tick, Duration) -> Result<T, CoordinatorError>
+        + Send
+        + 'static,
+    ) -> Later<Result<T, CoordinatorError>> {
+        let (shared, mine) = (Arc::clone(&self.cluster.shared), Arc::clone(&self.mine));
+        Box::pin(async move {
+            let now = shared.clock.now();
+            let (mut held, mut mine) = (shared.held.lock(), mine.lock());
+            held.members.retain(|(_, heard)| now.since(*heard) < shared.keeps);
+            act(&mut held, &mut mine, now, shared.keeps)
+        })
+    }
+}
+
+impl Coordinator for LocalCoordinator {
+    fn keeps(&self) -> Duration {
+        self.cluster.shared.keeps
+    }
+
+    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, says) = (name.to_owned(), says.to_vec());
+        self.later(move |held, mine, now, _| {
+            if let Some((member, heard)) =
+                held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine)
+            {
+                (member.says, *heard) = (says, now);
+                return Ok(member.joined);
+            }
+            let joined = held.next();
+            held.members.push((Member { name, joined, says }, now));
+            *mine = Some(joined);
+            Ok(joined)
+        })
+    }
+
+    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let says = says.to_vec();
+        self.later(move |held, mine, now, keeps| {
+            let found = held.members.iter_mut().find(|(member, _)| Some(member.joined) == *mine);
+            let (member, heard) = found.ok_or(CoordinatorError::Forgotten(keeps))?;
+            (member.says, *heard) = (says, now);
+            Ok(())
+        })
+    }
+
+    fn leave(&self) -> Later<Result<(), CoordinatorError>> {
+        self.later(|held, mine, _, _| {
+            let left = mine.take();
+            held.members.retain(|(member, _)| Some(member.joined) != left);
+            Ok(())
+        })
+    }
+
+    fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
+        self.later(|held, _, _, _| Ok(held.members.iter().map(|(member, _)| member.clone()).collect()))
+    }
+
+    fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
+        let document = document.to_owned();
+        self.later(move |held, _, _, _| Ok(held.document(&document)))
+    }
+
+    fn replace(
+        &self,
+        document: &str,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Later<Result<Option<u64>, CoordinatorError>> {
+        let document = document.to_owned();
+        self.later(move |held, _, _, _| {
+            if bytes.len() > LARGEST {
+                let bytes = bytes.len();
+                return Err(CoordinatorError::TooLarge { document, bytes, most: LARGEST });
+            }
+            if held.document(&document).version != version {
+                return Ok(None);
+            }
+            let version = held.next();
+            held.documents.insert(document, Document { bytes: Some(bytes), version });
+            held.waiting.drain(..).for_each(Waker::wake);
+            Ok(Some(version))
+        })
+    }
+
+    fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
+        let (shared, document) = (Arc::clone(&self.cluster.shared), document.to_owned());
+        Box::pin(poll_fn(move |cx| {
+            let mut held = shared.held.lock();
+            let found = held.document(&document);
+            if found.version != seen {
+                return Poll::Ready(Ok(found));
+            }
+            // One waker for each task that waits, however often it is polled.
+            held.waiting.retain(|waiting| !waiting.will_wake(cx.waker()));
+            held.waiting.push(cx.waker().clone());
+            Poll::Pending
+        }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::{ManualClock, SystemClock};
+    use crate::cluster::conformance;
+
+    #[test]
+    fn it_conforms() {
+        let clock = ManualClock::default();
+        let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
+        conformance::run(&|| Box::new(cluster.node()), &|span| clock.advance(span));
+    }
+
+    #[test]
+    fn nodes_agree_over_it() {
+        let cluster = LocalCluster::new(SystemClock::new(), Duration::from_secs(1));
+        conformance::agreement(&|| Box::new(cluster.node()));
+    }
+}

@@ -1,0 +1,309 @@
+//! One policy file for all nodes: put once, followed by each, and back to an earlier one when it was wrong.
+//!
+//! The file's bytes are a document, with a version of their own: 1, 2, 3. A node [follows](follow) it. What it cannot take over it refuses: the
+//! policies it has stay in force, and it [says](super::Says::refused) which version it refuses, and why, for all to see ([`nodes`]). So one mistake in a file
+//! stops no node, and a file that only some nodes understand shows as such.
+//!
+//! [`put`] keeps what was in force before it, the last sixteen versions. [`rollback`] puts one of them again, as a new version: versions only grow,
+//! and each node goes the same way.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+
+use super::{Coordinator, CoordinatorError, Said};
+use crate::clock::Clock;
+
+/// The name of the document.
+pub const NAME: &str = "policies";
+
+/// How many versions are kept beside the one in force.
+pub const KEPT: u64 = 16;
+
+/// What the first line says: what it is, and in which form.
+const HEAD: &str = "tidegate-policies 1\nversion ";
+
+/// How long after a failure the engine is asked again.
+const AGAIN_AFTER: Duration = Duration::from_secs(1);
+
+/// How long the engine is waited for before it is asked anew: one that was cut off without a word says nothing.
+const ASK_EVERY: Duration = Duration::from_secs(10);
+
+/// A policy file at a version.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// 1, 2, 3.
+    pub version: u64,
+    /// The file.
+    pub bytes: Vec<u8>,
+}
+
+/// How a node stands to the policies.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Standing {
+    /// Its name.
+    pub node: String,
+    /// The version it goes by; 0 for what it began with.
+    pub follows: u64,
+    /// The version it refuses, and why.
+    pub refused: Option<(u64, String)>,
+}
+
+/// Why policies were not put.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum PutError {
+    /// The engine could not be asked, or does not take them.
+    #[error(transparent)]
+    Coordinator(#[from] CoordinatorError),
+    /// Somebody else has put others in the meantime.
+    #[error("version {found} is in force, and not {expected}; look at it, and put yours again")]
+    Changed {
+        /// The version that was to be replaced.
+        expected: u64,
+        /// The version in force.
+        found: u64,
+    },
+    /// No such version is kept.
+    #[error("version {version} is not kept; kept are {}", numbers(.kept))]
+    NoVersion {
+        /// The version that was asked for.
+        version: u64,
+        /// Those that are kept, ascending.
+        kept: Vec<u64>,
+    },
+    /// The document is in a form that this program does not know.
+    #[error(
+        "what is kept as `{0}` was not written by this program, nor by one like it; remove it from the engine"
+    )]
+    Foreign(String),
+}
+
+fn numbers(kept: &[u64]) -> String {
+    if kept.is_empty() {
+        return "none".to_owned();
+    }
+    kept.iter().map(u64::to_string).collect::<Vec<_>>().join(", ")
+}
+
+impl Version {
+    fn encode(&self) -> Vec<u8> {
+        [format!("{HEAD}{}\n", self.version).as_bytes(), &self.bytes].concat()
+    }
+
+    fn decode(bytes: &[u8]) -> Option<Self> {
+        let rest = bytes.strip_prefix(HEAD.as_bytes())?;
+        let end = rest.iter().position(|byte| *byte == b'\n')?;
+        let version = std::str::from_utf8(&rest[..end]).ok()?.parse().ok()?;
+        Some(Self { version, bytes: rest[end + 1..].to_vec() })
+    }
+}
+
+/// The name of the document that keeps a version.
+fn kept(version: u64) -> String {
+    format!("{NAME}-{}", version % KEPT)
+}
+
+/// Reads a document, and the engine's version of it.
+async fn read(coordinator: &dyn Coordinator, name: &str) -> Result<(Option<Version>, u64), PutError> {
+    let document = coordinator.read(name).await?;
+    match document.bytes {
+        None => Ok((None, document.version)),
+        Some(bytes) => match Version::decode(&bytes) {
+            Some(version) => Ok((Some(version), document.version)),
+            None => Err(PutError::Foreign(name.to_owned())),
+        },
+    }
+}
+
+/// Returns the policies in force; `None` where none were ever put.
+///
+/// # Errors
+/// [`PutError::Coordinator`], [`PutError::Foreign`].
+pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, PutError> {
+    Ok(read(coordinator, NAME).await?.0)
+}
+
+/// Puts policies in force on every node, and returns their version. `expected` is the version that they are to replace, 0 for none; without it, whichever
+/// is in force. They are not looked at: whoever puts them has checked them, and each node checks them again.
+///
+/// # Errors
+/// [`PutError`]. After [`CoordinatorError::Unavailable`] they may be in force.
+///
+/// # Examples
+/// ```
+/// # use std::time::Duration;
+/// use tidegate::ManualClock;
+/// use tidegate::cluster::{LocalCluster, policies};
+///
+/// # futures_util::FutureExt::now_or_never(async {
+/// let node = LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node();
+/// assert_eq!(policies::put(&node, b"policies: []".to_vec(), None).await?, 1);
+/// assert_eq!(policies::put(&node, b"policies: [".to_vec(), Some(1)).await?, 2);
+/// assert_eq!(policies::rollback(&node, 1).await?, 3);
+/// assert_eq!(policies::current(&node).await?.unwrap().bytes, b"policies: []");
+/// # Ok::<(), policies::PutError>(())
+/// # }).expect("it has nothing to wait for")?;
+/// # Ok::<(), policies::PutError>(())
+/// ```
+pub async fn put(
+    coordinator: &dyn Coordinator,
+    bytes: Vec<u8>,
+    expected: Option<u64>,
+) -> Result<u64, PutError> {
+    let (held, at) = read(coordinator, NAME).await?;
+    let found = held.as_ref().map_or(0, |held| held.version);
+    if let Some(expected) = expected.filter(|expected| *expected != found) {
+        return Err(PutError::Changed { expected, found });
+    }
+    if let Some(held) = held {
+        // First what is in force is kept: then all that is kept was in force, whoever else puts something at this moment.
+        keep(coordinator, &held).await?;
+    }
+    let next = Version { version: found.saturating_add(1), bytes };
+    match coordinator.replace(NAME, at, next.encode()).await? {
+        Some(_) => Ok(next.version),
+        None => {
+            let now = current(coordinator).await?.map_or(0, |held| held.version);
+            Err(PutError::Changed { expected: found, found: now })
+        }
+    }
+}
+
+/// Keeps a version that is in force.
+async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), PutError> {
+    let name = kept(version.version);
+    let document = coordinator.read(&name).await?;
+    let held = document.bytes.as_deref().and_then(Version::decode);
+    if held.is_some_and(|held| held.version >= version.version) {
+        return Ok(());
+    }
+    // Where somebody else has written it meanwhile, it was the same.
+    coordinator.replace(&name, document.version, version.encode()).await?;
+    Ok(())
+}
+
+/// Returns the versions that are kept and were in force before the present one, ascending.
+///
+/// # Errors
+/// [`PutError::Coordinator`].
+pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutError> {
+    let mut versions = Vec::new();
+    for slot in 0..KEPT {
+        let document = coordinator.read(&kept(slot)).await?;
+        versions.extend(document.bytes.as_deref().and_then(Version::decode));
+    }
+    versions.sort_by_key(|held| held.version);
+    Ok(versions)
+}
+
+/// Puts a version that was in force before in force again, as a new version, which is returned.
+///
+/// # Errors
+/// As [`put`]; [`PutError::NoVersion`] where it is not kept.
+pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64, PutError> {
+    let found = current(coordinator).await?.map_or(0, |held| held.version);
+    let mut versions = history(coordinator).await?;
+    match versions.iter().position(|held| held.version == version) {
+        Some(at) => put(coordinator, versions.swap_remove(at).bytes, Some(found)).await,
+        None => {
+            let kept = versions.into_iter().map(|held| held.version).collect();
+            Err(PutError::NoVersion { version, kept })
+        }
+    }
+}
+
+/// Returns how each node stands to the policies: who follows which version, and who refuses one.
+///
+/// # Errors
+/// [`CoordinatorError`].
+pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Standing>, CoordinatorError> {
+    let members = coordinator.members().await?;
+    let standing = |member: super::Member| {
+        let (_, says) = member.heard();
+        Standing { node: member.name, follows: says.policies, refused: says.refused }
+    };
+    Ok(members.into_iter().map(standing).collect())
+}
+
+/// Follows the policies for as long as it is polled: hands each new version to `apply`, and says what came of it. What `apply` refuses, with a reason, is not
+/// handed to it again.
+///
+/// `said` is that of the [driver](super::shares::Driver) that keeps this node a member ([`Driver::said`](super::shares::Driver::said)). While the engine is away, what
+/// is in force stays in force.
+pub async fn follow(
+    coordinator: Arc<dyn Coordinator>,
+    clock: Arc<dyn Clock>,
+    said: Said,
+    mut apply: impl FnMut(&Version) -> Result<(), String> + Send,
+) {
+    let mut seen = 0;
+    loop {
+        let asked = coordinator.changed(NAME, seen);
+        let document = match select(asked, clock.sleep_until(clock.now().after(ASK_EVERY))).await {
+            Either::Left((Ok(document), _)) => document,
+            Either::Left((Err(_), _)) => {
+                clock.sleep_until(clock.now().after(AGAIN_AFTER)).await;
+                continue;
+            }
+            Either::Right(_) => continue,
+        };
+        seen = document.version;
+        // Removed, it leaves what is in force.
+        let Some(bytes) = document.bytes else { continue };
+        let version = Version::decode(&bytes);
+        let result = match &version {
+            Some(version) => apply(version),
+            None => Err("it was not put by this program, nor by one like it".to_owned()),
+        };
+        let version = version.map_or(0, |version| version.version);
+        said.tell(|says| match result {
+            Ok(()) => (says.policies, says.refused) = (version, None),
+            Err(why) => says.refused = Some((version, why)),
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::block_on::block_on;
+    use crate::clock::ManualClock;
+    use crate::cluster::LocalCluster;
+
+    #[test]
+    fn the_last_versions_are_kept_and_put_again_as_new_ones() {
+        let node = LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node();
+        block_on(async {
+            assert_eq!(current(&node).await, Ok(None));
+            assert!(
+                matches!(rollback(&node, 1).await, Err(PutError::NoVersion { kept, .. }) if kept.is_empty())
+            );
+            for version in 1..=20u8 {
+                assert_eq!(put(&node, vec![version], None).await, Ok(u64::from(version)));
+            }
+            let versions: Vec<u64> = history(&node).await.unwrap().iter().map(|held| held.version).collect();
+            assert_eq!(versions, (4..=19).collect::<Vec<u64>>());
+            assert_eq!(rollback(&node, 4).await, Ok(21));
+            assert_eq!(current(&node).await.unwrap().unwrap(), Version { version: 21, bytes: vec![4] });
+            let told = rollback(&node, 3).await.unwrap_err().to_string();
+            assert!(told.starts_with("version 3 is not kept; kept are 5, 6"), "{told}");
+            let changed = PutError::Changed { expected: 20, found: 21 };
+            assert_eq!(put(&node, vec![], Some(20)).await, Err(changed));
+            node.replace(NAME, node.read(NAME).await.unwrap().version, b"by hand".to_vec()).await.unwrap();
+            assert_eq!(put(&node, vec![], None).await, Err(PutError::Foreign(NAME.to_owned())));
+        });
+    }
+
+    #[test]
+    fn a_version_is_read_as_it_was_written() {
+        for bytes in [&b""[..], b"\n\n", b"\xff\nversion 3\n"] {
+            let version = Version { version: 7, bytes: bytes.to_vec() };
+            assert_eq!(Version::decode(&version.encode()), Some(version));
+        }
+        for other in [&b""[..], b"tidegate-policies 1\nversion 7", b"tidegate-policies 1\nversion x\n"] {
+            assert_eq!(Version::decode(other), None);
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! What a member says of itself, as text, so that an engine's own tools show it.
+
+use std::fmt::Write as _;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+
+use futures_util::task::AtomicWaker;
+use parking_lot::Mutex;
+
+use super::Member;
+
+/// The longest refusal that is told, in bytes; the rest is cut.
+const LONGEST_REFUSAL: usize = 400;
+
+/// What a member says of itself ([`Member::says`]).
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Says {
+    /// How many units a second it is asked for, allowed or not.
+    pub demand: u64,
+    /// The turn of the shares that it goes by; 0 before the first.
+    pub turn: u64,
+    /// The version of the policies that it goes by; 0 for those it began with.
+    pub policies: u64,
+    /// The version of the policies that it refuses, and why.
+    pub refused: Option<(u64, String)>,
+}
+
+impl Says {
+    /// Writes it down: a word and a value on each line.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = format!("demand {}\nturn {}\npolicies {}\n", self.demand, self.turn, self.policies);
+        if let Some((version, why)) = &self.refused {
+            let why = why[..why.floor_char_boundary(LONGEST_REFUSAL)].replace(['\n', '\r'], " ");
+            let _ = writeln!(text, "refused {version} {why}");
+        }
+        text.into_bytes()
+    }
+
+    /// Reads what a member says. Words that are not known, and values that are none, count as not said: members of another version say
+    /// more or less.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Self {
+        let mut says = Self::default();
+        for line in String::from_utf8_lossy(bytes).lines() {
+            let Some((word, value)) = line.split_once(' ') else { continue };
+            let number = || value.parse().unwrap_or(0);
+            match word {
+                "demand" => says.demand = number(),
+                "turn" => says.turn = number(),
+                "policies" => says.policies = number(),
+                "refused" => {
+                    let (version, why) = value.split_once(' ').unwrap_or((value, ""));
+                    says.refused = version.parse().ok().map(|version| (version, why.to_owned()));
+                }
+                _ => {}
+            }
+        }
+        says
+    }
+}
+
+impl Member {
+    /// Returns its number and what it says of itself.
+    #[must_use]
+    pub fn heard(&self) -> (u64, Says) {
+        (self.joined, Says::decode(&self.says))
+    }
+}
+
+/// What this node says of itself, put together by those who know. Clones are the same.
+#[derive(Clone, Debug, Default)]
+pub struct Said {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    says: Mutex<Says>,
+    /// Whether there is something that should not wait for the next round.
+    urgent: AtomicBool,
+    waker: AtomicWaker,
+}
+
+impl Said {
+    /// Returns what this node says by now.
+    #[must_use]
+    pub fn now(&self) -> Says {
+        self.shared.says.lock().clone()
+    }
+
+    /// Changes what is said, from the next round on.
+    pub(super) fn with<R>(&self, change: impl FnOnce(&mut Says) -> R) -> R {
+        change(&mut self.shared.says.lock())
+    }
+
+    /// Changes what is said, and has it said at once.
+    pub(super) fn tell(&self, change: impl FnOnce(&mut Says)) {
+        self.with(change);
+        // Release here, Acquire in `is_told`: whoever is woken sees the change.
+        self.shared.urgent.store(true, Ordering::Release);
+        self.shared.waker.wake();
+    }
+
+    /// Waits until there is something that should be said at once. One task waits at a time.
+    pub(super) async fn is_told(&self) {
+        poll_fn(|cx| {
+            self.shared.waker.register(cx.waker());
+            if self.shared.urgent.swap(false, Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
+        .await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_said_is_read_and_what_is_not_known_is_passed_over() {
+        let refused = Some((9, "line 3: no such key".to_owned()));
+        let says = Says { demand: 7, turn: u64::MAX, policies: 3, refused };
+        assert_eq!(Says::decode(&says.encode()), says);
+        assert_eq!(Says::decode(&Says::default().encode()), Says::default());
+        let others = b"mood good\nturn x\ndemand 5\nrefused\n\xff\nrefused z y\n";
+        assert_eq!(Says::decode(others), Says { demand: 5, ..Says::default() });
+        let long = Says { refused: Some((1, "\u{e9}\n".repeat(1000))), ..Says::default() };
+        let told = Says::decode(&long.encode()).refused.unwrap().1;
+        assert!(told.len() <= LONGEST_REFUSAL && !told.contains('\n'));
+    }
+}

@@ -1,0 +1,127 @@
+//! Who gets how much, by demand.
+
+use crate::cluster::Part;
+
+/// The part of the whole that is always each node's own, with an engine or without: small, because what idle nodes keep of it is used by nobody.
+const ALWAYS: u32 = Part::WHOLE / 32;
+
+/// The part of the pool that is divided evenly among the members, so that one which was idle can begin: as small, for the same reason.
+const EVENLY: u64 = 32;
+
+/// Changes up to so many hundredths of a part are left, so that shares do not follow every breath.
+const SLACK: u64 = 10;
+
+/// Parts smaller than this are not worth a change: a 256th of the whole.
+const SMALL: u32 = Part::WHOLE / 256;
+
+/// By which rules the whole is divided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Division {
+    most: u32,
+}
+
+impl Division {
+    /// Divides among so many nodes at most, 1 to 32,768; other numbers count as the nearest. It is a promise of whoever deploys them: a node
+    /// that cannot ask the engine trusts it.
+    #[must_use]
+    pub fn among(most: u64) -> Self {
+        Self { most: u32::try_from(most).unwrap_or(u32::MAX).clamp(1, ALWAYS) }
+    }
+
+    /// Returns what is always each node's own.
+    #[must_use]
+    pub const fn own(&self) -> u32 {
+        ALWAYS / self.most
+    }
+
+    /// Makes the part of a node, which has its own until it is given more.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        Part::always(self.own())
+    }
+
+    /// Returns what is divided by the document, with so many members.
+    #[must_use]
+    pub fn pool(&self, members: usize) -> u32 {
+        let nodes = u32::try_from(members).unwrap_or(u32::MAX).max(self.most);
+        Part::WHOLE.saturating_sub(self.own().saturating_mul(nodes))
+    }
+
+    /// Says whether there are more members than were said to be the most.
+    #[must_use]
+    pub fn is_exceeded(&self, members: usize) -> bool {
+        members > self.most as usize
+    }
+
+    /// Divides a pool by demand, each rounded down: a small piece of it evenly, the rest in proportion. Without any demand all of it evenly.
+    #[must_use]
+    pub fn divide(&self, pool: u32, demands: &[u64]) -> Vec<u32> {
+        let nodes = demands.len().max(1) as u128;
+        let all: u128 = demands.iter().map(|demand| u128::from(*demand)).sum();
+        let pool = u128::from(pool);
+        let evenly = if all == 0 { pool } else { pool / u128::from(EVENLY) };
+        let part = |demand: &u64| {
+            let by_demand = if all == 0 { 0 } else { (pool - evenly) * u128::from(*demand) / all };
+            // At most the pool, which fits.
+            u32::try_from(evenly / nodes + by_demand).unwrap_or(0)
+        };
+        demands.iter().map(part).collect()
+    }
+
+    /// Says whether parts are far enough from what they should be to be changed.
+    #[must_use]
+    pub fn is_worth_it(&self, pool: u32, pairs: impl Iterator<Item = (u32, u32)>) -> bool {
+        let (mut used, mut far) = (0u32, false);
+        for (have, want) in pairs {
+            used = used.saturating_add(have);
+            let apart = have.abs_diff(want);
+            far |= apart >= SMALL && u64::from(apart) * 100 > SLACK * u64::from(have.max(want));
+        }
+        far || pool.saturating_sub(used) > pool / 16
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn one_node_has_nearly_all_and_an_idle_one_can_begin() {
+        let division = Division::among(10);
+        let pool = division.pool(10);
+        let parts = division.divide(pool, &[1000, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+        let hundredths = |part: u32| u64::from(part + division.own()) * 100 / u64::from(Part::WHOLE);
+        assert!(hundredths(parts[0]) >= 93, "{}", hundredths(parts[0]));
+        assert!(parts[1] > 0);
+        assert_eq!(division.divide(pool, &[0, 0]), [pool / 2, pool / 2]);
+        assert!(division.divide(pool, &[]).is_empty());
+    }
+
+    #[test]
+    fn small_changes_are_left() {
+        let division = Division::among(4);
+        let whole = Part::WHOLE;
+        let worth = |pairs: &[(u32, u32)]| division.is_worth_it(whole, pairs.iter().copied());
+        assert!(!worth(&[(whole / 2, whole / 2), (whole / 2, whole / 2)]));
+        assert!(!worth(&[(whole / 20 * 10, whole / 20 * 9), (whole / 20 * 10, whole / 20 * 11)]));
+        assert!(worth(&[(whole / 20 * 12, whole / 20 * 10), (whole / 20 * 8, whole / 20 * 10)]));
+        assert!(worth(&[(0, whole / 2), (whole, whole / 2)]), "a new member");
+        assert!(worth(&[(whole / 2, whole / 2)]), "half of it is nobody's");
+        assert!(!worth(&[(whole, whole - 1), (0, 1)]));
+    }
+
+    proptest! {
+        #[test]
+        fn parts_never_add_up_to_more(most in 1u64..40_000, demands in prop::collection::vec(any::<u64>(), 0..50)) {
+            let division = Division::among(most);
+            let pool = division.pool(demands.len());
+            let parts = division.divide(pool, &demands);
+            let pool_used: u64 = parts.iter().map(|part| u64::from(*part)).sum();
+            prop_assert!(pool_used <= u64::from(pool));
+            let own = u64::from(division.own()) * division.most.max(demands.len() as u32) as u64;
+            prop_assert!(u64::from(pool) + own <= u64::from(Part::WHOLE) || pool == 0);
+        }
+    }
+}

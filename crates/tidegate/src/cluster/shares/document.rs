@@ -1,0 +1,115 @@
+//! The document that says whose the pool is, as text, so that an engine's own tools show it.
+
+use std::fmt::Write as _;
+
+/// What the first line says: what it is, and in which form.
+const HEAD: &str = "tidegate-shares 1";
+
+/// Whose the pool is.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Shares {
+    /// Counts the versions of this document: one more with each that is written.
+    pub turn: u64,
+    /// Nothing is divided before all members have seen this turn: what was divided before is not known.
+    pub start: u64,
+    /// What each node has, by [`Member::joined`](crate::cluster::Member::joined), ascending.
+    pub nodes: Vec<Held>,
+}
+
+/// What one node has of the pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Held {
+    /// Its number.
+    pub joined: u64,
+    /// What it may use.
+    pub part: u32,
+    /// What it may still be using: at least its part.
+    pub held: u32,
+    /// The turn at which its part was last made smaller.
+    pub since: u64,
+}
+
+impl Shares {
+    /// Returns what may be in use of the pool.
+    #[must_use]
+    pub fn held(&self) -> u32 {
+        self.nodes.iter().fold(0, |held, node| held.saturating_add(node.held))
+    }
+
+    /// Returns what a node has.
+    #[must_use]
+    pub fn of(&self, joined: u64) -> Option<&Held> {
+        self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
+    }
+
+    /// Writes it down: some 40 bytes a node.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut text = format!("{HEAD}\nturn {}\nstart {}\n", self.turn, self.start);
+        for node in &self.nodes {
+            let _ = writeln!(
+                text,
+                "node {} part {} held {} since {}",
+                node.joined, node.part, node.held, node.since
+            );
+        }
+        text.into_bytes()
+    }
+
+    /// Reads it; `None` for what is none, or contradicts itself.
+    #[must_use]
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut lines = std::str::from_utf8(bytes).ok()?.lines();
+        if lines.next()? != HEAD {
+            return None;
+        }
+        let turn = lines.next()?.strip_prefix("turn ")?.parse().ok()?;
+        let start = lines.next()?.strip_prefix("start ")?.parse().ok()?;
+        let mut nodes: Vec<Held> = Vec::new();
+        for line in lines {
+            let words: Vec<&str> = line.split(' ').collect();
+            let ["node", joined, "part", part, "held", held, "since", since] = words[..] else { return None };
+            let node = Held {
+                joined: joined.parse().ok()?,
+                part: part.parse().ok()?,
+                held: held.parse().ok()?,
+                since: since.parse().ok()?,
+            };
+            if node.part > node.held || nodes.last().is_some_and(|last| last.joined >= node.joined) {
+                return None;
+            }
+            nodes.push(node);
+        }
+        Some(Self { turn, start, nodes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn it_is_read_as_it_was_written_and_what_contradicts_itself_is_none() {
+        let node = |joined, part, held| Held { joined, part, held, since: 3 };
+        let shares = Shares { turn: 7, start: 2, nodes: vec![node(4, 10, 10), node(9, 0, u32::MAX)] };
+        assert_eq!(Shares::decode(&shares.encode()), Some(shares.clone()));
+        assert_eq!(Shares::decode(&Shares::default().encode()), Some(Shares::default()));
+        assert_eq!((shares.held(), shares.of(9).unwrap().part, shares.of(5)), (u32::MAX, 0, None));
+        for (from, to) in [
+            ("shares 1", "shares 2"),
+            ("turn 7", "turn -7"),
+            ("start 2\n", ""),
+            ("part 10 held 10", "part 11 held 10"),
+            ("node 9", "node 4"),
+            ("node 9", "node 9 "),
+            ("since 3", "since"),
+        ] {
+            let text = String::from_utf8(shares.encode()).unwrap();
+            assert!(text.contains(from), "{from}");
+            assert_eq!(Shares::decode(text.replace(from, to).as_bytes()), None, "{from} -> {to}");
+        }
+        for other in [&b""[..], b"\xff", b"tidegate-shares 1"] {
+            assert_eq!(Shares::decode(other), None);
+        }
+    }
+}

@@ -1,0 +1,327 @@
+//! A task that keeps this node a member, and its part what the nodes have agreed on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::{Either, select};
+use parking_lot::Mutex;
+use tidegate_core::Tick;
+
+use super::division::Division;
+use super::document::Shares;
+use super::leader::Leader;
+use super::node::Node;
+use crate::clock::{Clock, before};
+use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
+
+/// The name of the document.
+pub const NAME: &str = "shares";
+
+/// A round begins so often in the time for which members are kept: so two may fail before a part ends.
+const ROUNDS: u32 = 4;
+
+/// How long after one look of whoever leads the next one is.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The same while somebody has yet to give something up that another one waits for.
+const LOOK_SOON: Duration = Duration::from_millis(100);
+
+/// Over which time the demand is averaged: a burst of a second moves a fifth of it.
+const AVERAGED_OVER: f64 = 5.0;
+
+/// The shortest time over which demand is measured.
+const MEASURED_OVER: Duration = Duration::from_millis(500);
+
+/// How the shares stand, as this node knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Status {
+    /// This node's number, while it is a member.
+    pub joined: Option<u64>,
+    /// Whether it leads.
+    pub leads: bool,
+    /// How many members there are, as far as this node has looked.
+    pub members: usize,
+    /// The turn of the shares that it goes by.
+    pub turn: u64,
+    /// Its part of the [whole](Part::WHOLE), what is always its own included.
+    pub part: u32,
+    /// Until when it has that part, unless it is renewed.
+    pub until: Tick,
+    /// Whether there are more members than were said to be the most.
+    pub too_many: bool,
+    /// Why the last round failed; `None` where it did not.
+    pub failed: Option<String>,
+}
+
+/// Joins, renews, reads, leads where this node is the first, and sets a [`Part`]. It does so while [`Driver::run`] is polled.
+///
+/// It needs no runtime: time is its clock's, and waiting too ([`Clock::sleep_until`]).
+pub struct Driver {
+    coordinator: Arc<dyn Coordinator>,
+    clock: Arc<dyn Clock>,
+    name: String,
+    said: Said,
+    part: Part,
+    division: Division,
+    demand: Box<dyn Fn() -> u64 + Send + Sync>,
+    status: Arc<Mutex<Status>>,
+    state: State,
+}
+
+struct State {
+    node: Node,
+    leader: Leader,
+    joined: Option<u64>,
+    /// The version of the document that was read last.
+    version: u64,
+    /// The turn that was read last, and since when it is the same.
+    turn: Option<(u64, Tick)>,
+    measured: Option<(Tick, u64)>,
+    average: f64,
+}
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver")
+            .field("name", &self.name)
+            .field("coordinator", &self.coordinator)
+            .field("status", &*self.status.lock())
+            .finish_non_exhaustive()
+    }
+}
+
+impl Driver {
+    /// Makes one. `demand` returns how many units this node has been asked for in all, allowed or not; a number that goes back counts as one that
+    /// stands still.
+    pub fn new(
+        coordinator: Arc<dyn Coordinator>,
+        clock: impl Clock + 'static,
+        name: impl Into<String>,
+        division: Division,
+        demand: impl Fn() -> u64 + Send + Sync + 'static,
+    ) -> Self {
+        let keeps = coordinator.keeps();
+        Self {
+            coordinator,
+            clock: Arc::new(clock),
+            name: name.into(),
+            said: Said::default(),
+            part: division.part(),
+            division,
+            demand: Box::new(demand),
+            status: Arc::default(),
+            state: State {
+                node: Node::default(),
+                leader: Leader::new(division, keeps),
+                joined: None,
+                version: 0,
+                turn: None,
+                measured: None,
+                average: 0.0,
+            },
+        }
+    }
+
+    /// Returns the part that is set: stores read it.
+    #[must_use]
+    pub fn part(&self) -> Part {
+        self.part.clone()
+    }
+
+    /// Returns what this node says of itself, for others to add to.
+    #[must_use]
+    pub fn said(&self) -> Said {
+        self.said.clone()
+    }
+
+    /// Returns a function that tells how the shares stand.
+    pub fn status(&self) -> impl Fn() -> Status + Send + Sync + 'static {
+        let status = Arc::clone(&self.status);
+        move || status.lock().clone()
+    }
+
+    /// Runs until `over` ends, and then leaves: so that others have this node's part at once.
+    ///
+    /// # Cancel safety
+    /// Dropped, it gives up the part at once; the others know when the engine forgets this node.
+    pub async fn run(mut self, over: impl Future<Output = ()> + Send) {
+        let mut over = Box::pin(over);
+        loop {
+            let wait = {
+                let round = Box::pin(self.turn());
+                match select(round, over).await {
+                    Either::Left((wait, still)) => {
+                        over = still;
+                        wait
+                    }
+                    Either::Right(_) => break,
+                }
+            };
+            match select(Box::pin(self.wait(wait)), over).await {
+                Either::Left(((), still)) => over = still,
+                Either::Right(_) => break,
+            }
+        }
+        self.give_up();
+        let leaves = self.coordinator.leave();
+        let _ = self.in_time(leaves).await;
+    }
+
+    /// One round, and a look where this node leads; returns how long to wait for the next.
+    async fn turn(&mut self) -> Duration {
+        let keeps = self.coordinator.keeps();
+        let result = self.round().await;
+        if let Err(CoordinatorError::Forgotten(_)) = &result {
+            self.state.joined = None;
+            self.give_up();
+        }
+        let mut wait = keeps / ROUNDS;
+        match result {
+            Ok(true) => {
+                // The others wait to hear that this node has seen it.
+                let _ = self.round().await;
+            }
+            Ok(false) => {}
+            Err(error) => {
+                self.status.lock().failed = Some(error.to_string());
+                return wait;
+            }
+        }
+        self.status.lock().failed = None;
+        if let Some(soon) = self.look().await {
+            wait = wait.min(soon);
+        }
+        wait
+    }
+
+    /// Waits for the next round: so long, or until the document changes, or there is something to say.
+    async fn wait(&self, most: Duration) {
+        let sleep = self.clock.sleep_until(self.clock.now().after(most));
+        let changed = self.coordinator.changed(NAME, self.state.version);
+        let changed = async {
+            // One that cannot be waited for ends no wait: it would be tried again and again.
+            if changed.await.is_err() {
+                std::future::pending::<()>().await;
+            }
+        };
+        select(sleep, select(Box::pin(changed), Box::pin(self.said.is_told()))).await;
+    }
+
+    /// Joins or renews, then reads. Returns whether there was a turn that this node has not said to have seen.
+    async fn round(&mut self) -> Result<bool, CoordinatorError> {
+        let (began, keeps) = (self.clock.now(), self.coordinator.keeps());
+        self.measure(began);
+        let says = self.said.with(|says| {
+            says.turn = self.state.node.turn();
+            says.demand = self.state.average as u64;
+            says.encode()
+        });
+        let joined = match self.state.joined {
+            Some(joined) => {
+                self.in_time(self.coordinator.renew(&says)).await?;
+                joined
+            }
+            None => self.in_time(self.coordinator.join(&self.name, &says)).await?,
+        };
+        self.state.joined = Some(joined);
+        let document = self.in_time(self.coordinator.read(NAME)).await?;
+        let shares = document.bytes.as_deref().and_then(Shares::decode);
+        let said = self.state.node.turn();
+        self.state.node.read(joined, began, keeps, shares.as_ref());
+        self.state.version = document.version;
+        self.show();
+        let turn = self.state.node.turn();
+        if shares.is_none() {
+            self.state.turn = None;
+        } else if self.state.turn.is_none_or(|(held, _)| held != turn) {
+            self.state.turn = Some((turn, began));
+        }
+        Ok(turn != said)
+    }
+
+    /// Looks as whoever leads does, if this node might; returns when to look again.
+    async fn look(&mut self) -> Option<Duration> {
+        let (now, keeps) = (self.clock.now(), self.coordinator.keeps());
+        // While somebody else writes, the others need not know who is there.
+        let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
+        let joined = self.state.joined?;
+        if led && !self.status.lock().leads {
+            return None;
+        }
+        let looked = async {
+            let document = self.in_time(self.coordinator.read(NAME)).await?;
+            let members = self.in_time(self.coordinator.members()).await?;
+            Ok::<_, CoordinatorError>((document, members))
+        };
+        let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
+        let leads = members.first().is_some_and(|first| first.joined == joined);
+        {
+            let mut status = self.status.lock();
+            (status.leads, status.members) = (leads, members.len());
+            status.too_many = self.division.is_exceeded(members.len());
+        }
+        if !leads {
+            return None;
+        }
+        let shares = document.bytes.as_deref().and_then(Shares::decode);
+        let members: Vec<_> = members.iter().map(Member::heard).collect();
+        if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members) {
+            // Lost or late, it is looked at again.
+            let _ = self.in_time(self.coordinator.replace(NAME, document.version, next.encode())).await;
+        }
+        Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
+    }
+
+    /// Averages what this node is asked for.
+    fn measure(&mut self, now: Tick) {
+        let asked = (self.demand)();
+        let Some((at, before)) = self.state.measured else {
+            self.state.measured = Some((now, asked));
+            return;
+        };
+        let passed = now.since(at);
+        if passed >= MEASURED_OVER {
+            let rate = asked.saturating_sub(before) as f64 / passed.as_secs_f64();
+            let new = 1.0 - (-passed.as_secs_f64() / AVERAGED_OVER).exp();
+            self.state.average += (rate - self.state.average) * new;
+            self.state.measured = Some((now, asked));
+        }
+    }
+
+    /// Sets the part to what this node has.
+    fn show(&self) {
+        let (now, node) = (self.clock.now(), &self.state.node);
+        let part = self.division.own().saturating_add(node.at(now));
+        self.part.set(part, now, node.until());
+        let mut status = self.status.lock();
+        (status.joined, status.turn) = (self.state.joined, node.turn());
+        (status.part, status.until) = (part, node.until());
+    }
+
+    /// Goes back to what is always this node's own, at once.
+    fn give_up(&mut self) {
+        self.state.node.leave();
+        self.show();
+        self.status.lock().leads = false;
+    }
+
+    /// Waits for the engine as long as a round may take.
+    async fn in_time<T>(&self, later: Later<Result<T, CoordinatorError>>) -> Result<T, CoordinatorError> {
+        let patience = self.coordinator.keeps() / ROUNDS;
+        match before(&*self.clock, self.clock.now().after(patience), later).await {
+            Some(answer) => answer,
+            None => {
+                let reason = format!("no answer within {} ms", patience.as_millis());
+                Err(CoordinatorError::Unavailable { reason })
+            }
+        }
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.give_up();
+    }
+}

@@ -1,0 +1,177 @@
+//! What the document should say next.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::division::Division;
+use super::document::{Held, Shares};
+use crate::cluster::Says;
+
+/// The shortest time between two divisions.
+const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// How far beyond all turns that are known a document begins that takes the place of one that is gone: nobody has seen so many more.
+const FAR: u64 = 1 << 32;
+
+/// The side of the shares that writes the document: a node that joined before all others, or believes so.
+///
+/// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the promise of
+/// [the module](super#never-more-than-the-whole) if it is written in place of the very document that it was shown.
+#[derive(Clone, Debug)]
+pub struct Leader {
+    division: Division,
+    keeps: Duration,
+    /// Since when this node sees a shrink (node and turn) that is not acknowledged. At most one for each node.
+    waits: BTreeMap<(u64, u64), Tick>,
+    /// The start that this node has seen last, and since when.
+    start: Option<(u64, Tick)>,
+    /// What each node is to have, and when that was worked out.
+    target: Option<(Tick, BTreeMap<u64, u32>)>,
+    /// The turn that was seen last, and since when.
+    turn: Option<(u64, Tick)>,
+}
+
+impl Leader {
+    /// Makes the state of a node that may lead.
+    #[must_use]
+    pub const fn new(division: Division, keeps: Duration) -> Self {
+        Self { division, keeps, waits: BTreeMap::new(), start: None, target: None, turn: None }
+    }
+
+    /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed that one
+    /// has joined. Returns what is to be written in place of that document, if anything. `None` is a document that is not there or cannot be read.
+    ///
+    /// It is written at least twice in the time for which members are kept, so that all others see that somebody leads.
+    pub fn look(&mut self, now: Tick, shares: Option<&Shares>, members: &[(u64, Says)]) -> Option<Shares> {
+        let Some(shares) = shares else { return Some(self.begin(members)) };
+        let mut next = shares.clone();
+        let starts = self.starts(now, shares);
+        self.free(now, &mut next, members);
+        if members.iter().all(|(_, says)| says.turn >= shares.start) || now.since(starts) >= self.keeps {
+            next.start = 0;
+            self.aim(now, &next, members);
+            self.shrink(&mut next, shares.turn + 1);
+            self.grow(&mut next, members, shares.turn + 1);
+        }
+        let since = match self.turn {
+            Some((turn, since)) if turn == shares.turn => since,
+            _ => {
+                self.turn = Some((shares.turn, now));
+                now
+            }
+        };
+        let changed = next != *shares;
+        next.turn = shares.turn + 1;
+        (changed || now.since(since) >= self.keeps / 2).then_some(next)
+    }
+
+    /// Says whether somebody still has to give something up, so that it is worth to look again soon.
+    #[must_use]
+    pub fn is_waiting(&self) -> bool {
+        !self.waits.is_empty()
+    }
+
+    /// Returns the first document. Where a member has ever gone by one, that is gone, and nobody knows who uses what.
+    fn begin(&mut self, members: &[(u64, Says)]) -> Shares {
+        (self.target, self.turn) = (None, None);
+        self.waits.clear();
+        let known = members.iter().map(|(_, says)| says.turn).max().unwrap_or(0);
+        if known == 0 {
+            return Shares { turn: 1, start: 0, nodes: Vec::new() };
+        }
+        let turn = known.saturating_add(FAR);
+        Shares { turn, start: turn, nodes: Vec::new() }
+    }
+
+    /// Notes what is not in use any more.
+    fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, Says)]) {
+        let mut waits = BTreeMap::new();
+        next.nodes.retain_mut(|node| {
+            let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
+                // It is no member, so its time was over.
+                return false;
+            };
+            if node.held > node.part {
+                let wait = (node.joined, node.since);
+                let seen = self.waits.get(&wait).copied().unwrap_or(now);
+                if says.turn >= node.since || now.since(seen) >= self.keeps {
+                    node.held = node.part;
+                } else {
+                    waits.insert(wait, seen);
+                }
+            }
+            true
+        });
+        self.waits = waits;
+    }
+
+    /// Returns since when this node sees that all is divided anew.
+    fn starts(&mut self, now: Tick, shares: &Shares) -> Tick {
+        match self.start {
+            Some((start, since)) if start == shares.start => since,
+            _ => {
+                // Turns of another document are of no meaning.
+                (self.start, self.target) = (Some((shares.start, now)), None);
+                self.waits.clear();
+                now
+            }
+        }
+    }
+
+    /// Works out what each is to have, where that is worth a change, and not too often.
+    fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, Says)]) {
+        let pool = self.division.pool(members.len());
+        if self.target.as_ref().is_some_and(|(at, _)| now.since(*at) < AT_MOST_EVERY) {
+            return;
+        }
+        let demands: Vec<u64> = members.iter().map(|(_, says)| says.demand).collect();
+        let parts = self.division.divide(pool, &demands);
+        let target: BTreeMap<u64, u32> = members.iter().map(|(joined, _)| *joined).zip(parts).collect();
+        let have = |joined: &u64| next.of(*joined).map_or(0, |node| node.part);
+        let pairs = target.iter().map(|(joined, want)| (have(joined), *want));
+        if self.division.is_worth_it(pool, pairs) || next.held() > pool {
+            self.target = Some((now, target));
+        }
+    }
+
+    fn target(&self, joined: u64) -> Option<u32> {
+        self.target.as_ref().and_then(|(_, target)| target.get(&joined).copied())
+    }
+
+    /// Makes parts smaller that are to be, at once.
+    fn shrink(&mut self, next: &mut Shares, turn: u64) {
+        for node in &mut next.nodes {
+            if let Some(target) = self.target(node.joined)
+                && target < node.part
+            {
+                (node.part, node.since) = (target, turn);
+            }
+        }
+    }
+
+    /// Makes parts larger that are to be, out of what nobody holds.
+    fn grow(&mut self, next: &mut Shares, members: &[(u64, Says)], turn: u64) {
+        let pool = self.division.pool(members.len());
+        let mut free = pool.saturating_sub(next.held());
+        for (joined, _) in members {
+            let Some(target) = self.target(*joined) else { continue };
+            match next.nodes.iter_mut().find(|node| node.joined == *joined) {
+                Some(node) => {
+                    // What it still holds may be given back to it.
+                    let part = target.min(node.held.saturating_add(free)).max(node.part);
+                    free -= part.saturating_sub(node.held);
+                    node.held = node.held.max(part);
+                    node.part = part;
+                }
+                None => {
+                    let part = target.min(free);
+                    free -= part;
+                    next.nodes.push(Held { joined: *joined, part, held: part, since: turn });
+                }
+            }
+        }
+        next.nodes.sort_by_key(|node| node.joined);
+    }
+}

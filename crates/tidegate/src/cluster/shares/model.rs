@@ -1,0 +1,395 @@
+//! The protocol of shares, in a world where anything may be late, lost, or cut off: is more ever in use than there is?
+//!
+//! Each exchange is taken apart: an engine does what it is asked at some time or never, and its answer comes at some later time or
+//! never. Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be deleted. All orders of events are
+//! tried, to a bound; beyond it, long random walks with more nodes.
+
+use std::collections::{HashSet, VecDeque};
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::{Division, Leader, Node, Shares};
+use crate::cluster::Says;
+use crate::store::conformance::Random;
+
+/// For how many ticks a member is kept: so few that everything that may end does within a walk.
+const KEEPS: u64 = 5;
+
+const fn secs(ticks: u64) -> Duration {
+    Duration::from_secs(ticks)
+}
+
+/// How far a round has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+enum Round {
+    Idle,
+    /// Asked to renew, at this tick, saying this turn.
+    Renews {
+        began: Tick,
+        turn: u64,
+    },
+    /// Renewed; has not read yet.
+    Renewed {
+        began: Tick,
+    },
+    /// The engine has answered with this; it is on its way.
+    Reads {
+        began: Tick,
+        found: Option<Shares>,
+    },
+}
+
+/// How far a look has come.
+#[derive(Clone, Debug)]
+enum Look {
+    Idle,
+    /// Has read the document at a version.
+    Read {
+        version: u64,
+        found: Option<Shares>,
+    },
+    /// Has asked to replace that version.
+    Writes {
+        version: u64,
+        next: Shares,
+    },
+}
+
+#[derive(Clone, Debug)]
+struct Peer {
+    joined: u64,
+    node: Node,
+    round: Round,
+    leader: Leader,
+    look: Look,
+    demand: u64,
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    division: Division,
+    now: u64,
+    joined: u64,
+    version: u64,
+    document: Option<Shares>,
+    /// What the engine knows of members: number, turn said, demand said, when it last heard of them.
+    members: Vec<(u64, u64, u64, u64)>,
+    peers: Vec<Peer>,
+    /// Whether somebody may delete the document.
+    deletes: bool,
+}
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Tick,
+    /// A round of a peer goes on by one step.
+    Step(usize),
+    /// A round ends without an answer, wherever it was.
+    Loses(usize),
+    /// A look goes on by one step.
+    Looks(usize),
+    /// A look ends without an answer.
+    LooksAway(usize),
+    /// A peer crashes and starts again.
+    Restarts(usize),
+    /// Peers are asked for something else.
+    Turns,
+    Deletes,
+}
+
+impl World {
+    fn new(peers: usize) -> Self {
+        let division = Division::among(peers as u64);
+        let mut world = Self {
+            division,
+            now: 100,
+            joined: 0,
+            version: 0,
+            document: None,
+            members: Vec::new(),
+            peers: Vec::new(),
+            deletes: false,
+        };
+        for _ in 0..peers {
+            let peer = world.begins();
+            world.peers.push(peer);
+        }
+        world.peers[0].demand = 100;
+        world
+    }
+
+    fn begins(&mut self) -> Peer {
+        self.joined += 1;
+        self.members.push((self.joined, 0, 0, self.now));
+        Peer {
+            joined: self.joined,
+            node: Node::default(),
+            round: Round::Idle,
+            leader: Leader::new(self.division, secs(KEEPS)),
+            look: Look::Idle,
+            demand: 0,
+        }
+    }
+
+    fn tick(&self) -> Tick {
+        Tick::from_secs(self.now)
+    }
+
+    fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Tick, Event::Turns];
+        for at in 0..self.peers.len() {
+            events.extend([Event::Step(at), Event::Looks(at), Event::Restarts(at)]);
+            if self.peers[at].round != Round::Idle {
+                events.push(Event::Loses(at));
+            }
+            if !matches!(self.peers[at].look, Look::Idle) {
+                events.push(Event::LooksAway(at));
+            }
+        }
+        if self.deletes && self.document.is_some() {
+            events.push(Event::Deletes);
+        }
+        events
+    }
+
+    fn happens(&mut self, event: Event) {
+        let (now, tick) = (self.now, self.tick());
+        match event {
+            Event::Tick => {
+                self.now += 1;
+                self.members.retain(|(_, _, _, heard)| self.now - heard < KEEPS);
+            }
+            Event::Turns => self.peers.rotate_demand(),
+            Event::Deletes => self.document = None,
+            Event::Restarts(at) => {
+                let peer = self.begins();
+                self.peers[at] = peer;
+            }
+            Event::Loses(at) => self.peers[at].round = Round::Idle,
+            Event::LooksAway(at) => self.peers[at].look = Look::Idle,
+            Event::Step(at) => {
+                let peer = &mut self.peers[at];
+                peer.round = match std::mem::replace(&mut peer.round, Round::Idle) {
+                    Round::Idle => Round::Renews { began: tick, turn: peer.node.turn() },
+                    Round::Renews { began, turn } => {
+                        match self.members.iter_mut().find(|(joined, ..)| *joined == peer.joined) {
+                            Some(member) => {
+                                *member = (peer.joined, turn, peer.demand, now);
+                                Round::Renewed { began }
+                            }
+                            None => {
+                                // Forgotten: what it has it gives up, and joins as another.
+                                peer.node.leave();
+                                self.joined += 1;
+                                peer.joined = self.joined;
+                                self.members.push((self.joined, 0, 0, now));
+                                Round::Idle
+                            }
+                        }
+                    }
+                    Round::Renewed { began } => Round::Reads { began, found: self.document.clone() },
+                    Round::Reads { began, found } => {
+                        peer.node.read(peer.joined, began, secs(KEEPS), found.as_ref());
+                        Round::Idle
+                    }
+                };
+            }
+            Event::Looks(at) => {
+                let members: Vec<(u64, Says)> = self
+                    .members
+                    .iter()
+                    .map(|(joined, turn, demand, _)| {
+                        (*joined, Says { turn: *turn, demand: *demand, ..Says::default() })
+                    })
+                    .collect();
+                let peer = &mut self.peers[at];
+                peer.look = match std::mem::replace(&mut peer.look, Look::Idle) {
+                    Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
+                    // Whether it leads or not: whoever asks believes so.
+                    Look::Read { version, found } => match peer.leader.look(tick, found.as_ref(), &members) {
+                        Some(next) => Look::Writes { version, next },
+                        None => Look::Idle,
+                    },
+                    Look::Writes { version, next } => {
+                        if version == self.version {
+                            self.document = Some(next);
+                            self.version += 1;
+                        }
+                        Look::Idle
+                    }
+                };
+            }
+        }
+        if matches!(event, Event::Deletes) {
+            self.version += 1;
+        }
+    }
+
+    /// The promise.
+    fn judge(&self, told: &dyn Fn() -> String) {
+        let pool = u64::from(self.division.pool(self.peers.len()));
+        let used: u64 = self.peers.iter().map(|peer| u64::from(peer.node.at(self.tick()))).sum();
+        assert!(used <= pool, "{used} of {pool} in use: {}", told());
+        if let Some(document) = &self.document {
+            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", told());
+            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", told());
+        }
+    }
+
+    /// What matters of a world for what may come of it, without what only counts up.
+    fn key(&self) -> String {
+        let ago = |tick: Tick| self.now.saturating_sub(tick.as_nanos() / 1_000_000_000).min(KEEPS + 1);
+        let peers: Vec<String> = self
+            .peers
+            .iter()
+            .map(|peer| {
+                let left = peer.node.until().since(self.tick()).as_secs();
+                let round = match &peer.round {
+                    Round::Idle => String::new(),
+                    Round::Renews { began, turn } => format!("r{} {turn}", ago(*began)),
+                    Round::Renewed { began } => format!("s{}", ago(*began)),
+                    Round::Reads { began, found } => format!("f{} {found:?}", ago(*began)),
+                };
+                let look = match &peer.look {
+                    Look::Idle => String::new(),
+                    Look::Read { version, .. } => format!("l{}", self.version - version),
+                    Look::Writes { version, next } => format!("w{} {next:?}", self.version - version),
+                };
+                let part = (peer.node.at(self.tick()), peer.node.turn(), left);
+                format!("{} {part:?} {round} {look} {} {:?}", peer.joined, peer.demand, peer.leader)
+            })
+            .collect();
+        let members: Vec<_> = self
+            .members
+            .iter()
+            .map(|(joined, turn, demand, heard)| (joined, turn, demand, self.now - heard))
+            .collect();
+        format!("{:?} {members:?} {peers:?}", self.document)
+    }
+}
+
+trait RotateDemand {
+    fn rotate_demand(&mut self);
+}
+
+impl RotateDemand for Vec<Peer> {
+    /// The next peer is asked for all there is.
+    fn rotate_demand(&mut self) {
+        let hot = self.iter().position(|peer| peer.demand > 0).unwrap_or(0);
+        let next = (hot + 1) % self.len();
+        for (at, peer) in self.iter_mut().enumerate() {
+            peer.demand = if at == next { 100 } else { 0 };
+        }
+    }
+}
+
+/// A world in which two peers have divided the pool, and the first one leads.
+fn settled(peers: usize) -> World {
+    let mut world = World::new(peers);
+    for _ in 0..3 {
+        world.happens(Event::Tick);
+        for at in 0..peers {
+            for _ in 0..4 {
+                world.happens(Event::Step(at));
+            }
+        }
+        for _ in 0..3 {
+            world.happens(Event::Looks(0));
+        }
+    }
+    for at in 0..peers {
+        for _ in 0..4 {
+            world.happens(Event::Step(at));
+        }
+    }
+    let used: u32 = world.peers.iter().map(|peer| peer.node.at(world.tick())).sum();
+    assert!(used > world.division.pool(peers) / 10 * 9, "{used} is in use: {:?}", world.document);
+    world
+}
+
+/// All orders of events, from a world where the pool is divided and demand has just turned, as far as a hundred thousand worlds go.
+#[test]
+fn no_order_of_events_has_more_in_use_than_there_is() {
+    const WORLDS: usize = 60_000;
+    let mut first = settled(2);
+    first.happens(Event::Turns);
+    let mut seen = HashSet::from([first.key()]);
+    let mut next = VecDeque::from([(first, Vec::new())]);
+    while let Some((world, path)) = next.pop_front() {
+        for event in world.events() {
+            let mut after = world.clone();
+            after.happens(event);
+            let told = || format!("{path:?} then {event:?}");
+            after.judge(&told);
+            if seen.len() < WORLDS && seen.insert(after.key()) {
+                let mut path = path.clone();
+                path.push(event);
+                next.push_back((after, path));
+            }
+        }
+    }
+}
+
+/// Long walks, in which some events come more often than others, so that rounds end and shares move.
+#[test]
+fn no_long_walk_has_more_in_use_than_there_is() {
+    let mut moved = 0;
+    for seed in 0..400 {
+        let mut random = Random::seeded(seed);
+        let peers = 2 + random.below(4) as usize;
+        let mut world = settled(peers);
+        world.deletes = seed % 4 == 0;
+        let before = world.document.as_ref().map_or(0, |document| document.turn);
+        for step in 0..3_000 {
+            let at = random.below(peers as u64) as usize;
+            let event = match random.below(200) {
+                0..25 => Event::Tick,
+                25..110 => Event::Step(at),
+                110..185 => Event::Looks(if random.below(3) == 0 { at } else { 0 }),
+                185..190 => Event::Loses(at),
+                190..195 => Event::LooksAway(at),
+                195 => Event::Restarts(at),
+                196 if world.deletes => Event::Deletes,
+                _ => Event::Turns,
+            };
+            world.happens(event);
+            world.judge(&|| format!("seed {seed}, step {step}, {event:?}"));
+        }
+        moved += world.document.map_or(0, |document| document.turn.saturating_sub(before) % (1 << 32));
+    }
+    assert!(moved > 10_000, "shares have hardly moved: {moved}");
+}
+
+/// One peer after the other is asked for everything, for ten looks each: nearly all of it is where it is asked for, but while it moves.
+#[test]
+fn what_there_is_goes_where_it_is_asked_for() {
+    let mut world = settled(4);
+    let (mut used, mut of) = (0u64, 0u64);
+    for second in 0..400u64 {
+        if second % 20 == 0 {
+            world.happens(Event::Turns);
+        }
+        world.happens(Event::Tick);
+        // A look every second, and each node's round three times, as a change wakes it.
+        for _ in 0..3 {
+            for at in 0..4 {
+                for _ in 0..4 {
+                    world.happens(Event::Step(at));
+                }
+            }
+            for _ in 0..3 {
+                world.happens(Event::Looks(0));
+            }
+        }
+        world.judge(&|| format!("second {second}"));
+        if second % 20 >= 3 {
+            let hot = world.peers.iter().find(|peer| peer.demand > 0).unwrap();
+            used += u64::from(hot.node.at(world.tick()) + world.division.own());
+            of += u64::from(crate::cluster::Part::WHOLE);
+        }
+    }
+    let hundredths = used * 100 / of;
+    assert!(hundredths >= 90, "{hundredths} %");
+}

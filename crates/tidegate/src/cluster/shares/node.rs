@@ -1,0 +1,59 @@
+//! What one node may use, by what it has read.
+
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::document::Shares;
+
+/// A node's side of the shares: what it has of the pool, and until when.
+///
+/// Pure: time and documents come in, a part comes out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub struct Node {
+    turn: u64,
+    part: u32,
+    until: Tick,
+}
+
+impl Node {
+    /// Returns the turn that this node goes by, which it says to the others; 0 before the first.
+    #[must_use]
+    pub const fn turn(&self) -> u64 {
+        self.turn
+    }
+
+    /// Returns what this node has of the pool at a tick.
+    #[must_use]
+    pub fn at(&self, now: Tick) -> u32 {
+        if now < self.until { self.part } else { 0 }
+    }
+
+    /// Returns the tick at which its part ends, unless it is renewed.
+    #[must_use]
+    pub const fn until(&self) -> Tick {
+        self.until
+    }
+
+    /// Takes over what a round has found: the node was a member under this number when it renewed, it then read the document, and began at this tick. `None`
+    /// is a document that is not there, or cannot be read. Rounds come one after the other: each has ended, or was given up, before the next begins.
+    ///
+    /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run alike, and for requests that
+    /// are decided while it ends.
+    pub fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
+        let Some(shares) = shares else {
+            // What was divided is not known any more. The turn stays, so that whoever leads begins with a later one.
+            self.part = 0;
+            return;
+        };
+        self.turn = shares.turn;
+        self.part = shares.of(joined).map_or(0, |node| node.part);
+        self.until = began.after(keeps / 5 * 4);
+    }
+
+    /// Gives up what it has: the node is no member any more.
+    pub const fn leave(&mut self) {
+        self.part = 0;
+        self.turn = 0;
+    }
+}
