@@ -95,7 +95,7 @@ pub(crate) fn decide(
     script: &str,
     names: &Names,
     run: &[u8],
-    latest: Tick,
+    (latest, by_callers): (Tick, bool),
 ) -> (Cmd, Layout) {
     let layout = Layout::of(steps.iter().flat_map(|step| step.cells.iter().copied()).collect());
     let (mut asks, mut plan, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
@@ -124,8 +124,9 @@ pub(crate) fn decide(
             put_tick(&mut ticks, tick).unwrap_or_else(|| ticks.extend([0; 8]));
         }
     }
-    let mut head = Vec::with_capacity(8);
+    let mut head = Vec::with_capacity(9);
     put_tick(&mut head, latest).unwrap_or_else(|| head.extend([0; 8]));
+    head.push(u8::from(by_callers));
     let mut command = Cmd::with_capacity(16 + layout.cells.len(), 128 + 32 * layout.cells.len());
     command.arg("EVALSHA").arg(script);
     layout.put_keys(&mut command, names);

@@ -59,30 +59,36 @@ impl Dialer {
         let failed = |error: RedisError| self.error(info, &error);
         let told = connection.send_packed_command(&redis::cmd("INFO")).await.map_err(failed)?;
         let told = text(told).ok_or_else(|| self.strange(info, "INFO without text"))?;
-        let field = |name: &str| {
-            let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
-            line.map_or("", str::trim)
-        };
-        let version = field("redis_version");
-        let numbers: Vec<u64> = version.split('.').map_while(|part| part.parse().ok()).collect();
-        if numbers.as_slice() < LEAST.as_slice() {
-            return Err(ConnectError::Version { address: address(info.addr()), found: version.to_owned() });
-        }
-        let is_cluster = field("redis_mode") == "cluster";
-        if is_cluster != self.options.is_cluster() {
-            return Err(ConnectError::Mode { address: address(info.addr()), is_cluster });
-        }
-        if field("role") != "master" {
-            return Err(ConnectError::ReadOnly { address: address(info.addr()) });
-        }
-        let run = field("run_id").as_bytes().first_chunk::<16>();
-        let run = *run.ok_or_else(|| self.strange(info, "INFO without a run_id"))?;
-        let policy = field("maxmemory_policy").to_owned();
+        let (run, policy) = self.look_over(info, &told)?;
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
         let script = connection.send_packed_command(&load).await.map_err(failed)?;
         let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
         Ok(Ready { connection, run, script, policy })
+    }
+
+    /// Checks what a server says of itself; returns its run and its eviction policy.
+    fn look_over(&self, info: &ConnectionInfo, told: &str) -> Result<([u8; 16], String), ConnectError> {
+        let field = |name: &str| {
+            let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map_or("", str::trim)
+        };
+        let address = address(info.addr());
+        let version = field("redis_version");
+        let numbers: Vec<u64> = version.split('.').map_while(|part| part.parse().ok()).collect();
+        if numbers.as_slice() < LEAST.as_slice() {
+            return Err(ConnectError::Version { address, found: version.to_owned() });
+        }
+        let is_cluster = field("redis_mode") == "cluster";
+        if is_cluster != self.options.is_cluster() {
+            return Err(ConnectError::Mode { address, is_cluster });
+        }
+        if field("role") != "master" {
+            return Err(ConnectError::ReadOnly { address });
+        }
+        let run = field("run_id").as_bytes().first_chunk::<16>();
+        let run = *run.ok_or_else(|| self.strange(info, "INFO without a run_id"))?;
+        Ok((run, field("maxmemory_policy").to_owned()))
     }
 
     fn silent(&self, info: &ConnectionInfo) -> ConnectError {
@@ -140,3 +146,38 @@ pub(crate) fn text(value: Value) -> Option<String> {
 
 /// How long to wait before a server that refused a connection is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked_over(told: &str) -> Result<([u8; 16], String), ConnectError> {
+        let options = RedisOptions::single("redis://user:secret@host:7/3").unwrap();
+        let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned() };
+        let info = redis::IntoConnectionInfo::into_connection_info("redis://user:secret@host:7/3").unwrap();
+        dialer.look_over(&info, told)
+    }
+
+    #[test]
+    fn a_server_says_what_it_is() {
+        let run = "0123456789abcdef0123456789abcdef01234567";
+        let told = |version: &str, role: &str, mode: &str| {
+            format!(
+                "# Server\r\nredis_version:{version}\r\nredis_mode:{mode}\r\nrun_id:{run}\r\n\
+                 maxmemory_policy:noeviction\r\nrole:{role}\r\n"
+            )
+        };
+        let good = looked_over(&told("7.0.15", "master", "standalone"));
+        assert_eq!(good, Ok((*b"0123456789abcdef", "noeviction".to_owned())));
+        assert!(looked_over(&told("8.10.1", "master", "standalone")).is_ok());
+        let old = looked_over(&told("6.2.14", "master", "standalone")).unwrap_err();
+        assert_eq!(
+            old.to_string(),
+            "host:7 runs version 6.2.14; the store needs Redis 7.0 or Valkey 7.2, or a later one"
+        );
+        let replica = looked_over(&told("7.2.0", "slave", "standalone")).unwrap_err();
+        assert!(matches!(replica, ConnectError::ReadOnly { .. }), "{replica}");
+        let node = looked_over(&told("7.2.0", "master", "cluster")).unwrap_err();
+        assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
+    }
+}

@@ -4,6 +4,7 @@
 //! batches grow with the load and an idle store adds no wait. A call whose answer is lost is never sent again: it may have been executed.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use redis::{Cmd, Pipeline, ServerErrorKind, Value};
 use tidegate::SystemClock;
@@ -31,6 +32,8 @@ pub(crate) struct Common {
     pub(crate) names: Names,
     /// The latest tick that was seen.
     pub(crate) time: HeldTime,
+    /// Whether steps were ever asked by their callers' clocks. Only then the server's time may lie behind the latest tick.
+    pub(crate) by_callers: AtomicBool,
     pub(crate) counters: Counters,
     /// Whether cells that a server has lost are noticed.
     pub(crate) watched: bool,
@@ -241,7 +244,7 @@ impl Owner {
         match &mut sent.call {
             Call::Decide { jobs, layout } => {
                 let steps = steps_of(jobs);
-                let latest = self.common.time.latest();
+                let latest = (self.common.time.latest(), self.common.by_callers.load(Ordering::Relaxed));
                 let (command, made) = decide(&steps, &ready.script, &self.common.names, run, latest);
                 *layout = made;
                 command

@@ -135,7 +135,7 @@ local function read(run, counts, first, s, n)
   return values, lost, cells
 end
 
--- ARGV: run, latest tick, cells of each hash, asks, plan (of each step 1 to spend, 2 to look, 3 for what the library decides; how many
+-- ARGV: run, latest tick and whether it may be a caller's, cells of each hash, asks, plan (of each step 1 to spend, 2 to look, 3 for what the library decides; how many
 -- charges; of each its cell and its ask), ticks, fields. Returns the cells as they were, the time, a letter for each step
 -- (y: done, n: refused, c: for the library), and when the cells of each hash were lost.
 local function decide()
@@ -144,10 +144,12 @@ local function decide()
   if by_caller then
     s, n = get('<I4I4', ticks)
   else
-    local now, ls, ln = call('TIME'), get('<I4I4', ARGV[3])
+    local now = call('TIME')
+    local ls, ln, by_callers = get('<I4I4B', ARGV[3])
     s, n = tonumber(now[1]), now[2] * 1000
-    -- A clock that stepped back a little stands still.
-    if (ls > s or (ls == s and ln > n)) and not far_behind(s, n, ls, ln) then s, n = ls, ln end
+    -- A clock that stepped back a little stands still; one that stepped back far is followed, and cells stand still by themselves. Where
+    -- steps are also asked by callers' clocks, time never steps back.
+    if (ls > s or (ls == s and ln > n)) and (by_callers == 1 or not far_behind(s, n, ls, ln)) then s, n = ls, ln end
   end
   local values, lost, cells = read(ARGV[2], ARGV[4], 8, s, n)
   if not values then return lost end

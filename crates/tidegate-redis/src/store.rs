@@ -1,6 +1,7 @@
 //! Settles steps on a server: in its script where that knows the limits, by compare-and-set everywhere else.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use smallvec::SmallVec;
 use tidegate::SystemClock;
@@ -97,7 +98,7 @@ impl RedisStore {
         let watched = options.after_loss != AfterLoss::Full;
         let dialer = Dialer { keys: format!("tg:1:{{{}:*", options.namespace), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
-        let common = Arc::new(Common { dialer, names, time, counters, watched });
+        let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
         let (route, ready) = Route::connect(&common).await?;
         if ready.policy.starts_with("allkeys") {
             tracing::warn!(
@@ -262,7 +263,11 @@ impl Shared {
     fn prepare(&self, step: Arc<OwnedStep>) -> Prepared {
         let tagged = self.caps.one_tag.then(|| step.tag());
         let shards = self.common.names.shards();
-        let hold = |tick| self.common.time.hold(tick);
+        let hold = |tick| {
+            // Relaxed: whoever asks by both clocks asks by one after the other.
+            self.common.by_callers.store(true, Ordering::Relaxed);
+            self.common.time.hold(tick)
+        };
         let (tick, cells, scripted) = step.with(|step| {
             let tick = match (step.clock, &self.engine_clock) {
                 (StepClock::Engine, None) => None,
@@ -356,12 +361,11 @@ impl Shared {
             }
             prepared.plan = Plan::Read;
             prepared.asks.clear();
-            let again = Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
-            let Reply::Steps(told) = self.ask(Work::Decide(vec![again.clone()])).await? else {
+            let Reply::Steps(told) = self.ask(Work::Decide(vec![prepared.clone()])).await? else {
                 return Err(strange());
             };
             let Some(Told::Read(cells)) = told.into_iter().next() else { return Err(strange()) };
-            (prepared, read) = (again, cells);
+            read = cells;
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
@@ -371,7 +375,7 @@ impl Shared {
         prepared: &Prepared,
         read: &Cells,
     ) -> Result<(Settled, Vec<CellWrite>), StoreError> {
-        let now = prepared.tick.map_or(read.now, |_| self.common.time.hold(read.now));
+        let now = read.now;
         let step = &prepared.step;
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
         let mut rewritten = false;

@@ -1,14 +1,11 @@
 //! The suite that every store passes, over a real server.
 
-#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
-
-mod servers;
-
 use std::sync::Arc;
 
-use servers::{Server, connect, options, runtime};
 use tidegate::store::conformance;
 use tidegate_redis::RedisStore;
+
+use crate::servers::{Server, connect, options, runtime};
 
 #[test]
 fn a_single_server_conforms() {

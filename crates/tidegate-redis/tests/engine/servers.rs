@@ -17,10 +17,10 @@ use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 use tokio::runtime::Runtime;
 
 /// How long anything may take that a real process does.
-pub const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
 /// Returns where the server's program lies; `None` to skip.
-pub fn program(name: &str) -> Option<PathBuf> {
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let found = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].iter().map(|folder| Path::new(folder).join(name));
     let found = found.into_iter().find(|path| path.exists());
     if found.is_none() {
@@ -32,22 +32,22 @@ pub fn program(name: &str) -> Option<PathBuf> {
 }
 
 /// A running server.
-pub struct Server {
+pub(crate) struct Server {
     child: Option<Child>,
-    pub folder: TempDir,
+    pub(crate) folder: TempDir,
     program: PathBuf,
     arguments: Vec<String>,
-    pub port: u16,
+    pub(crate) port: u16,
     password: Option<String>,
 }
 
 impl Server {
     /// Starts a server with these options besides its port; `None` where there is no program.
-    pub fn start(options: &[&str]) -> Option<Self> {
+    pub(crate) fn start(options: &[&str]) -> Option<Self> {
         Self::start_on(free_port(), options)
     }
 
-    pub fn start_on(port: u16, options: &[&str]) -> Option<Self> {
+    pub(crate) fn start_on(port: u16, options: &[&str]) -> Option<Self> {
         let program = program("redis-server")?;
         let folder = tempfile::tempdir().unwrap();
         let socket = folder.path().join("socket");
@@ -64,7 +64,7 @@ impl Server {
     }
 
     /// Starts the process, and waits until it answers.
-    pub fn run(&mut self) {
+    pub(crate) fn run(&mut self) {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
         let child = Command::new(&self.program).args(&self.arguments).stdout(log).stderr(Stdio::null()).spawn();
         self.child = Some(child.unwrap());
@@ -72,23 +72,23 @@ impl Server {
     }
 
     /// Ends the process at once, as a crash does.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().unwrap().id()
     }
 
-    pub fn signal(&self, signal: &str) {
+    pub(crate) fn signal(&self, signal: &str) {
         let sent = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
         assert!(sent.success());
     }
 
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match &self.password {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}/", self.port),
             None => format!("redis://127.0.0.1:{}/", self.port),
@@ -96,7 +96,7 @@ impl Server {
     }
 
     /// Asks by a connection of its own.
-    pub fn try_ask(&self, words: &[&str]) -> Option<Value> {
+    pub(crate) fn try_ask(&self, words: &[&str]) -> Option<Value> {
         let client = redis::Client::open(self.url()).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(2)).ok()?;
         let mut command = redis::Cmd::new();
@@ -106,22 +106,22 @@ impl Server {
         command.query(&mut connection).ok()
     }
 
-    pub fn ask(&self, words: &[&str]) -> Value {
+    pub(crate) fn ask(&self, words: &[&str]) -> Value {
         self.try_ask(words).unwrap_or_else(|| panic!("no answer to {words:?}"))
     }
 
-    pub fn text(&self, words: &[&str]) -> String {
+    pub(crate) fn text(&self, words: &[&str]) -> String {
         redis::from_redis_value(self.ask(words)).unwrap()
     }
 
     /// A field of INFO.
-    pub fn info(&self, field: &str) -> String {
+    pub(crate) fn info(&self, field: &str) -> String {
         let info = self.text(&["INFO", "everything"]);
         let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         line.unwrap_or_default().trim().to_owned()
     }
 
-    pub fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
+    pub(crate) fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
         until(&format!("the server on port {} {what}", self.port), || is(self));
     }
 }
@@ -133,7 +133,7 @@ impl Drop for Server {
 }
 
 /// Polls until something is so; fails after [`DEADLINE`].
-pub fn until(what: &str, is: impl Fn() -> bool) {
+pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
     let turns = DEADLINE.as_millis() / 20;
     for _ in 0..turns {
         if is() {
@@ -145,12 +145,12 @@ pub fn until(what: &str, is: impl Fn() -> bool) {
 }
 
 #[allow(clippy::disallowed_methods, reason = "real processes are waited for")]
-pub fn pause() {
+pub(crate) fn pause() {
     std::thread::sleep(Duration::from_millis(20));
 }
 
 /// Returns a port that nobody listens on, nor on the one 10,000 above, where the bus of a cluster is.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     loop {
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         if port < 50_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
@@ -159,21 +159,21 @@ pub fn free_port() -> u16 {
     }
 }
 
-pub fn runtime() -> Runtime {
+pub(crate) fn runtime() -> Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 /// A name that no other store of this process has.
-pub fn namespace() -> String {
+pub(crate) fn namespace() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 /// Options for a server, in a namespace of their own, where a missing cell is a full limit.
-pub fn options(server: &Server) -> RedisOptions {
+pub(crate) fn options(server: &Server) -> RedisOptions {
     RedisOptions::single(&server.url()).unwrap().namespace(&namespace()).after_loss(AfterLoss::Full)
 }
 
-pub fn connect(runtime: &Runtime, options: RedisOptions) -> RedisStore {
+pub(crate) fn connect(runtime: &Runtime, options: RedisOptions) -> RedisStore {
     runtime.block_on(RedisStore::connect(options)).unwrap()
 }
