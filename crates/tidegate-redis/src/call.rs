@@ -14,8 +14,8 @@ use tidegate::store::{Cell, DecidedBy, Step, StoreError, settle};
 use tidegate_core::Tick;
 
 use crate::ask::Ask;
-use crate::cell::{put_tick, tick};
-use crate::work::{CellName, CellWrite, Cells, Found, Plan, Prepared, Told};
+use crate::cell::{put_tick, tick, write as write_cell};
+use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told};
 
 /// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than half a millisecond.
 pub(crate) const MOST_CELLS: usize = 250;
@@ -27,17 +27,24 @@ pub(crate) const MOST_STEPS: usize = 128;
 #[derive(Debug)]
 pub(crate) struct Names {
     hashes: Vec<Box<str>>,
+    used: Box<str>,
 }
 
 impl Names {
     /// The number in the names says how keys are laid out, so that another layout never meets these.
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
-        Self { hashes: (0..shards).map(name).collect() }
+        let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
+        Self { hashes: (0..shards).map(name).collect(), used }
     }
 
     pub(crate) fn hash(&self, shard: u32) -> &str {
         self.hashes.get(shard as usize).map_or("", |name| name)
+    }
+
+    /// The key that says that the namespace is in use; it lies where the first shard does.
+    pub(crate) fn used(&self) -> &str {
+        &self.used
     }
 
     pub(crate) fn shards(&self) -> u32 {
@@ -157,6 +164,20 @@ pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8
     command
 }
 
+/// Puts a note into a command. All of them answer 1 for yes and 0 for no.
+pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
+    let mut command = Cmd::new();
+    match note {
+        Note::IsUsed => command.arg("EXISTS").arg(names.used()),
+        Note::Used => command.arg("SETNX").arg(names.used()).arg(1),
+        // The run, and no tick at which cells were lost.
+        Note::Begin { shard } => {
+            command.arg("HSETNX").arg(names.hash(shard)).arg("e").arg([run, &[0; 8]].concat())
+        }
+    };
+    command
+}
+
 /// Takes a reply apart: what each step is told, and the script's time.
 pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option<(Vec<Told>, Tick)> {
     let Value::Array(mut values) = reply else { return None };
@@ -190,7 +211,7 @@ impl Replay<'_> {
         let places: SmallVec<[usize; 4]> = step.cells.iter().map(|name| self.layout.place(name)).collect();
         if letter == b'c' {
             let found = places.iter().zip(&step.cells);
-            let found = found.map(|(place, name)| (self.found[*place].clone(), self.lost(name))).collect();
+            let found = found.map(|(place, name)| (self.found_by(*place), self.lost(name))).collect();
             return Told::Read(Cells { now, found });
         }
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
@@ -215,6 +236,14 @@ impl Replay<'_> {
         }
         let reason = "the script and the library disagree about a decision, which is a mistake in one of them";
         Told::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
+    }
+
+    /// What the next step finds: what was read, or what an earlier step of the call has left, which the script writes as the library does.
+    fn found_by(&self, place: usize) -> Found {
+        match &self.cells[place] {
+            Some(Some(left)) => Found::Bytes(write_cell(left, Tick::EPOCH)),
+            Some(None) | None => self.found[place].clone(),
+        }
     }
 
     /// When cells of a cell's shard were lost; the epoch for never.

@@ -1,8 +1,9 @@
 //! One connection to one server, made and looked over before anything is asked of it.
 
-use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, ServerErrorKind, Value};
 use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
 
 use crate::error::ConnectError;
 use crate::options::{RedisOptions, address};
@@ -40,6 +41,8 @@ impl Dialer {
         let config = AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         let failed = |error: RedisError| self.error(info, &error);
         let client = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            // The driver takes the process's cryptography. A program that has chosen one keeps it.
+            let _ = rustls::crypto::ring::default_provider().install_default();
             Client::build_with_tls(info.clone(), self.options.tls())
         } else {
             Client::open(info.clone())
@@ -57,12 +60,12 @@ impl Dialer {
     pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
         let mut connection = self.plain(info).await?;
         let failed = |error: RedisError| self.error(info, &error);
-        let told = connection.send_packed_command(&redis::cmd("INFO")).await.map_err(failed)?;
+        let told = ask(&mut connection, &redis::cmd("INFO")).await.map_err(failed)?;
         let told = text(told).ok_or_else(|| self.strange(info, "INFO without text"))?;
         let (run, policy) = self.look_over(info, &told)?;
         let mut load = Cmd::new();
         load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
-        let script = connection.send_packed_command(&load).await.map_err(failed)?;
+        let script = ask(&mut connection, &load).await.map_err(failed)?;
         let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
         Ok(Ready { connection, run, script, policy })
     }
@@ -125,6 +128,11 @@ fn tls_failed(reason: &str) -> bool {
     ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message"]
         .iter()
         .any(|word| reason.contains(word))
+}
+
+/// Sends one command.
+pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    connection.send_packed_command(command).await?.extract_error()
 }
 
 /// Returns what an error says, without the text of what was sent.

@@ -2,7 +2,7 @@
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 
-use crate::connect::{Dialer, Ready, text, words};
+use crate::connect::{self, Dialer, Ready, text, words};
 use crate::error::ConnectError;
 use crate::options::addresses;
 
@@ -62,7 +62,7 @@ async fn named(
         name: name.to_owned(),
         reason,
     };
-    let told = connection.send_packed_command(&ask).await.map_err(|error| none(words(&error)))?;
+    let told = connect::ask(&mut connection, &ask).await.map_err(|error| none(words(&error)))?;
     let Value::Array(parts) = told else {
         return Err(none("it knows no such master".to_owned()));
     };

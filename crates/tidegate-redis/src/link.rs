@@ -12,7 +12,7 @@ use tidegate::clock::{Clock as _, HeldTime};
 use tidegate_core::Tick;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, MOST_STEPS, Names, decide, told, write};
+use crate::call::{Layout, MOST_CELLS, MOST_STEPS, Names, decide, note, told, write};
 use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, words};
 use crate::counts::{Counters, add};
 use crate::find::Find;
@@ -24,6 +24,9 @@ const MOST_WAITING: usize = 16_384;
 
 /// The most jobs of one exchange.
 const MOST_AT_ONCE: usize = 512;
+
+/// How often a script is loaded for one exchange. Somebody may flush scripts at that very moment, but hardly so often.
+const RELOADS: u32 = 8;
 
 /// What all links of a store share.
 #[derive(Debug)]
@@ -96,6 +99,7 @@ struct Sent {
 enum Call {
     Decide { jobs: Vec<Job>, layout: Layout },
     Write(Job),
+    Note(Job),
 }
 
 impl Owner {
@@ -148,7 +152,7 @@ impl Owner {
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
         let mut calls = self.calls(jobs);
         let mut sweeping = true;
-        for attempt in 0.. {
+        for attempt in 0..=RELOADS {
             let mut pipeline = Pipeline::new();
             let mut commands = 0;
             for sent in &mut calls {
@@ -181,9 +185,7 @@ impl Owner {
                     values.next();
                 }
                 let value = values.next().unwrap_or_default();
-                if let Some(sent) = self.hand_out(sent, value)
-                    && attempt == 0
-                {
+                if let Some(sent) = self.hand_out(sent, value) {
                     again.push(sent);
                 }
             }
@@ -192,6 +194,10 @@ impl Owner {
             }
             if again.is_empty() {
                 return;
+            }
+            if attempt == RELOADS {
+                let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
+                return self.lost(again, reason.to_owned());
             }
             // Only what the server said it did not know the script for: all else in the exchange was done.
             add(&self.common.counters.reloads, 1);
@@ -211,9 +217,16 @@ impl Owner {
         let mut open: Vec<Open> = Vec::new();
         for job in jobs {
             let asking = job.asking;
-            let Work::Decide(steps) = &job.work else {
-                calls.push(Sent { call: Call::Write(job), asking });
-                continue;
+            let steps = match &job.work {
+                Work::Decide(steps) => steps,
+                Work::Write(_) => {
+                    calls.push(Sent { call: Call::Write(job), asking });
+                    continue;
+                }
+                Work::Note(_) => {
+                    calls.push(Sent { call: Call::Note(job), asking });
+                    continue;
+                }
             };
             let by_caller = steps.first().is_some_and(|step| step.tick.is_some());
             let shard = one_shard.then(|| job.work.shard());
@@ -249,8 +262,9 @@ impl Owner {
                 *layout = made;
                 command
             }
-            Call::Write(job) => match &job.work {
+            Call::Write(job) | Call::Note(job) => match &job.work {
                 Work::Write(writes) => write(writes, &ready.script, &self.common.names, run),
+                Work::Note(about) => note(*about, &self.common.names, run),
                 Work::Decide(_) => Cmd::new(),
             },
         }
@@ -269,7 +283,7 @@ impl Owner {
             };
         }
         match sent.call {
-            Call::Write(job) => {
+            Call::Write(job) | Call::Note(job) => {
                 let wrote = match value {
                     Value::Int(wrote) => Ok(Reply::Wrote(wrote == 1)),
                     _ => Err(Failure::unavailable("the script returned no number")),
@@ -359,14 +373,14 @@ impl Sent {
     fn steps(&self) -> usize {
         match &self.call {
             Call::Decide { jobs, .. } => steps_of(jobs).len(),
-            Call::Write(_) => 0,
+            Call::Write(_) | Call::Note(_) => 0,
         }
     }
 
     fn into_jobs(self) -> Vec<Job> {
         match self.call {
             Call::Decide { jobs, .. } => jobs,
-            Call::Write(job) => vec![job],
+            Call::Write(job) | Call::Note(job) => vec![job],
         }
     }
 }
@@ -374,7 +388,7 @@ impl Sent {
 fn steps_of(jobs: &[Job]) -> Vec<&Prepared> {
     let steps = jobs.iter().filter_map(|job| match &job.work {
         Work::Decide(steps) => Some(steps),
-        Work::Write(_) => None,
+        Work::Write(_) | Work::Note(_) => None,
     });
     steps.flatten().collect()
 }

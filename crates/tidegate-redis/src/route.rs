@@ -7,7 +7,8 @@ use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::sync::Notify;
 
-use crate::connect::{PAUSE, Ready, text};
+use crate::connect::{self, PAUSE, Ready, text};
+use crate::counts::add;
 use crate::error::ConnectError;
 use crate::find::{Find, at};
 use crate::link::{Common, Link};
@@ -36,6 +37,7 @@ impl Route {
         };
         let mut first = find.clone();
         let ready = first.connect(&common.dialer).await?;
+        add(&common.counters.connections, 1);
         let link = Link::start(Arc::clone(common), first, Some(ready.clone()));
         Ok((Self::One(link), ready))
     }
@@ -172,7 +174,7 @@ impl Keeper {
         let mut connection = dialer.plain(node).await?;
         let mut ask = Cmd::new();
         ask.arg("CLUSTER").arg("SLOTS");
-        let told = connection.send_packed_command(&ask).await;
+        let told = connect::ask(&mut connection, &ask).await;
         let told = told.map_err(|error| match error.detail() {
             Some(detail) if detail.contains("cluster support disabled") => {
                 ConnectError::Mode { address: address(node.addr()), is_cluster: false }

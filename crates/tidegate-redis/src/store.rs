@@ -1,5 +1,6 @@
 //! Settles steps on a server: in its script where that knows the limits, by compare-and-set everywhere else.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -23,7 +24,8 @@ use crate::link::Common;
 use crate::loss::AfterLoss;
 use crate::options::RedisOptions;
 use crate::route::Route;
-use crate::work::{CellName, CellWrite, Cells, Failure, Found, Plan, Prepared, Reply, Told, Work};
+use crate::together;
+use crate::work::{CellName, CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
 
 /// How often a step is decided anew because others have written its cells. Each time one of them got on.
 const ATTEMPTS: u32 = 64;
@@ -95,7 +97,8 @@ impl RedisStore {
         }
         let names = Names::new(&options.namespace, options.shard_count());
         let caps = caps(options.is_cluster());
-        let watched = options.after_loss != AfterLoss::Full;
+        let after_loss = options.after_loss;
+        let watched = after_loss != AfterLoss::Full;
         let dialer = Dialer { keys: format!("tg:1:{{{}:*", options.namespace), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
         let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
@@ -116,6 +119,11 @@ impl RedisStore {
             caps,
             policy: ready.policy,
         };
+        if after_loss == AfterLoss::Half {
+            // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
+            let begun = shared.begin().await;
+            begun.map_err(|error| ConnectError::Answer { address: "the server".to_owned(), reason: error.to_string() })?;
+        }
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -185,13 +193,28 @@ fn checked(step: &Step<'_>) -> Result<(), StoreError> {
 }
 
 impl Shared {
+    /// Takes note of the shards of a namespace that nobody has used: what is not there then was lost.
+    async fn begin(&self) -> Result<(), StoreError> {
+        if matches!(self.ask(Work::Note(Note::IsUsed)).await?, Reply::Wrote(true)) {
+            return Ok(());
+        }
+        let shards = 0..self.common.names.shards();
+        for some in shards.collect::<Vec<u32>>().chunks(256) {
+            let begin = |shard: &u32| Box::pin(self.ask(Work::Note(Note::Begin { shard: *shard })));
+            for begun in together::all(some.iter().map(begin).collect()).await {
+                begun?;
+            }
+        }
+        self.ask(Work::Note(Note::Used)).await.map(|_| ())
+    }
+
     async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
         let prepared = self.prepare(step);
         let told = self.ask(Work::Decide(vec![prepared.clone()])).await?;
         let Reply::Steps(told) = told else { return Err(strange()) };
         match told.into_iter().next().ok_or_else(strange)? {
             Told::Decided(answer) => answer,
-            Told::Read(cells) => self.by_library(prepared, cells).await,
+            Told::Read(cells) => self.by_library(prepared, Some(cells)).await,
         }
     }
 
@@ -239,7 +262,9 @@ impl Shared {
             let steps = part.iter().map(|(_, step)| step.clone()).collect();
             self.ask(Work::Decide(steps))
         });
-        let told = crate::together::all(asked.map(Box::pin).collect()).await;
+        let told = together::all(asked.map(Box::pin).collect()).await;
+        // What the library has written of the run: whoever comes later in it has to read anew.
+        let mut written: HashSet<CellName> = HashSet::new();
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
                 Ok(Reply::Steps(told)) => Ok(told.into_iter()),
@@ -251,7 +276,11 @@ impl Shared {
                     Err(error) => Err(error.clone()),
                     Ok(told) => match told.next() {
                         Some(Told::Decided(answer)) => answer,
-                        Some(Told::Read(cells)) => self.by_library(step, cells).await,
+                        Some(Told::Read(cells)) => {
+                            let stale = step.cells.iter().any(|name| written.contains(name));
+                            written.extend(&step.cells);
+                            self.by_library(step, (!stale).then_some(cells)).await
+                        }
                         None => Err(strange()),
                     },
                 };
@@ -347,9 +376,21 @@ impl Shared {
     }
 
     /// Decides a step over cells that were read, and writes what changed if they still are what they were.
-    async fn by_library(&self, mut prepared: Prepared, mut read: Cells) -> Answer {
+    async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
         add(&self.common.counters.by_library, 1);
+        prepared.plan = Plan::Read;
+        prepared.asks.clear();
         for _ in 0..ATTEMPTS {
+            let read = match cells.take() {
+                Some(cells) => cells,
+                None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
+                    Reply::Steps(told) => match told.into_iter().next() {
+                        Some(Told::Read(cells)) => cells,
+                        _ => return Err(strange()),
+                    },
+                    Reply::Wrote(_) => return Err(strange()),
+                },
+            };
             let (settled, writes) = self.decide(&prepared, &read)?;
             if writes.is_empty() {
                 return Ok(settled);
@@ -359,13 +400,6 @@ impl Shared {
                 Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
                 Reply::Steps(_) => return Err(strange()),
             }
-            prepared.plan = Plan::Read;
-            prepared.asks.clear();
-            let Reply::Steps(told) = self.ask(Work::Decide(vec![prepared.clone()])).await? else {
-                return Err(strange());
-            };
-            let Some(Told::Read(cells)) = told.into_iter().next() else { return Err(strange()) };
-            read = cells;
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }

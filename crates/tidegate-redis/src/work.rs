@@ -86,6 +86,19 @@ pub(crate) enum Work {
     Decide(Vec<Prepared>),
     /// To write cells, all or none.
     Write(Vec<CellWrite>),
+    /// To take note of something.
+    Note(Note),
+}
+
+/// What is noted about a namespace, so that its first use is told from a loss.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Note {
+    /// Asks whether the namespace is in use.
+    IsUsed,
+    /// Says that it is.
+    Used,
+    /// Says that a shard's cells are all there are, and none is lost; where that is not known already.
+    Begin { shard: u32 },
 }
 
 impl Work {
@@ -94,6 +107,8 @@ impl Work {
         let name = match self {
             Self::Decide(steps) => steps.first().and_then(|step| step.cells.first()),
             Self::Write(writes) => writes.first().map(|write| &write.name),
+            Self::Note(Note::Begin { shard }) => return *shard,
+            Self::Note(Note::IsUsed | Note::Used) => None,
         };
         name.map_or(0, |name| name.shard)
     }
@@ -103,6 +118,7 @@ impl Work {
         match self {
             Self::Decide(steps) => steps.iter().map(|step| step.cells.len()).sum(),
             Self::Write(writes) => writes.len(),
+            Self::Note(_) => 0,
         }
     }
 }
@@ -130,7 +146,7 @@ pub(crate) struct Cells {
 pub(crate) enum Reply {
     /// To steps, in order.
     Steps(Vec<Told>),
-    /// Whether cells were written.
+    /// Whether cells were written, or something was noted.
     Wrote(bool),
 }
 

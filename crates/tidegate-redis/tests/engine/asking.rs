@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::store::{Answer, Charge, Op, Settled, Step, StepClock, Store};
+use tidegate::store::{Answer, Charge, Op, Step, StepClock, Store};
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::RedisStore;
 
@@ -57,9 +57,4 @@ pub(crate) fn wait<F: Future>(future: F) -> F::Output {
             std::task::Poll::Pending => std::thread::park(),
         }
     }
-}
-
-/// A step's answer, or the words of its error.
-pub(crate) fn told(answer: Answer) -> Result<Settled, String> {
-    answer.map_err(|error| error.to_string())
 }

@@ -34,11 +34,11 @@ fn bytes_of(server: &Server, key: &str) -> i64 {
 }
 
 #[test]
-fn a_cell_takes_less_than_100_bytes_and_less_than_40_in_a_small_hash() {
+fn a_cell_takes_less_than_100_bytes_and_less_than_half_in_a_small_hash() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
     let hourly = Arc::new(Quota::per_hour(5000).burst(100).gcra().unwrap());
-    for (cells, most) in [(500, 40), (20_000, 100)] {
+    for (cells, most) in [(400, 45), (20_000, 100)] {
         let options = options(&server).namespace(&format!("room-{cells}")).shards(1);
         let store = connect(&runtime, options);
         touch(&store, &hourly, 0..cells);
