@@ -1,0 +1,178 @@
+//! The script beside a plain map that runs core's own function: random histories over all that the script decides, at the edges of what a
+//! double holds. Every line of every answer is the same.
+//!
+//! `TIDEGATE_SEEDS` says how many histories; a few unless it is set.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::conformance::Random;
+use tidegate::store::{Charge, DecidedBy, Op, PlainStore, Settled, Step, Store as _};
+use tidegate_core::rate::CalendarUnit;
+use tidegate_core::{Cost, Quota, Rate, Replace, Tick};
+use tidegate_redis::RedisStore;
+
+use crate::asking::blocking_each;
+use crate::servers::{Server, connect, options, runtime};
+
+const DAY: u64 = 86_400_000_000_000;
+
+/// Limits that the script decides by nanoseconds.
+fn fine() -> Vec<Quota> {
+    let gcra = |count, period, burst| Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra();
+    let all = [
+        gcra(100, 1_000_000_000, 100),
+        gcra(7, 1_000_000_000, 5),
+        gcra(999_999_937, 1_000_000_000, 1_000),
+        gcra(3, DAY, 3),
+        // A full limit takes just less than 2^53: of time, of scaled time, of time that passes in a tick.
+        gcra(1, (1 << 53) - 1, 1),
+        gcra(999_999_937, 1_000_000_000, 9_007_199),
+        gcra((1 << 53) - 1, 1, 1 << 52),
+        Quota::per_second(5).fixed_window(),
+        Quota::per((1 << 53) - 1, Duration::from_secs(40)).fixed_window(),
+        Quota::per(2, Duration::from_nanos(1)).fixed_window(),
+        Quota::per_hour(9).calendar_window(CalendarUnit::Hour, "UTC"),
+        Quota::per_day(5).calendar_window(CalendarUnit::Day, "America/New_York"),
+    ];
+    all.into_iter().map(Result::unwrap).collect()
+}
+
+/// Limits that it decides by microseconds, because a full one takes 2^53 nanoseconds or more.
+fn coarse() -> Vec<Quota> {
+    let gcra = |count, period, burst| Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra();
+    let all = [
+        gcra(7, 30 * DAY, 7),
+        gcra(1, 365 * DAY, 1),
+        gcra(1_000_003, DAY, 90),
+        gcra(1, 1 << 53, 1),
+        gcra(1, (1 << 62) / 1000 * 1000, 1),
+    ];
+    all.into_iter().map(Result::unwrap).collect()
+}
+
+struct History<'q> {
+    random: Random,
+    now: Tick,
+    grain: u64,
+    quotas: &'q [Arc<Quota>],
+}
+
+impl History<'_> {
+    fn moved(&mut self) -> Tick {
+        let nanos = match self.random.below(16) {
+            0..6 => 0,
+            6..11 => self.random.below(300_000_000),
+            11 => self.random.below(40 * DAY),
+            12 => self.random.below(1_000),
+            13 => 1_000_000_000 * self.random.below(3),
+            // Back by less than ten seconds, by ten exactly, and by far more.
+            14 => self.random.below(9_000_000_000).wrapping_neg(),
+            _ => [10_000_000_000, 10_000_000_001, DAY][self.random.below(3) as usize].wrapping_neg(),
+        };
+        let moved = self.now.as_nanos().wrapping_add(nanos);
+        self.now = Tick::from_nanos(moved / self.grain * self.grain);
+        self.now
+    }
+}
+
+/// Runs one history on both.
+fn compare(store: &RedisStore, quotas: &[Arc<Quota>], grain: u64, seed: u64) {
+    let plain = PlainStore::default();
+    let mut random = Random::seeded(seed);
+    let keys: Vec<Vec<u8>> = (0..6u8).map(|key| vec![key, seed as u8]).collect();
+    let start = Tick::from_nanos((1_600_000_000_000_000_000 + random.below(DAY)) / grain * grain);
+    let mut history = History { random, now: start, grain, quotas };
+    for batch in 0..12 {
+        let many = 1 + history.random.below(40) as usize;
+        let mut ticks = Vec::new();
+        let mut ops = Vec::new();
+        let mut charges: Vec<Vec<Charge<'_>>> = Vec::new();
+        for _ in 0..many {
+            ticks.push(history.moved());
+            ops.push(if history.random.below(6) == 0 { Op::Peek } else { Op::Take });
+            let first = history.random.below(keys.len() as u64) as usize;
+            let lines = 1 + history.random.below(3) as usize;
+            let line = |offset: usize| {
+                let key = (first + offset) % keys.len();
+                let other = usize::from(history.random.below(60) == 0);
+                let quota = &history.quotas[(key + seed as usize + other) % history.quotas.len()];
+                let capacity = quota.capacity();
+                let units = match history.random.below(8) {
+                    0 => capacity,
+                    1 => capacity.saturating_add(1),
+                    2 => capacity / 2 + 1,
+                    3 => capacity - history.random.below(capacity.min(3)),
+                    _ => 1 + history.random.below(3),
+                };
+                Charge {
+                    kept_back: [0, 0, 0, 1, capacity / 3][history.random.below(5) as usize],
+                    max_wait: Duration::from_millis([0, 0, 0, 40, 9_000][history.random.below(5) as usize]),
+                    binding: history.random.below(6) != 0,
+                    replace: Replace::AsIs,
+                    ..Charge::new(&keys[key], quota, Cost::new(units.max(1)).unwrap())
+                }
+            };
+            charges.push((0..lines).map(line).collect());
+        }
+        let steps: Vec<Step<'_>> =
+            (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
+        for ((at, step), ours) in steps.iter().enumerate().zip(blocking_each(store, &steps)) {
+            let ours = ours.unwrap();
+            let theirs = plain.blocking_settle(&Step { now: ours.at, ..*step }).unwrap();
+            let ours = Settled { by: DecidedBy::Local, ..ours };
+            assert_eq!(ours, theirs, "seed {seed}, batch {batch}, step {at}: {step:?}");
+        }
+    }
+}
+
+fn seeds() -> u64 {
+    std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
+}
+
+#[test]
+fn the_script_decides_as_core_does() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    for (quotas, grain) in [(fine(), 1), (coarse(), 1000), ([fine(), coarse()].concat(), 1000)] {
+        let quotas: Vec<Arc<Quota>> = quotas.into_iter().map(Arc::new).collect();
+        let mut store = connect(&runtime, options(&server).shards(2));
+        for seed in 0..seeds() {
+            if seed % 100 == 99 {
+                store = connect(&runtime, options(&server).shards(2));
+            }
+            compare(&store, &quotas, grain, seed);
+        }
+        let counts = store.counts();
+        assert!(counts.scripted > counts.by_library, "the script has decided most: {counts:?}");
+    }
+}
+
+/// One unit more, and a full limit takes more than a double holds: the library decides.
+#[test]
+fn what_a_double_does_not_hold_is_left_to_the_library() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let rate = |count, nanos, burst| {
+        Arc::new(Quota::per(count, Duration::from_nanos(nanos)).burst(burst).gcra().unwrap())
+    };
+    let edges = [
+        (rate(999_999_937, 1_000_000_000, 9_007_199_254), rate(999_999_937, 1_000_000_000, 9_007_199_255)),
+        (rate((1 << 53) - 1, 1, 1), rate((1 << 53) + 1, 1, 1)),
+        (
+            Arc::new(Quota::per((1 << 53) - 1, Duration::from_secs(1)).fixed_window().unwrap()),
+            Arc::new(Quota::per(1 << 53, Duration::from_secs(1)).fixed_window().unwrap()),
+        ),
+    ];
+    for (at, (within, beyond)) in edges.iter().enumerate() {
+        let before = store.counts();
+        crate::asking::take(&store, &[at as u8, 0], within, 1).unwrap();
+        assert_eq!(store.counts().by_library, before.by_library, "{within:?}");
+        crate::asking::take(&store, &[at as u8, 1], beyond, 1).unwrap();
+        assert_eq!(store.counts().by_library, before.by_library + 1, "{beyond:?}");
+        let most = Quota::capacity(within).min(Rate::MAX_COUNT);
+        let taken = crate::asking::take(&store, &[at as u8, 2], within, most).unwrap();
+        assert!(taken.allowed, "a full burst of {within:?}");
+    }
+}
