@@ -33,7 +33,7 @@ mod state;
 mod window;
 
 pub use builder::BreakerBuilder;
-pub use forced::{Force, Forced};
+pub use forced::{Force, Forced, WouldTrip};
 pub use judgement::Judgement;
 pub use machine::{Cause, Change};
 pub use parameters::{CircuitBreaker, Evaluate};

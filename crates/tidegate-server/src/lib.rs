@@ -50,12 +50,14 @@ mod spelling;
 mod systemd;
 mod ticket_options;
 mod top_keys;
+mod unknown_numbers;
 
 pub use auth::{Token, TokenError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
 pub use ticket_options::{TicketKeyError, TicketOptions};
+pub use unknown_numbers::unknown_numbers;
 
 /// What the fuzz targets call; no part of the API.
 #[cfg(feature = "fuzzing")]

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use super::forced::{Force, Forced};
+use super::forced::{Force, Forced, WouldTrip};
 use super::judgement::Verdict;
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
@@ -58,6 +58,20 @@ pub enum Cause {
     Released,
     /// Nobody used it for so long that it is as new.
     Idle,
+}
+
+/// What time has brought about by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Nothing.
+    Nothing,
+    /// Figures that were compared while nobody asked have opened a closed breaker, and nothing else.
+    Trip {
+        /// Until when it is open.
+        until: Tick,
+    },
+    /// Something that takes a state to be changed.
+    Change,
 }
 
 /// Tells of changes as they happen.
@@ -183,7 +197,7 @@ impl CircuitBreaker {
         if !keeps {
             is.epoch = is.epoch.wrapping_add(1);
         }
-        (is.last, is.forced) = (at, Some(forced.clone()));
+        (is.last, is.forced, is.would) = (at, Some(forced.clone()), None);
         teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
     }
 
@@ -193,22 +207,48 @@ impl CircuitBreaker {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
             (Some(_), _) | (None, Phase::Closed { .. }) => None,
-            (None, Phase::Open { until, .. }) => {
-                Some(self.open_time_left(*until, at)).filter(|left| !left.is_zero()).map(Retry::After)
-            }
+            (None, Phase::Open { until, .. }) => self.refused_until(*until, at),
             (None, Phase::HalfOpen { step, inside, totals }) => {
                 (self.free(*step, inside, *totals, at) == 0).then_some(Retry::Unknown)
             }
         }
     }
 
-    /// Says whether time has brought something about since the last change: whether [`advance`](Self::advance) has anything to do.
-    pub(super) fn is_due(&self, is: &Inner, at: Tick) -> bool {
+    /// Returns what time has brought about since the last change, for [`advance`](Self::advance) to do.
+    pub(super) fn due(&self, is: &Inner, at: Tick) -> Due {
         let idle = is.idle_at(self.by.healthy);
         let is_forgotten = idle != Tick::MAX && at >= idle;
         let is_released =
             is.forced.as_ref().is_some_and(|forced| forced.until <= at && forced.until != Tick::MAX);
-        is_forgotten || is_released || self.next_evaluation(is.last, at).is_some()
+        if is_forgotten || is_released {
+            return Due::Change;
+        }
+        match (self.tripped_by_time(is, at), &is.forced) {
+            (None, _) => Due::Nothing,
+            (Some((when, _)), None) => Due::Trip { until: self.open_until(is, self.remembered(is, at), when) },
+            (Some(_), Some(_)) => Due::Change,
+        }
+    }
+
+    /// Returns why a call may not enter, if any reason, without a copy of the state. `None` where the state has to be changed to know.
+    pub(super) fn refused_at(&self, is: &Inner, at: Tick) -> Option<Option<Retry>> {
+        match self.due(is, at) {
+            Due::Nothing => Some(self.refusal(is, at)),
+            Due::Trip { until } => Some(self.refused_until(until, at)),
+            Due::Change => None,
+        }
+    }
+
+    /// Returns when to try again a breaker that is open until `until`; `None` where a probe may enter.
+    pub(super) fn refused_until(&self, until: Tick, at: Tick) -> Option<Retry> {
+        Some(self.open_time_left(until, at)).filter(|left| !left.is_zero()).map(Retry::After)
+    }
+
+    /// Returns the last open time, unless it has been forgotten by `at`.
+    fn remembered(&self, is: &Inner, at: Tick) -> u64 {
+        let Phase::Closed { since, .. } = is.phase else { return is.grown };
+        let is_forgotten = at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX;
+        if is_forgotten { 0 } else { is.grown }
     }
 
     /// Works out what time has brought about by `at`.
@@ -228,15 +268,17 @@ impl CircuitBreaker {
             self.release(is, when, &ended);
             teller.tell(when, from, self.condition_of(is, when), Cause::Released);
         }
-        let Phase::Closed { since, .. } = is.phase else { return };
-        if is.grown > 0 && at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX {
-            is.grown = 0;
+        if let Phase::Closed { .. } = is.phase {
+            is.grown = self.remembered(is, at);
+            if let Some((when, figure)) = self.tripped_by_time(is, at) {
+                self.over(is, when, figure, teller);
+            }
         }
-        self.evaluate_until(is, at, teller);
     }
 
     /// Ends a forced state.
     fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
+        is.would = None;
         if ended.to == Force::Open {
             // So that a probe may enter at once, also where it enters strictly after the open time.
             let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
@@ -245,24 +287,25 @@ impl CircuitBreaker {
         }
     }
 
-    /// Compares figures at each multiple of their span since the last change; see [`Evaluate::Every`].
-    fn evaluate_until(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
+    /// Compares figures at each multiple of their span since the last change, up to `at`, and returns the first tick at which one is over; see
+    /// [`Evaluate::Every`]. While closed; changes nothing.
+    fn tripped_by_time(&self, is: &Inner, at: Tick) -> Option<(Tick, Figure)> {
+        let Phase::Closed { outcomes, consecutive, .. } = &is.phase else { return None };
+        let mut ahead = outcomes.ahead();
         let mut compared = is.last;
         // A window that nobody adds to is empty after so many spans.
         for _ in 0..=MOST_EVALUATIONS {
-            let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
-            let Some(next) = self.next_evaluation(compared, at) else { return };
-            let totals = outcomes.totals(next);
-            // A window of calls does not change with time.
-            let is_last = totals.calls == 0 || outcomes.empty_at().is_none();
+            compared = self.next_evaluation(compared, at)?;
+            let totals = ahead.totals(compared);
             if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
-                self.over(is, next, figure, teller);
+                return Some((compared, figure));
             }
-            if is_last {
-                return;
+            // A window of calls does not change with time.
+            if totals.calls == 0 || outcomes.empty_at().is_none() {
+                return None;
             }
-            compared = next;
         }
+        None
     }
 
     /// Counts one call while closed.
@@ -296,6 +339,7 @@ impl CircuitBreaker {
             Some(Force::MetricsOnly) => {
                 let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
+                is.would = Some(WouldTrip::once_more(is.would, at, figure));
                 let same = self.condition_of(is, at);
                 teller.tell(at, same, same, Cause::WouldTrip(figure));
             }
@@ -305,11 +349,17 @@ impl CircuitBreaker {
 
     fn trip(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
         let from = self.condition_of(is, at);
+        let until = self.open_until(is, is.grown, at);
         is.grown = self.by.open.grown(is.grown);
-        let until = at.after(Duration::from_nanos(self.by.open.jittered(is.grown, at)));
         is.phase = Phase::Open { since: at, until, by: Some(figure) };
         is.epoch = is.epoch.wrapping_add(1);
         teller.tell(at, from, self.condition_of(is, at), Cause::Tripped(figure));
+    }
+
+    /// Returns until when it is open if it trips at `at`, its last open time having been `grown`.
+    fn open_until(&self, is: &Inner, grown: u64, at: Tick) -> Tick {
+        let time = self.by.open.grown(grown);
+        at.after(Duration::from_nanos(self.by.open.jittered(time, at, (is.since, is.last))))
     }
 
     /// Weighs one more call while half-open.
