@@ -40,6 +40,9 @@ const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 /// Algorithms that know a cold start, and share its words.
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
+/// What the file's reader says of a limit without a rate that is no guard.
+const NO_RATE: &str = "limit has no rate";
+
 impl LimitWords {
     /// Reads the limit of the command line; `None` when it has none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
@@ -204,6 +207,7 @@ impl Spelled {
     fn told(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
+        let what = if what == NO_RATE { "it needs a rate, such as --rate 100/s" } else { what };
         match mistake.line.checked_sub(1).and_then(|line| self.flags.get(line)) {
             Some((flag, key)) if !flag.is_empty() => {
                 let what = what.strip_prefix(key).and_then(|what| what.strip_prefix(": ")).unwrap_or(what);
@@ -277,7 +281,10 @@ mod tests {
         };
         let breaker = "{algorithm: breaker, failures: 50%, window: 20 calls, open_for: 5s}";
         assert_eq!(whole(breaker).unwrap(), Ok(()));
-        assert_eq!(whole("{algorithm: token-bucket}").unwrap(), Err("--limit: token-bucket needs rate".to_owned()));
+        assert_eq!(
+            whole("{algorithm: token-bucket}").unwrap(),
+            Err("--limit: it needs a rate, such as --rate 100/s".to_owned())
+        );
         assert!(whole("{burst: 3}").is_err());
         let file = rate.changed(Some("1/s"), None).file(&["clientip".to_owned()], Some("tokens"));
         let both = file.read().unwrap_err();

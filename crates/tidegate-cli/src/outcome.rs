@@ -135,7 +135,8 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
         header.push("MOST IN USE");
     }
     // Where a policy lets pass what is over its limit.
-    let told = [("MARKED", outcome.marked), ("DEMOTED", outcome.demoted)].map(|(name, all)| all.map(|_| name));
+    let told =
+        [("MARKED", outcome.marked), ("DEMOTED", outcome.demoted)].map(|(name, all)| all.map(|_| name));
     header.extend(told.iter().flatten());
     if wide {
         header.extend(["DELAYED", "SHADOW DENIED", "BY", "LIMITS"]);

@@ -36,7 +36,8 @@ fn of_policy(policy: &Policy) -> Vec<String> {
             ));
         }
     }
-    for follows in policy.limits.iter().chain(&policy.shadow_limit).filter_map(|limit| limit.follows.as_ref()) {
+    for follows in policy.limits.iter().chain(&policy.shadow_limit).filter_map(|limit| limit.follows.as_ref())
+    {
         if let Some(instead) = instead_of(follows.source()) {
             let source = follows.source();
             found.push(format!(

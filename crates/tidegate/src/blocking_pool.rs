@@ -180,11 +180,13 @@ impl BlockingPool {
             Some(result) => result,
             None if running.place.leave() => Err(RunError::NotBegun),
             // It may have ended since it was last looked at.
-            None => poll_fn(|cx| match running.as_mut().poll(cx) {
-                Poll::Ready(result) => Poll::Ready(result),
-                Poll::Pending => Poll::Ready(Err(RunError::StillRunning)),
-            })
-            .await,
+            None => {
+                poll_fn(|cx| match running.as_mut().poll(cx) {
+                    Poll::Ready(result) => Poll::Ready(result),
+                    Poll::Pending => Poll::Ready(Err(RunError::StillRunning)),
+                })
+                .await
+            }
         }
     }
 

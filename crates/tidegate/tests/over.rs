@@ -124,7 +124,8 @@ fn an_engine_decides_the_same() {
     let local = tidegate::store::MemoryStore::with_capacity(100).unwrap();
     let set = PolicySet::new(policies).unwrap();
     let engine = Engine::default();
-    let gate = Gate::new(set, engine.clone()).with_store(Share::Local, local).with_clock(ManualClock::default());
+    let gate =
+        Gate::new(set, engine.clone()).with_store(Share::Local, local).with_clock(ManualClock::default());
     let answers = (0..6).map(|_| told(&block_on(gate.check_async(&request)).unwrap()));
     let mut expected = expected();
     expected[5].0.clear();
@@ -201,10 +202,7 @@ fn the_next_hop_is_told_in_place_of_what_a_caller_sent() {
     headers = sent();
     over::replace(&gate.check(&request).unwrap(), &mut headers);
     let read = |name| headers[&name].to_str().unwrap();
-    assert_eq!(
-        [over::MARKED, over::DEMOTED, over::PRIORITY].map(read),
-        ["soft", "heavy", "sheddable-plus"]
-    );
+    assert_eq!([over::MARKED, over::DEMOTED, over::PRIORITY].map(read), ["soft", "heavy", "sheddable-plus"]);
     let plain = self::gate(vec![shared()]);
     headers = sent();
     over::replace(&plain.check(&request).unwrap(), &mut headers);

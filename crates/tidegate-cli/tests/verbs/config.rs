@@ -36,9 +36,8 @@ fn a_warning_is_no_failure() {
 #[test]
 fn numbers_that_the_server_never_knows_are_a_warning() {
     let desk = Desk::new();
-    let policy = |name: &str, when: &str| {
-        format!("  - name: {name}\n    when: {when}\n    limit: {{ rate: 1/s }}\n")
-    };
+    let policy =
+        |name: &str, when: &str| format!("  - name: {name}\n    when: {when}\n    limit: {{ rate: 1/s }}\n");
     let [busy, slow] = [policy("busy", "in-flight above 500"), policy("slow", "latency above 0.2ms")];
     let fine = policy("fine", "rate above 1000/s");
     desk.write("numbers.yaml", &format!("version: 1\npolicies:\n{busy}{slow}{fine}"));

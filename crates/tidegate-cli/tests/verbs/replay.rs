@@ -362,7 +362,8 @@ fn what_passes_over_a_limit_has_a_column_of_its_own() {
     };
     let soft = policy("soft", "over: mark");
     let heavy = policy("heavy", "over: demote");
-    let file = |policies: &str| format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policies}");
+    let file =
+        |policies: &str| format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policies}");
     desk.write("soft.yaml", &file(&soft));
     let table = desk.run_with(&["replay", "-c", "soft.yaml"], SLOW).code(0).out;
     assert!(table.contains("MARKED") && !table.contains("DEMOTED"), "{table}");

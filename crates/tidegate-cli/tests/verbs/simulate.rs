@@ -185,6 +185,7 @@ fn a_breaker_is_spelled_out_as_any_limit_is() {
 
     let flags = ["simulate", "--algorithm", "breaker", "--set", "consecutive=5", "--traffic", traffic];
     desk.run(&flags).code(0);
-    let mistake = desk.run(&["simulate", "--limit", "{algorithm: sliding-log}", "--traffic", traffic]).code(2);
-    assert!(mistake.err.contains("--limit: sliding-log needs rate"), "{mistake:?}");
+    let mistake =
+        desk.run(&["simulate", "--limit", "{algorithm: sliding-log}", "--traffic", traffic]).code(2);
+    assert!(mistake.err.contains("--limit: it needs a rate, such as --rate 100/s"), "{mistake:?}");
 }

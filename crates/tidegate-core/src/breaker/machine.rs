@@ -225,7 +225,9 @@ impl CircuitBreaker {
         }
         match (self.tripped_by_time(is, at), &is.forced) {
             (None, _) => Due::Nothing,
-            (Some((when, _)), None) => Due::Trip { until: self.open_until(is, self.remembered(is, at), when) },
+            (Some((when, _)), None) => {
+                Due::Trip { until: self.open_until(is, self.remembered(is, at), when) }
+            }
             (Some(_), Some(_)) => Due::Change,
         }
     }

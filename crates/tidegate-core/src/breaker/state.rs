@@ -202,7 +202,11 @@ impl Kept for CircuitBreaker {
     fn largest(&self) -> usize {
         let closed = 8 + 4 + Outcomes::largest(self.by.window);
         let half_open = 1 + self.by.places(self.by.steps).largest() + 12;
-        5 * 8 + 1 + closed.max(half_open).max(8 + 8 + 1 + Figure::LARGEST) + Forced::LARGEST + WouldTrip::LARGEST
+        5 * 8
+            + 1
+            + closed.max(half_open).max(8 + 8 + 1 + Figure::LARGEST)
+            + Forced::LARGEST
+            + WouldTrip::LARGEST
     }
 }
 

@@ -108,7 +108,12 @@ impl World {
         match (before, self.condition()) {
             (
                 Condition::HalfOpen { step, at_most, totals, in_flight: before },
-                Condition::HalfOpen { step: same_step, at_most: same_most, totals: same_totals, in_flight: after },
+                Condition::HalfOpen {
+                    step: same_step,
+                    at_most: same_most,
+                    totals: same_totals,
+                    in_flight: after,
+                },
             ) => {
                 assert_eq!((step, at_most, totals), (same_step, same_most, same_totals));
                 assert!(before - after <= 1 && after <= before);
@@ -125,9 +130,10 @@ impl World {
         assert_eq!(at_most, self.breaker.probes() << step);
         assert!(in_flight <= at_most, "{:?}", self.state);
         // Counted apart from what the state says: probes of this try that are inside and whose places have not lapsed.
-        let of_this_try = self.inside.iter().filter(|(receipt, tried)| {
-            *tried == Some(self.tries) && self.now < receipt.at.after(TICK * TTL)
-        });
+        let of_this_try = self
+            .inside
+            .iter()
+            .filter(|(receipt, tried)| *tried == Some(self.tries) && self.now < receipt.at.after(TICK * TTL));
         assert!(of_this_try.count() as u64 <= at_most, "{:?}", self.inside);
     }
 

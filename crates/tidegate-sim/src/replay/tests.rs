@@ -92,7 +92,8 @@ fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
     assert_eq!((shadow.demoted, shadow.shadow_denied), (None, 45));
     assert_eq!((all.marked, all.demoted, all.denied), (None, None, 30));
     let measure = |text: &str| text.parse::<Threshold>().unwrap().measure(outcome, &Tally::default());
-    for (text, measured) in [("marked > 3", 10.0), ("demoted{policy=heavy} > 3", 30.0), ("marked > 3%", 20.0)] {
+    for (text, measured) in [("marked > 3", 10.0), ("demoted{policy=heavy} > 3", 30.0), ("marked > 3%", 20.0)]
+    {
         assert_eq!(measure(text).unwrap().measured, measured, "{text}");
     }
     for (text, says) in [
@@ -107,8 +108,14 @@ fn what_passes_over_a_limit_is_marked_or_demoted_and_not_refused() {
 
     let options = ReplayOptions { details: true, ..ReplayOptions::default() };
     let ladders = crate::ladder::Ladders::new(&set(text), &options);
-    let report =
-        crate::report::Report { title: "t", replay: &replay, log: None, doubts: &[], ladders: &ladders, keys: 5 };
+    let report = crate::report::Report {
+        title: "t",
+        replay: &replay,
+        log: None,
+        doubts: &[],
+        ladders: &ladders,
+        keys: 5,
+    };
     let page = crate::report::page(&report).unwrap();
     assert!(page.contains("<th class=\"n\">Marked</th>") && page.contains(", 10 marked"), "{page}");
 }

@@ -73,14 +73,23 @@ async fn a_server_of_axum_that_is_overloaded_by_retries_tells_callers_not_to_try
     let first = ask(server, "/", "").await;
     assert!(first.starts_with("HTTP/1.1 503") && !first.contains(again), "{first}");
     let retry = ask(server, "/", "x-envoy-attempt-count: 2\r\n").await;
-    assert!(retry.starts_with("HTTP/1.1 503") && retry.contains(again), "as many retries as first tries: {retry}");
+    assert!(
+        retry.starts_with("HTTP/1.1 503") && retry.contains(again),
+        "as many retries as first tries: {retry}"
+    );
     let first = ask(server, "/", "x-envoy-attempt-count: 1\r\n").await;
     assert!(first.starts_with("HTTP/1.1 503") && !first.contains(again), "{first}");
 
     drop(permit);
     let retry = ask(server, "/", "grpc-previous-rpc-attempts: 1\r\n").await;
-    assert!(retry.starts_with("HTTP/1.1 200") && !retry.contains(again), "what is served needs no word: {retry}");
+    assert!(
+        retry.starts_with("HTTP/1.1 200") && !retry.contains(again),
+        "what is served needs no word: {retry}"
+    );
     let retry = ask(server, "/grpc", "grpc-previous-rpc-attempts: 1\r\n").await;
-    assert!(retry.contains("grpc-status: 14") && retry.contains(pushback) && !retry.contains(again), "{retry}");
+    assert!(
+        retry.contains("grpc-status: 14") && retry.contains(pushback) && !retry.contains(again),
+        "{retry}"
+    );
     serving.abort();
 }

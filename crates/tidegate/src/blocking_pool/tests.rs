@@ -1,5 +1,5 @@
-use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
 use tidegate_core::Tick;

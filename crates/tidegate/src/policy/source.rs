@@ -169,7 +169,10 @@ fn in_whole_units(millis: f64) -> String {
         count / per_milli == millis
     });
     // A number that no span of the file makes.
-    whole.map_or_else(|| format!("{millis}ms"), |(per_milli, unit)| format!("{}{unit}", (millis * per_milli).round()))
+    whole.map_or_else(
+        || format!("{millis}ms"),
+        |(per_milli, unit)| format!("{}{unit}", (millis * per_milli).round()),
+    )
 }
 
 /// Writes a rate in the shortest time that makes its count a whole number; a rate that no such time has, by the second.

@@ -86,7 +86,8 @@ fn open_times_grow_to_the_longest_and_are_only_shortened() {
     let times = [0, 5, 10, 40, 60].map(|before| open.grown(before * 1_000_000_000) / 1_000_000_000);
     assert_eq!(times, [5, 10, 20, 60, 60]);
     let key = |first: u64| (crate::Tick::from_nanos(first), crate::Tick::from_nanos(first + 9));
-    let drawn: Vec<u64> = (0..1000).map(|at| open.jittered(1_000_000, crate::Tick::from_nanos(at), key(0))).collect();
+    let drawn: Vec<u64> =
+        (0..1000).map(|at| open.jittered(1_000_000, crate::Tick::from_nanos(at), key(0))).collect();
     assert!(drawn.iter().all(|time| (800_000..=1_000_000).contains(time)));
     let sum: u64 = drawn.iter().sum();
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
@@ -148,7 +149,10 @@ fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
     assert!(!is_copied(&tripped, ms(99)), "no boundary has passed");
     let Some(Retry::After(left)) = refused(&tripped, ms(1000)) else { panic!("it is open") };
     let condition = breaker.condition(&tripped, ms(1000));
-    assert!(matches!(condition, Condition::Open { until, .. } if until == ms(1000).after(left)), "{condition:?}");
+    assert!(
+        matches!(condition, Condition::Open { until, .. } if until == ms(1000).after(left)),
+        "{condition:?}"
+    );
     let standing = breaker.standing(&tripped, ms(1000));
     assert_eq!((standing.remaining, standing.reset_after), (0, left));
     assert_eq!(refused(&tripped, ms(1000).after(left)), None, "a probe");
