@@ -20,6 +20,7 @@
 //! Profiles named after other libraries compare as those do; see the methods of [`BreakerBuilder`].
 
 mod builder;
+mod by_time;
 mod forced;
 mod guard;
 mod judgement;

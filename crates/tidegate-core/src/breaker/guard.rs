@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use super::forced::{Force, Forced};
-use super::machine::Due;
+use super::by_time::Due;
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::state::{CircuitBreakerState, Inner, Phase};

@@ -2,8 +2,9 @@
 
 use std::borrow::Cow;
 
+use super::by_time::Due;
 use super::forced::{Forced, WouldTrip};
-use super::machine::{Due, Teller};
+use super::machine::Teller;
 use super::parameters::CircuitBreaker;
 use super::state::{CircuitBreakerState, Condition, Phase};
 use super::window::Totals;

@@ -133,13 +133,15 @@ impl Gate {
         }
         let mut decision = self.undecided(check);
         self.sense(&decision.policies);
-        let mut demoted = *check;
-        if decision.policies.demotes() {
+        let demoted;
+        let check = if decision.policies.demotes() {
             let policies = decision.keep_policies();
             demoted = self.demoted(check, &policies, Waits::Yes).await;
             decision.priority = demoted.priority;
-        }
-        let check = &demoted;
+            &demoted
+        } else {
+            check
+        };
         if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet: asked and awaited below.

@@ -96,12 +96,14 @@ impl Gate {
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
         self.sense(&decision.policies);
-        let mut demoted = *check;
-        if decision.policies.demotes() {
+        let demoted;
+        let check = if decision.policies.demotes() {
             demoted = now(self.demoted(check, &decision.policies, Waits::No));
             decision.priority = demoted.priority;
-        }
-        let check = &demoted;
+            &demoted
+        } else {
+            check
+        };
         let decided = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             self.decide_plain(check, &mut decision, keep).map(|()| decision)
         } else {
