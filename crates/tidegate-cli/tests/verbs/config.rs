@@ -40,7 +40,7 @@ fn numbers_that_the_server_never_knows_are_a_warning() {
         |name: &str, when: &str| format!("  - name: {name}\n    when: {when}\n    limit: {{ rate: 1/s }}\n");
     let [busy, slow] = [policy("busy", "in-flight above 500"), policy("slow", "latency above 0.2ms")];
     let fine = policy("fine", "rate above 1000/s");
-    desk.write("numbers.yaml", &format!("version: 1\npolicies:\n{busy}{slow}{fine}"));
+    desk.write("numbers.yaml", format!("version: 1\npolicies:\n{busy}{slow}{fine}"));
     let checked = desk.run(&["config", "check", "numbers.yaml"]).code(0);
     for says in [
         "policy \"busy\": the server does not know in-flight, so `when: in-flight above 500, until 450` never holds there",

@@ -364,10 +364,10 @@ fn what_passes_over_a_limit_has_a_column_of_its_own() {
     let heavy = policy("heavy", "over: demote");
     let file =
         |policies: &str| format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policies}");
-    desk.write("soft.yaml", &file(&soft));
+    desk.write("soft.yaml", file(&soft));
     let table = desk.run_with(&["replay", "-c", "soft.yaml"], SLOW).code(0).out;
     assert!(table.contains("MARKED") && !table.contains("DEMOTED"), "{table}");
-    desk.write("both.yaml", &file(&format!("{soft}{heavy}{}", policy("hard", "mode: shadow"))));
+    desk.write("both.yaml", file(&format!("{soft}{heavy}{}", policy("hard", "mode: shadow"))));
     let value = desk.run_with(&["replay", "-c", "both.yaml", "-o", "json"], SLOW).code(0).json();
     let run = &value["runs"][0];
     assert_eq!((&run["marked"], &run["demoted"], &run["shadow_denied"]), (&2.into(), &2.into(), &2.into()));
@@ -377,7 +377,7 @@ fn what_passes_over_a_limit_has_a_column_of_its_own() {
     assert_eq!((hard.get("marked"), &hard["shadow_denied"]), (None, &2.into()));
     let table = desk.run_with(&["replay", "-c", "both.yaml", "-q"], SLOW).code(0).out;
     assert!(table.contains("FIRST DENY   MARKED   DEMOTED"), "{table}");
-    desk.write("hard.yaml", &file(&policy("hard", "mode: enforce")));
+    desk.write("hard.yaml", file(&policy("hard", "mode: enforce")));
     let table = desk.run_with(&["replay", "-c", "hard.yaml"], SLOW).code(0).out;
     assert!(!table.contains("MARKED") && !table.contains("DEMOTED"), "{table}");
 }

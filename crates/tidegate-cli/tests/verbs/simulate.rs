@@ -170,7 +170,7 @@ fn a_breaker_is_spelled_out_as_any_limit_is() {
     let value = desk.run(&[&spelled[..], &["-o", "json"]].concat()).code(0).json();
     desk.write(
         "p.yaml",
-        &format!("version: 1\npolicies:\n  - name: breaker\n    by: [key]\n    limit: {limit}\n"),
+        format!("version: 1\npolicies:\n  - name: breaker\n    by: [key]\n    limit: {limit}\n"),
     );
     let file = ["simulate", "-c", "p.yaml", "--traffic", traffic, "-o", "json"];
     let named = desk.run(&file).code(0).json();

@@ -2,8 +2,8 @@
 
 use core::time::Duration;
 
-use super::forced::{Force, Forced};
 use super::by_time::Due;
+use super::forced::{Force, Forced};
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::state::{CircuitBreakerState, Inner, Phase};
