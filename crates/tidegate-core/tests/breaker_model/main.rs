@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on says so")]
 
-mod exhaustive;
 mod hostile;
 mod model;
 mod small_world;
