@@ -8,7 +8,7 @@ mod decide_each;
 mod handle_breakers;
 mod held;
 mod outage;
-mod over;
+mod prepared;
 mod sensing;
 mod settling;
 mod sharing;
@@ -39,7 +39,6 @@ use crate::stores::{Kept, Sharing};
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
-pub(crate) use self::over::over;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::LEASES_EVERY;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
@@ -200,7 +199,7 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
-        let check = self.prepared(live, check, only).await;
+        let check = self.prepared(live, check);
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -338,7 +337,7 @@ impl Engine {
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
                 // Whoever is over a limit that lets him through has passed.
-                let passes = policy.mode == Mode::Enforce && !policy.over.refuses() && decision.allowed;
+                let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
                         self.metrics.protection.over(&policy.name, policy.over);

@@ -52,6 +52,7 @@ mod stores;
 mod systemd;
 mod ticket_options;
 mod top_keys;
+mod unknown_numbers;
 
 pub use auth::{Token, TokenError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
@@ -59,6 +60,7 @@ pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
 pub use stores::{OpenStore, OpenStoreError, Sharing, open_store};
 pub use ticket_options::{TicketKeyError, TicketOptions};
+pub use unknown_numbers::unknown_numbers;
 
 /// What the fuzz targets call; no part of the API.
 #[cfg(feature = "fuzzing")]

@@ -27,6 +27,7 @@ use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::{Signal, Signals};
 use crate::systemd;
+use crate::unknown_numbers::unknown_numbers;
 
 /// A server that listens and is ready to run.
 #[derive(Debug)]
@@ -130,7 +131,8 @@ impl Server {
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
-        for warning in settings.warnings.iter().chain(&options.tickets.warnings) {
+        let unknown = unknown_numbers(&settings.policies);
+        for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
         let (listener, addr) = listen(options.http)?;
