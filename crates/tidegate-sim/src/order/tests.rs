@@ -32,7 +32,7 @@ fn run_by(
     order.finish();
     out.extend(order.ready().map(|held| (held.time, held.line.mark)));
     order.drop_first(usize::MAX);
-    assert_eq!((order.waiting, order.ready_bytes, order.ready_lines), (0, 0, 0));
+    assert_eq!((order.waiting, order.ready_bytes, order.ready.len()), (0, 0, 0));
     (out, order.tally, most)
 }
 
