@@ -33,9 +33,9 @@ pub(crate) struct Held<'a> {
 /// Bytes before each line: its time, the caller's mark, its length and where its time stands.
 pub(super) const HEAD: usize = 24;
 
-/// The first piece of memory of a run, in bytes: a few lines, since most runs stay short. Each piece is twice as long as the one before, up to
-/// the longest, which is as long as two pages of memory; a line that is longer has a piece to itself.
-const FIRST_PIECE: usize = 512;
+/// The second piece of memory of a run, in bytes, and the longest; from the second on each is twice as long as the one before. The first holds
+/// one line, since in a log that runs backwards each line is a run. The longest is two pages of memory; a longer line has a piece to itself.
+const SECOND_PIECE: usize = 512;
 const LONGEST_PIECE: usize = 8 << 10;
 
 /// Runs that are kept when they are empty, since a log that goes back often begins them again. With their two pieces, 1 MiB.
@@ -66,7 +66,7 @@ struct Run {
     lines: usize,
 }
 
-/// Held lines. Takes 24 bytes for each beside its own, and some 16 KiB for each run.
+/// Held lines. Takes 24 bytes for each beside its own, and for each run some 250 bytes or, where it is long, up to 16 KiB.
 #[derive(Debug)]
 pub(super) struct Runs {
     /// Each ends earlier than the one before it.
@@ -99,7 +99,7 @@ impl Runs {
         let piece = match run.pieces.back_mut() {
             Some(piece) if piece.capacity() - piece.len() >= need => piece,
             last => {
-                let size = last.map_or(FIRST_PIECE, |last| (last.capacity() * 2).min(LONGEST_PIECE));
+                let size = last.map_or(0, |last| (last.capacity() * 2).clamp(SECOND_PIECE, LONGEST_PIECE));
                 let piece = match self.spare.pop_if(|_| size == LONGEST_PIECE && need <= size) {
                     Some(piece) => piece,
                     None => Vec::with_capacity(size.max(need)),
