@@ -23,7 +23,7 @@ use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{
-    Answer, CapacityError, Charge, DecidedBy as Decider, Fallback, Leased, Occupancy, Op, Store, StoreError,
+    Answer, CapacityError, Charge, DecidedBy as Decider, Fallback, Occupancy, Op, Store, StoreError,
 };
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
@@ -72,8 +72,8 @@ pub(crate) struct Engine {
     store_kind: &'static str,
     /// Between the gate and a store that may fail.
     fallback: Option<Fallback>,
-    /// Units drawn from an engine ahead of time.
-    leased: Option<Leased>,
+    /// What this node has where it shares an engine with others.
+    shared: Option<sharing::Shared>,
     /// What keeps the counters of a store of this process.
     kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
@@ -125,7 +125,17 @@ impl Engine {
         let DecidedBy { store, kind: store_kind, sharing, kept } = by;
         let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
         let policies = Arc::clone(&settings.policies);
-        let (gate, leased) = sharing::gate(policies, &store, fallback.as_ref(), sharing.as_ref(), &clock)?;
+        let asked: Arc<dyn Store> = match &fallback {
+            Some(fallback) => Arc::new(fallback.clone()),
+            None => Arc::clone(&store),
+        };
+        let (gate, shared) = match &sharing {
+            None => (Gate::new(policies, asked), None),
+            Some(sharing) => {
+                let (gate, shared) = sharing::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
+                (gate, Some(shared))
+            }
+        };
         let runtime = Handle::current();
         let gate = gate
             .with_clock(clock)
@@ -137,7 +147,7 @@ impl Engine {
             store,
             store_kind,
             fallback,
-            leased,
+            shared,
             kept,
             live: ArcSwap::from_pointee(live),
             metrics,
@@ -208,6 +218,7 @@ impl Engine {
             }
         };
         let decided = self.metrics.time(deciding).await;
+        self.note_demand(1);
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }

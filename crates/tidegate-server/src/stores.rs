@@ -21,7 +21,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Clock;
-use tidegate::config::{EngineKind, EngineSettings, ReadError, StoreKind, StoreSettings};
+use tidegate::cluster::Coordinator;
+#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+use tidegate::config::EngineKind;
+use tidegate::config::{EngineSettings, ReadError, StoreKind, StoreSettings};
 use tidegate::store::{CapacityError, Store};
 
 /// An opened store, and what a server has to know of it.
@@ -50,6 +53,8 @@ pub struct Sharing {
     pub deadline: Duration,
     /// For how many keys this process keeps counters of its own, for policies with `share: local` or `split`.
     pub keys: usize,
+    /// Through what nodes agree on their parts; `None` where each has an even part of the most there may be.
+    pub coordinator: Option<Arc<dyn Coordinator>>,
 }
 
 /// Counters that are kept somewhere while this process decides.
@@ -137,12 +142,23 @@ impl OpenStore {
     }
 }
 
+/// An engine that was connected to.
+struct Opened {
+    store: Arc<dyn Store>,
+    coordinator: Option<Arc<dyn Coordinator>>,
+    warnings: Vec<String>,
+}
+
+/// For how long a node is a member of which nothing is heard: shares move that long after one has died.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+const MEMBERS_KEPT: Duration = Duration::from_secs(10);
+
 async fn open_engine(
     settings: &StoreSettings,
     engine: &EngineSettings,
     keys: Option<usize>,
 ) -> Result<OpenStore, OpenStoreError> {
-    let opened: (Arc<dyn Store>, Vec<String>) = match &engine.engine {
+    let opened: Opened = match &engine.engine {
         #[cfg(feature = "redis")]
         EngineKind::Redis { topology, after_loss } => redis::open(engine, topology, *after_loss).await?,
         #[cfg(feature = "etcd")]
@@ -152,8 +168,8 @@ async fn open_engine(
         #[allow(unreachable_patterns, reason = "reached where a client is not built in")]
         _ => return Err(OpenStoreError::NotBuilt { kind: settings.word() }),
     };
-    let (store, warnings) = opened;
+    let Opened { store, coordinator, warnings } = opened;
     let keys = keys.unwrap_or(settings.keys);
-    let sharing = Sharing { nodes: engine.nodes, deadline: engine.deadline, keys };
+    let sharing = Sharing { nodes: engine.nodes, deadline: engine.deadline, keys, coordinator };
     Ok(OpenStore { store, kind: settings.word(), sharing: Some(sharing), kept: None, warnings })
 }

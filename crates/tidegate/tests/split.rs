@@ -39,7 +39,11 @@ impl Moving {
     fn new(nodes: u32) -> Self {
         let own = Part::WHOLE / 32 / nodes;
         let held = vec![own; nodes as usize];
-        Self { parts: held.iter().map(|own| Part::always(*own)).collect(), free: Part::WHOLE - own * nodes, held }
+        Self {
+            parts: held.iter().map(|own| Part::always(*own)).collect(),
+            free: Part::WHOLE - own * nodes,
+            held,
+        }
     }
 
     fn moves(&mut self, random: &mut Random, now: Tick) {
@@ -108,12 +112,10 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
 /// The same for windows: no window's length of time has more than the limit, of those kinds whose own promise is that.
 #[test]
 fn all_nodes_together_keep_to_windows() {
-    for (kind, quota) in [
-        Quota::per_second(300).sliding_log().unwrap(),
-        Quota::per_second(300).sliding_window(10).unwrap(),
-    ]
-    .into_iter()
-    .enumerate()
+    for (kind, quota) in
+        [Quota::per_second(300).sliding_log().unwrap(), Quota::per_second(300).sliding_window(10).unwrap()]
+            .into_iter()
+            .enumerate()
     {
         let quota = Arc::new(quota);
         for seed in 0..20 {
@@ -189,7 +191,8 @@ fn what_comes_counts_late_and_what_goes_counts_at_once() {
 #[test]
 fn what_cannot_be_divided_is_refused_and_takes_nothing_else_along() {
     let store = node(&Part::even(4));
-    let (large, small) = (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
+    let (large, small) =
+        (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
     let both = [Charge::new(b"large", &large, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
     let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &both)).unwrap();
     assert!(!settled.allowed && settled.lines.len() == 2);

@@ -5,7 +5,9 @@ use core::time::Duration;
 use super::Quota;
 use crate::algorithm::Algorithm as _;
 use crate::concurrency::Concurrency;
-use crate::rate::{Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket};
+use crate::rate::{
+    Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket,
+};
 use crate::time::{Rate, Tick};
 
 impl Quota {
@@ -30,7 +32,9 @@ impl Quota {
         }
         let down = |units: u64| {
             // Less than `units`, since part is less than whole.
-            u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole)).ok().filter(|units| *units > 0)
+            u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole))
+                .ok()
+                .filter(|units| *units > 0)
         };
         let window = |rate: Rate| Rate::new(down(rate.count())?, rate.period()).ok();
         match self {
@@ -38,7 +42,9 @@ impl Quota {
                 Gcra::new(slower(limit.rate(), part, whole)?, down(limit.burst())?).ok().map(Self::from)
             }
             Self::LeakyBucket(limit) => {
-                LeakyBucket::new(slower(limit.rate(), part, whole)?, down(limit.capacity())?).ok().map(Self::from)
+                LeakyBucket::new(slower(limit.rate(), part, whole)?, down(limit.capacity())?)
+                    .ok()
+                    .map(Self::from)
             }
             Self::TokenBucket(limit) => {
                 let (rate, capacity) = self.flow()?;
@@ -72,7 +78,8 @@ impl Quota {
         match self {
             Self::Gcra(_) | Self::LeakyBucket(_) | Self::TokenBucket(_) => {
                 let (rate, burst) = self.flow()?;
-                let nanos = (u128::from(burst) * u128::from(rate.period_nanos())).div_ceil(u128::from(rate.count()));
+                let nanos =
+                    (u128::from(burst) * u128::from(rate.period_nanos())).div_ceil(u128::from(rate.count()));
                 Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
             }
             Self::FixedWindow(limit) if limit.calendar_parts().is_none() => Some(limit.period()),
@@ -89,7 +96,8 @@ impl Quota {
 
 /// Returns a part of a rate, rounded down where it cannot be told exactly; `None` for one slower than any.
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
-    let (count, period) = (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
+    let (count, period) =
+        (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
     let divisor = greatest_common(count, period);
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
@@ -115,14 +123,21 @@ mod tests {
     #[test]
     fn parts_are_rounded_down() {
         let whole = 1 << 20;
-        for (count, period, part) in
-            [(1, 1, 1), (7, 86_400, 349_525), (1 << 59, 1, whole - 1), (3, 31_536_000, 1000), (999_999_937, 7, 524_287)]
-        {
+        for (count, period, part) in [
+            (1, 1, 1),
+            (7, 86_400, 349_525),
+            (1 << 59, 1, whole - 1),
+            (3, 31_536_000, 1000),
+            (999_999_937, 7, 524_287),
+        ] {
             let rate = Rate::new(count, Duration::from_secs(period)).unwrap();
             let slow = slower(rate, part, whole).unwrap();
             let exact = |rate: Rate| rate.count() as f64 / rate.period_nanos() as f64;
             let (is, should) = (exact(slow), exact(rate) * f64::from(part) / f64::from(whole));
-            assert!(is <= should * (1.0 + 1e-12) && is >= should * (1.0 - 1e-6), "{count} in {period} s: {is} of {should}");
+            assert!(
+                is <= should * (1.0 + 1e-12) && is >= should * (1.0 - 1e-6),
+                "{count} in {period} s: {is} of {should}"
+            );
         }
     }
 
@@ -155,6 +170,12 @@ mod tests {
             assert_eq!(quota.divided(0, 4), None);
             assert!(quota.divided(2, 3).is_some_and(|part| part.capacity() < quota.capacity()));
         }
-        assert_eq!(Quota::per_second(5).warm_up(Duration::from_secs(1), crate::rate::ColdFactor::THREE).unwrap().divided(1, 2), None);
+        assert_eq!(
+            Quota::per_second(5)
+                .warm_up(Duration::from_secs(1), crate::rate::ColdFactor::THREE)
+                .unwrap()
+                .divided(1, 2),
+            None
+        );
     }
 }

@@ -115,8 +115,7 @@ fn compare(store: &RedisStore, quotas: &[Arc<Quota>], grain: u64, seed: u64) {
             };
             charges.push((0..lines).map(line).collect());
         }
-        let steps: Vec<Step<'_>> =
-            (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
+        let steps: Vec<Step<'_>> = (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
         for ((at, step), ours) in steps.iter().enumerate().zip(blocking_each(store, &steps)) {
             let ours = ours.unwrap();
             let theirs = plain.blocking_settle(&Step { now: ours.at, ..*step }).unwrap();

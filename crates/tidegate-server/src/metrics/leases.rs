@@ -1,8 +1,12 @@
 //! What leases hold and what they saved.
 
+use std::sync::atomic::AtomicU64;
+
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tidegate::cluster::Part;
+use tidegate::cluster::shares::Status;
 use tidegate::store::leased::LeaseHealth;
 
 /// The series of leases. The counts are those of the store, copied when they are read.
@@ -15,6 +19,8 @@ pub(crate) struct Leases {
     drawn: Counter,
     returned: Counter,
     burned: Counter,
+    part: Gauge<f64, AtomicU64>,
+    members: Gauge,
 }
 
 impl Leases {
@@ -36,10 +42,26 @@ impl Leases {
         for (name, help, counter) in counters {
             registry.register(name, help, counter.clone());
         }
+        registry.register(
+            "node_part_ratio",
+            "This node's part of what nodes have together, as they agreed last",
+            made.part.clone(),
+        );
+        registry.register(
+            "cluster_members",
+            "Nodes that share the engine, as this one sees it",
+            made.members.clone(),
+        );
         made
     }
 
-    /// Sets all of them.
+    /// Sets what nodes agree on.
+    pub(crate) fn show_part(&self, status: &Status) {
+        self.part.set(f64::from(status.part) / f64::from(Part::WHOLE));
+        self.members.set(i64::try_from(status.members).unwrap_or(i64::MAX));
+    }
+
+    /// Sets what leases tell.
     pub(crate) fn show(&self, health: &LeaseHealth) {
         self.outstanding.set(i64::try_from(health.outstanding).unwrap_or(i64::MAX));
         let counts = [

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use tidegate::config::EngineSettings;
-use tidegate::store::Store;
 use tidegate_etcd::{Etcd, EtcdOptions, Tls};
 
-use super::{OpenStoreError, password};
+use super::{MEMBERS_KEPT, OpenStoreError, Opened, password};
 
-pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec<String>), OpenStoreError> {
+pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
     let mut options = EtcdOptions::new(engine.urls.iter().cloned()).prefix(&engine.prefix);
     if let Some(user) = &engine.user {
         options = options.user(user, password::password(engine)?.unwrap_or_default());
@@ -21,5 +20,6 @@ pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec
         reason: error.to_string(),
     };
     let etcd = Etcd::connect(options).await.map_err(failed)?;
-    Ok((Arc::new(etcd.store()), Vec::new()))
+    let coordinator = Arc::new(etcd.coordinator(MEMBERS_KEPT));
+    Ok(Opened { store: Arc::new(etcd.store()), coordinator: Some(coordinator), warnings: Vec::new() })
 }

@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use tidegate::config::{AfterLoss, EngineSettings, Topology};
-use tidegate::store::Store;
 use tidegate_redis::{RedisOptions, RedisStore};
 
-use super::{OpenStoreError, password};
+use super::{OpenStoreError, Opened, password};
 
 const KIND: &str = "redis";
 
@@ -14,7 +13,7 @@ pub(super) async fn open(
     engine: &EngineSettings,
     topology: &Topology,
     after_loss: AfterLoss,
-) -> Result<(Arc<dyn Store>, Vec<String>), OpenStoreError> {
+) -> Result<Opened, OpenStoreError> {
     let password = password::password(engine)?;
     let urls: Vec<String> = engine
         .urls
@@ -57,7 +56,7 @@ pub(super) async fn open(
             "store.kind: redis: maxmemory-policy is {policy}, so counters may be dropped when memory is short, and what was spent with them; set noeviction or volatile-ttl"
         ));
     }
-    Ok((Arc::new(store), warnings))
+    Ok(Opened { store: Arc::new(store), coordinator: None, warnings })
 }
 
 /// Puts user and password into an address, which is never shown.

@@ -3,12 +3,11 @@
 use std::sync::Arc;
 
 use tidegate::config::EngineSettings;
-use tidegate::store::Store;
 use tidegate_zookeeper::{ZooKeeper, ZooKeeperOptions};
 
-use super::{OpenStoreError, password};
+use super::{MEMBERS_KEPT, OpenStoreError, Opened, password};
 
-pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec<String>), OpenStoreError> {
+pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
     let addresses = engine.urls.iter().map(|url| url.trim_start_matches("zookeeper://").to_owned());
     let mut options = ZooKeeperOptions::new(addresses).path(format!("/{}", engine.prefix));
     if let Some(user) = &engine.user {
@@ -19,5 +18,6 @@ pub(super) async fn open(engine: &EngineSettings) -> Result<(Arc<dyn Store>, Vec
         reason: error.to_string(),
     };
     let zookeeper = ZooKeeper::connect(options).await.map_err(failed)?;
-    Ok((Arc::new(zookeeper.store()), Vec::new()))
+    let coordinator = Arc::new(zookeeper.coordinator(MEMBERS_KEPT));
+    Ok(Opened { store: Arc::new(zookeeper.store()), coordinator: Some(coordinator), warnings: Vec::new() })
 }

@@ -115,7 +115,8 @@ impl Split {
     /// Settles a step that takes or peeks.
     fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
         if let Op::Take = step.op {
-            let units = step.charges.iter().fold(0u64, |units, charge| units.saturating_add(charge.cost.units()));
+            let units =
+                step.charges.iter().fold(0u64, |units, charge| units.saturating_add(charge.cost.units()));
             // Relaxed: a count.
             self.asked.fetch_add(units, Ordering::Relaxed);
         }
@@ -125,11 +126,13 @@ impl Split {
             if let Some(quota) = quota {
                 let kept_back = u128::from(charge.kept_back) * u128::from(*part);
                 // At most what it was.
-                let kept_back = u64::try_from(kept_back.div_ceil(u128::from(Part::WHOLE))).unwrap_or(u64::MAX);
+                let kept_back =
+                    u64::try_from(kept_back.div_ceil(u128::from(Part::WHOLE))).unwrap_or(u64::MAX);
                 here.push((place, Charge { quota, kept_back, replace: kept(charge.replace), ..*charge }));
             }
         }
-        let closed = own.iter().zip(step.charges).any(|((quota, _), charge)| quota.is_none() && charge.binding);
+        let closed =
+            own.iter().zip(step.charges).any(|((quota, _), charge)| quota.is_none() && charge.binding);
         let charges: SmallVec<[Charge<'_>; 4]> = here.iter().map(|(_, charge)| *charge).collect();
         let op = if closed { Op::Peek } else { step.op };
         let mut decided = Settled { allowed: true, at: step.now, ..Settled::default() };

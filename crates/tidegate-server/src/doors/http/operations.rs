@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::json;
+use tidegate::cluster::Part;
 use tidegate::visible;
 
 use super::query::Query;
@@ -74,8 +75,18 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
+    let nodes = app.engine.membership().map_or_else(String::new, |status| {
+        let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
+        let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
+        let why = match (&status.failed, status.too_many) {
+            (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
+            (None, true) => "; more than store.nodes".to_owned(),
+            (None, false) => String::new(),
+        };
+        format!("\n{mark} nodes: {} members, this one has {part:.1} %{why}", status.members)
+    });
     format!(
-        "{} serving\n{config}\n{store}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Without the request for these lines.
         app.requests_in_flight().saturating_sub(1),
