@@ -65,6 +65,11 @@ impl App {
         self.token.is_some()
     }
 
+    /// Says whether a text is the token; `None` where no token is needed.
+    pub(crate) fn is_token(&self, shown: &[u8]) -> Option<bool> {
+        self.token.as_ref().map(|token| token.is(shown))
+    }
+
     /// Checks that whoever sent these headers may ask for everything.
     ///
     /// # Errors

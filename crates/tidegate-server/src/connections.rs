@@ -23,11 +23,12 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use handler::Handler;
+pub(crate) use handler::{Door, Handler, Http};
 pub(crate) use listen::listen;
 pub(crate) use open_files::fitting;
 pub(crate) use peer::Peer;
-use places::{Order, Places};
+use places::Places;
+pub(crate) use places::{Order, Place, Stage, now};
 pub(crate) use timed_body::TooSlow;
 
 use crate::options::Timeouts;
@@ -48,7 +49,7 @@ pub(crate) enum Drained {
 /// Serves until the phase says otherwise, then drains.
 pub(crate) async fn serve(
     listener: TcpListener,
-    handler: Arc<impl Handler>,
+    door: Arc<impl Door>,
     most: usize,
     timeouts: Timeouts,
     drain: Duration,
@@ -76,9 +77,9 @@ pub(crate) async fn serve(
             Ok((stream, peer)) => {
                 failing = false;
                 let place = places.admit(peer.ip());
-                let handler = Arc::clone(&handler);
+                let door = Arc::clone(&door);
                 tokio::spawn(async move {
-                    connection::serve(stream, peer, handler, &place, timeouts).await;
+                    door.serve(stream, peer, &place, timeouts).await;
                     drop((place, socket));
                 });
             }

@@ -21,7 +21,7 @@ use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{Charge, DecidedBy, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{Answer, Charge, DecidedBy, Fallback, Occupancy, Op, Store, StoreError};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -266,6 +266,12 @@ impl Engine {
         let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
         let reset = self.gate.reset_charges_async(&charges).await;
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
+    }
+
+    /// Settles a limit that a caller brings, under a key that is no policy's.
+    pub(crate) async fn settle_brought(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
+        let settled = self.metrics.time(self.gate.settle_charge_async(op, charge)).await;
+        settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
     /// Returns the facts of the policies that a conclusion was made under.

@@ -18,6 +18,8 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 pub struct ServerOptions {
     /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
     pub http: SocketAddr,
+    /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
+    pub resp: Option<SocketAddr>,
     /// What callers must show. Needed to bind anything but loopback.
     pub token: Option<Token>,
     /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
@@ -78,6 +80,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            resp: None,
             token: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
@@ -113,6 +116,6 @@ impl ServerOptions {
     pub fn of(config: &Config) -> Result<Self, OptionsError> {
         let store = Arc::new(config.store.memory(None)?);
         let tickets = TicketOptions::of(&config.tickets)?;
-        Ok(Self { http: config.server.http, store, tickets, ..Self::default() })
+        Ok(Self { http: config.server.http, resp: config.server.resp, store, tickets, ..Self::default() })
     }
 }

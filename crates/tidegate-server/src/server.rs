@@ -15,8 +15,9 @@ use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
 use crate::app::App;
-use crate::connections::{self, Drained};
+use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
+use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
@@ -31,6 +32,8 @@ use crate::systemd;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// Where Redis clients are answered.
+    resp: Option<TcpListener>,
     ready: Ready,
     handle: ServerHandle,
     signals: Option<Signals>,
@@ -46,6 +49,8 @@ pub struct Server {
 pub struct Ready {
     /// The address it listens on, the port filled in.
     pub addr: SocketAddr,
+    /// The address where it answers Redis clients, the port filled in.
+    pub resp: Option<SocketAddr>,
     /// How many policies are in force.
     pub policies: usize,
 }
@@ -113,9 +118,10 @@ impl Server {
     /// # Errors
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
-        let addr = options.http;
-        if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
-            return Err(ServeError::Open { addr });
+        for addr in [Some(options.http), options.resp].into_iter().flatten() {
+            if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
+                return Err(ServeError::Open { addr });
+            }
         }
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
@@ -123,9 +129,8 @@ impl Server {
         for warning in settings.warnings.iter().chain(&options.tickets.warnings) {
             tracing::warn!("{warning}");
         }
-        let listen = |source| ServeError::Listen { addr, source };
-        let listener = connections::listen(addr).map_err(listen)?;
-        let addr = listener.local_addr().map_err(listen)?;
+        let (listener, addr) = listen(options.http)?;
+        let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let watch = match &watched {
             None => None,
@@ -138,7 +143,7 @@ impl Server {
                 }
             },
         };
-        let ready = Ready { addr, policies: settings.policies.len() };
+        let ready = Ready { addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
         let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
         engine.fits(&settings.policies)?;
@@ -148,7 +153,7 @@ impl Server {
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let connections = connections::fitting(options.connections);
-        Ok(Self { app, listener, ready, handle, signals, watch, drain, connections, timeouts })
+        Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -176,13 +181,26 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, handle, signals, watch, drain, connections, timeouts, ready } = self;
+        let Self { app, listener, resp, handle, signals, watch, drain, connections, timeouts, ready } = self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
-        let door = Arc::new(HttpDoor::new(app));
-        let serving =
-            connections::serve(listener, door, connections, timeouts, drain, handle.phase.subscribe());
+        let door = Arc::new(RespDoor::new(Arc::clone(&app)));
+        let phase = || handle.phase.subscribe();
+        let commands = async {
+            match resp {
+                Some(resp) => connections::serve(resp, door, connections, timeouts, drain, phase()).await,
+                None => Drained::All,
+            }
+        };
+        let door = Arc::new(Http(Arc::new(HttpDoor::new(app))));
+        let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
+        let serving = async {
+            match tokio::join!(requests, commands) {
+                (Drained::All, drained) | (drained, Drained::All) => drained,
+                (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
+            }
+        };
         let drained = tokio::select! {
             drained = serving => drained,
             never = beside => match never {},
@@ -192,6 +210,14 @@ impl Server {
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
     }
+}
+
+/// Listens on an address; returns it with its port filled in.
+fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
+    let failed = |source| ServeError::Listen { addr, source };
+    let listener = connections::listen(addr).map_err(failed)?;
+    let addr = listener.local_addr().map_err(failed)?;
+    Ok((listener, addr))
 }
 
 impl ServerHandle {

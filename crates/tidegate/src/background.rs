@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_timer::Delay;
 
 use crate::block_on::thread_waker;
-use crate::store::Later;
+use crate::later::Later;
 
 /// How many may wait for the thread, and how many it runs at once. Beyond that they are dropped: what they would have given back stays
 /// charged until time returns it.

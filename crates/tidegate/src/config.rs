@@ -68,12 +68,14 @@ use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 pub struct Server {
     /// Checks, metrics and administration over HTTP.
     pub http: SocketAddr,
+    /// Checks over the protocol of Redis; `None`: not answered.
+    pub resp: Option<SocketAddr>,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)) }
+        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), resp: None }
     }
 }
 
@@ -210,8 +212,8 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 }
 
 fn server(node: Option<&Node>) -> Server {
-    let http = word(node, "http").and_then(|text| text.parse().ok());
-    http.map_or_else(Server::default, |http| Server { http })
+    let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
+    Server { http: address("http").unwrap_or_else(|| Server::default().http), resp: address("resp") }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

@@ -52,6 +52,7 @@ pub mod http_answer;
 mod job;
 mod key;
 mod keyed;
+mod later;
 mod limiter;
 #[cfg(doctest)]
 mod manual;

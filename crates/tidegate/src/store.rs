@@ -15,6 +15,7 @@ pub mod conformance;
 mod draw;
 mod ending;
 pub mod fallback;
+pub mod leased;
 mod memory;
 mod owned;
 mod plain;
@@ -23,10 +24,12 @@ mod split;
 mod step;
 mod take;
 
+pub use crate::later::Later;
 pub use breaker_view::{BreakerView, Handling};
 pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;
+pub use leased::Leased;
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
 pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
@@ -38,16 +41,12 @@ pub use step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Se
 use std::fmt::Debug;
 use std::hash::{BuildHasher, RandomState};
 use std::mem;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use crate::block_on::block_on;
 
 /// The outcome of a step: its answer, or why there is none. A refusal is an answer.
 pub type Answer = Result<Settled, StoreError>;
-
-/// An answer that comes later. It does nothing before it is first polled: dropped before that, nothing was asked of the engine.
-pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;
 
 /// Whether a step is settled.
 #[must_use = "an answer that comes later has to be awaited"]

@@ -39,7 +39,11 @@ impl Moving {
     fn new(nodes: u32) -> Self {
         let own = Part::WHOLE / 32 / nodes;
         let held = vec![own; nodes as usize];
-        Self { parts: held.iter().map(|own| Part::always(*own)).collect(), free: Part::WHOLE - own * nodes, held }
+        Self {
+            parts: held.iter().map(|own| Part::always(*own)).collect(),
+            free: Part::WHOLE - own * nodes,
+            held,
+        }
     }
 
     fn moves(&mut self, random: &mut Random, now: Tick) {
@@ -78,7 +82,7 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
     let mut granted = 0;
     for (kind, quota) in flows().into_iter().enumerate() {
         let quota = Arc::new(quota);
-        for seed in 0..40 {
+        for seed in 0..12 {
             let mut random = Random::seeded(seed * 10 + kind as u64);
             let nodes = 2 + random.below(4) as u32;
             let mut moving = Moving::new(nodes);
@@ -102,21 +106,19 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
             assert_eq!(judge.excess(), 0, "seed {seed}, {nodes} nodes, {quota:?}");
         }
     }
-    assert!(granted > 10_000, "{granted}");
+    assert!(granted > 3_000, "{granted}");
 }
 
 /// The same for windows: no window's length of time has more than the limit, of those kinds whose own promise is that.
 #[test]
 fn all_nodes_together_keep_to_windows() {
-    for (kind, quota) in [
-        Quota::per_second(300).sliding_log().unwrap(),
-        Quota::per_second(300).sliding_window(10).unwrap(),
-    ]
-    .into_iter()
-    .enumerate()
+    for (kind, quota) in
+        [Quota::per_second(300).sliding_log().unwrap(), Quota::per_second(300).sliding_window(10).unwrap()]
+            .into_iter()
+            .enumerate()
     {
         let quota = Arc::new(quota);
-        for seed in 0..20 {
+        for seed in 0..8 {
             let mut random = Random::seeded(seed * 10 + kind as u64);
             let mut moving = Moving::new(3);
             let stores: Vec<Split> = moving.parts.iter().map(node).collect();
@@ -179,9 +181,9 @@ fn what_comes_counts_late_and_what_goes_counts_at_once() {
     let refused = take(&store, &quota, at(9_999), 1);
     assert_eq!(refused.lines[0].decision.retry(), Retry::Unknown, "nobody knows when it has some of it");
     assert_eq!(granted(10_000), 50, "ten seconds fill it");
-    part.set(Part::WHOLE / 10, at(10_000), at(1_000_000));
+    part.set(Part::WHOLE / 8, at(10_000), at(1_000_000));
     assert_eq!(granted(10_900), 0, "what was spent counts against less");
-    assert_eq!(granted(30_000), 10);
+    assert_eq!(granted(30_000), 12, "an eighth of a hundred, rounded down");
     part.set(Part::WHOLE, at(30_000), at(31_000));
     assert_eq!(granted(60_000), 0, "it has ended, and none of it is always this node's");
 }
@@ -189,7 +191,8 @@ fn what_comes_counts_late_and_what_goes_counts_at_once() {
 #[test]
 fn what_cannot_be_divided_is_refused_and_takes_nothing_else_along() {
     let store = node(&Part::even(4));
-    let (large, small) = (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
+    let (large, small) =
+        (Arc::new(Quota::per_second(40).gcra().unwrap()), Arc::new(Quota::per_second(3).gcra().unwrap()));
     let both = [Charge::new(b"large", &large, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
     let settled = store.blocking_settle(&Step::new(at(0), Op::Take, &both)).unwrap();
     assert!(!settled.allowed && settled.lines.len() == 2);

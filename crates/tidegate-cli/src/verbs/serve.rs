@@ -126,6 +126,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
+    options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.store = Arc::new(config.store.memory(serve.keys)?);
@@ -161,6 +162,13 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         count => format!("{count} policies"),
     };
     let mut text = format!("tidegate serves {policies} on http://{at}\n");
+    if let Some(resp) = server.ready().resp {
+        let _ = writeln!(
+            text,
+            "and answers Redis clients on {resp}: redis-cli -p {} TG.CHECK '*' client.ip 203.0.113.9",
+            resp.port()
+        );
+    }
     // Writing to a string does not fail.
     if quickstart {
         let _ = write!(

@@ -3,10 +3,11 @@
 use core::time::Duration;
 
 use super::Quota;
-use crate::algorithm::Algorithm as _;
 use crate::concurrency::Concurrency;
-use crate::rate::{Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket};
-use crate::time::{Rate, Tick};
+use crate::rate::{
+    Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket,
+};
+use crate::time::Rate;
 
 impl Quota {
     /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window, its places: each rounded down. `None` where that leaves nothing
@@ -30,7 +31,9 @@ impl Quota {
         }
         let down = |units: u64| {
             // Less than `units`, since part is less than whole.
-            u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole)).ok().filter(|units| *units > 0)
+            u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole))
+                .ok()
+                .filter(|units| *units > 0)
         };
         let window = |rate: Rate| Rate::new(down(rate.count())?, rate.period()).ok();
         match self {
@@ -38,7 +41,9 @@ impl Quota {
                 Gcra::new(slower(limit.rate(), part, whole)?, down(limit.burst())?).ok().map(Self::from)
             }
             Self::LeakyBucket(limit) => {
-                LeakyBucket::new(slower(limit.rate(), part, whole)?, down(limit.capacity())?).ok().map(Self::from)
+                LeakyBucket::new(slower(limit.rate(), part, whole)?, down(limit.capacity())?)
+                    .ok()
+                    .map(Self::from)
             }
             Self::TokenBucket(limit) => {
                 let (rate, capacity) = self.flow()?;
@@ -72,7 +77,8 @@ impl Quota {
         match self {
             Self::Gcra(_) | Self::LeakyBucket(_) | Self::TokenBucket(_) => {
                 let (rate, burst) = self.flow()?;
-                let nanos = (u128::from(burst) * u128::from(rate.period_nanos())).div_ceil(u128::from(rate.count()));
+                let nanos =
+                    (u128::from(burst) * u128::from(rate.period_nanos())).div_ceil(u128::from(rate.count()));
                 Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
             }
             Self::FixedWindow(limit) if limit.calendar_parts().is_none() => Some(limit.period()),
@@ -89,7 +95,8 @@ impl Quota {
 
 /// Returns a part of a rate, rounded down where it cannot be told exactly; `None` for one slower than any.
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
-    let (count, period) = (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
+    let (count, period) =
+        (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
     let divisor = greatest_common(count, period);
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
@@ -111,18 +118,29 @@ const fn greatest_common(mut one: u128, mut other: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm as _;
+    use crate::decision::{Ask, Cost, Transition};
+    use crate::rate::ColdFactor;
+    use crate::time::Tick;
 
     #[test]
     fn parts_are_rounded_down() {
         let whole = 1 << 20;
-        for (count, period, part) in
-            [(1, 1, 1), (7, 86_400, 349_525), (1 << 59, 1, whole - 1), (3, 31_536_000, 1000), (999_999_937, 7, 524_287)]
-        {
+        for (count, period, part) in [
+            (1, 1, 1),
+            (7, 86_400, 349_525),
+            (1 << 59, 1, whole - 1),
+            (3, 31_536_000, 1000),
+            (999_999_937, 7, 524_287),
+        ] {
             let rate = Rate::new(count, Duration::from_secs(period)).unwrap();
             let slow = slower(rate, part, whole).unwrap();
             let exact = |rate: Rate| rate.count() as f64 / rate.period_nanos() as f64;
             let (is, should) = (exact(slow), exact(rate) * f64::from(part) / f64::from(whole));
-            assert!(is <= should * (1.0 + 1e-12) && is >= should * (1.0 - 1e-6), "{count} in {period} s: {is} of {should}");
+            assert!(
+                is <= should * (1.0 + 1e-12) && is >= should * (1.0 - 1e-6),
+                "{count} in {period} s: {is} of {should}"
+            );
         }
     }
 
@@ -142,8 +160,8 @@ mod tests {
             let quota = quota.unwrap();
             let (mut state, mut now) = (quota.fresh(Tick::EPOCH), Tick::from_secs(1_000));
             for _ in 0..50 {
-                let ask = crate::decision::Ask::allow(now, crate::decision::Cost::ONE);
-                if let crate::decision::Transition::Allowed { next, .. } = quota.decide(&state, ask) {
+                let ask = Ask::allow(now, Cost::ONE);
+                if let Transition::Allowed { next, .. } = quota.decide(&state, ask) {
                     state = next;
                 }
                 now = now.after(Duration::from_millis(37));
@@ -155,6 +173,9 @@ mod tests {
             assert_eq!(quota.divided(0, 4), None);
             assert!(quota.divided(2, 3).is_some_and(|part| part.capacity() < quota.capacity()));
         }
-        assert_eq!(Quota::per_second(5).warm_up(Duration::from_secs(1), crate::rate::ColdFactor::THREE).unwrap().divided(1, 2), None);
+        assert_eq!(
+            Quota::per_second(5).warm_up(Duration::from_secs(1), ColdFactor::THREE).unwrap().divided(1, 2),
+            None
+        );
     }
 }

@@ -79,7 +79,7 @@ impl Quota {
             // One of them opens the window, and the other joins it.
             Self::FixedWindow(_) => (receipt.mark, [0; 4]),
             _ => {
-                let (scale, unit) = self.flow()?.0.reduced();
+                let (scale, unit) = self.pace()?;
                 (earlier(receipt, u128::from(rest.units()) * u128::from(unit), scale), receipt.mark)
             }
         };
@@ -87,6 +87,18 @@ impl Quota {
             Receipt { cost: first, mark: one, ..*receipt },
             Receipt { cost: rest, mark: other, ..*receipt },
         ))
+    }
+}
+
+impl Quota {
+    /// Returns how much scaled time passes in a nanosecond, and how much a unit takes; `None` for what is no flow.
+    fn pace(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::Gcra(limit) => Some((limit.pace.scale, limit.pace.unit)),
+            Self::LeakyBucket(limit) => Some((limit.pace.scale, limit.pace.unit)),
+            Self::TokenBucket(limit) => even(limit).map(Bandwidth::pace),
+            _ => None,
+        }
     }
 }
 

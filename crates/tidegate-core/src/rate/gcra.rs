@@ -21,7 +21,7 @@ use crate::time::{Rate, Tick};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Gcra {
     rate: Rate,
-    pub(super) pace: Pace,
+    pub(crate) pace: Pace,
 }
 
 /// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, and the tick it was last changed at.

@@ -23,7 +23,7 @@ use crate::time::{Rate, Tick};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyBucket {
     rate: Rate,
-    pace: Pace,
+    pub(crate) pace: Pace,
 }
 
 /// What [`LeakyBucket`] remembers of a key: 32 bytes in the library's memory, when it runs dry and when it was last changed.

@@ -20,7 +20,8 @@ pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
     for (contenders, keys) in [(1, 1), (16, 1), (1, 1000), (64, 1000)] {
         let (mut took, given_up) = runtime.block_on(measure(&store, contenders, keys));
         took.sort_unstable();
-        let at = |part: usize| took.get(took.len() * part / 100).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3);
+        let at =
+            |part: usize| took.get(took.len() * part / 100).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3);
         let each = |count: usize| count as f64 / SPAN.as_secs_f64();
         println!(
             "| {contenders} | {keys} | {:.0} | {:.1} | {:.1} | {:.0} |",

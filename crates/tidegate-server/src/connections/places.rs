@@ -31,7 +31,7 @@ const AT_ONCE: usize = 256;
 /// The stage of a connection. The stages that come first give up their place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Stage {
+pub(crate) enum Stage {
     /// Answered for the last time; waiting for the peer to close.
     Closing,
     /// Between requests.
@@ -47,7 +47,7 @@ pub(super) enum Stage {
 /// What the server wants of a connection; a later one overrules an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
-pub(super) enum Order {
+pub(crate) enum Order {
     /// Nothing.
     Stay,
     /// Answer what is in flight, then close.
@@ -96,7 +96,7 @@ struct Seat {
 
 /// A connection's place; given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place {
+pub(crate) struct Place {
     places: Arc<Places>,
     number: u64,
     seat: Arc<Seat>,
@@ -246,7 +246,7 @@ impl Seat {
 
 impl Place {
     /// Says whether it is in the reserve.
-    pub(super) fn is_reserved(&self) -> bool {
+    pub(crate) fn is_reserved(&self) -> bool {
         self.seat.reserved
     }
 
@@ -256,17 +256,17 @@ impl Place {
     }
 
     /// Notes the connection's stage, and since when it lasts.
-    pub(super) fn note(&self, stage: Stage, since: Instant) {
+    pub(crate) fn note(&self, stage: Stage, since: Instant) {
         self.seat.note(stage, self.places.start, since);
     }
 
     /// Notes that the connection is being answered; since when does not matter.
-    pub(super) fn note_busy(&self) {
+    pub(crate) fn note_busy(&self) {
         self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
     }
 
     /// Returns what is wanted of the connection; the task is woken when that changes.
-    pub(super) fn order(&self, waker: &Waker) -> Order {
+    pub(crate) fn order(&self, waker: &Waker) -> Order {
         self.seat.waker.register(waker);
         self.seat.order()
     }
@@ -283,7 +283,7 @@ impl Drop for Place {
 
 /// Reads the clock that connections' waits are measured by.
 #[allow(clippy::disallowed_methods, reason = "the clock of connections, which tests pause")]
-pub(super) fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 

@@ -3,7 +3,7 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
-use crate::store::Later;
+use crate::later::Later;
 
 /// A node, as the others see it.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -33,7 +33,7 @@ const SERVER: Table = Table {
             "Where metrics and administration are answered; they are at http",
         ),
         key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),
-        key("resp", Kind::Unavailable, None, "Where the Redis protocol is answered"),
+        key("resp", Kind::Socket, None, "Where Redis clients are answered; nowhere unless given"),
     ],
     required: &[],
 };

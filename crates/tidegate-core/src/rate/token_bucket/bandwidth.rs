@@ -88,6 +88,11 @@ impl Bandwidth {
         self.initial
     }
 
+    /// How much a nanosecond brings back, and what a unit weighs; for one that refills evenly.
+    pub(crate) const fn pace(&self) -> (u64, u64) {
+        (self.gain, self.weight)
+    }
+
     pub(crate) const fn refill_kind(&self) -> Refill {
         self.refill
     }

@@ -1,5 +1,6 @@
 //! Takes back what was handed out.
 
+use std::mem;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
@@ -18,6 +19,16 @@ use crate::store::memory::table::{Both, Place, Sought, Table};
 /// running store's time stands still without more ado, five minutes.
 const FAR: Duration = Duration::from_secs(300);
 
+/// What was taken back so far.
+#[derive(Debug, Default)]
+pub(super) struct Restored {
+    pieces: u64,
+    /// The latest tick that a piece was from.
+    latest: Tick,
+    /// Whether states of a piece were set back.
+    set_back: bool,
+}
+
 impl Recorder {
     /// Takes back a piece, the next in the order in which pieces were handed out, into a store of the same number of keys, under the same
     /// seed, which keeps keys in the same way. To be called before the store settles its first step.
@@ -30,14 +41,16 @@ impl Recorder {
     /// [`RestoreError`] for bytes that are damaged or are none of these, and [`RestoreError::Form`] for a store of another form. The store
     /// is then of no use.
     pub fn restore(&mut self, piece: &[u8], now: Tick) -> Result<(), RestoreError> {
-        let number = self.restored;
-        self.restored += 1;
+        let number = self.restored.pieces;
+        self.restored.pieces += 1;
         let mut sheet = ReadSheet::open(piece, number)?;
         let (table, time) = (&self.store.memory.shared.table, &self.store.memory.shared.time);
         if sheet.lines != table.lines.count() as u64 || sheet.full_keys != table.full_keys.is_some() {
             return Err(RestoreError::Form);
         }
         let set_back = sheet.tick > now.after(FAR);
+        self.restored.latest = self.restored.latest.max(sheet.tick);
+        self.restored.set_back |= set_back;
         let now = if set_back { now } else { time.hold(sheet.tick) };
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());
@@ -62,12 +75,16 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes note that all pieces are restored: of what they said, nothing has changed.
-    pub fn all_restored(&mut self) {
-        for word in self.marks().words() {
-            self.marks().take(word);
+    /// Takes note that all pieces are restored: of what they said, nothing has changed, unless states were set back. Returns the latest tick
+    /// that a piece was from.
+    pub fn all_restored(&mut self) -> Tick {
+        let Restored { latest, set_back, .. } = mem::take(&mut self.restored);
+        if !set_back {
+            for word in self.marks().words() {
+                self.marks().take(word);
+            }
         }
-        self.restored = 0;
+        latest
     }
 
     /// Takes over the keys of another store under the same seed, of any number of keys, which keeps keys in the same way. All of them count

@@ -9,6 +9,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::{Quota, State, Tick};
 
 use super::TrackedStore;
+use super::read::Restored;
 use crate::store::Cell;
 use crate::store::memory::Shared as MemoryShared;
 use crate::store::memory::changes::{Sheet, Shown};
@@ -53,8 +54,7 @@ pub struct Recorder {
     /// The line that [`Recorder::lines`] goes on with.
     line: usize,
     quotas: Quotas,
-    /// How many pieces were restored.
-    pub(super) restored: u64,
+    pub(super) restored: Restored,
 }
 
 /// A part of a round through the table; see [`Recorder::lines`].
@@ -63,6 +63,8 @@ pub struct Recorder {
 pub struct Part {
     /// The piece; `None` where no key of these lines matters.
     pub piece: Option<Vec<u8>>,
+    /// How many lines were looked at.
+    pub lines: usize,
     /// Whether the round has ended; the next part begins another one.
     pub ends: bool,
 }
@@ -78,7 +80,7 @@ impl Recorder {
             left: 0,
             line: 0,
             quotas: HashMap::default(),
-            restored: 0,
+            restored: Restored::default(),
         }
     }
 
@@ -100,7 +102,6 @@ impl Recorder {
         while sheet.len() < ENOUGH {
             if self.left == 0 {
                 if self.word == words.end {
-                    self.word = 0;
                     break;
                 }
                 self.left = self.marks().take(self.word);
@@ -117,6 +118,11 @@ impl Recorder {
                 self.show(slot, &slack, &mut sheet, true);
             }
         }
+        if sheet.is_empty() {
+            // Only now: the last piece of a pass is not followed by the first one of another, which slots that change all the while would
+            // keep from ever ending.
+            self.word = 0;
+        }
         self.piece(sheet)
     }
 
@@ -125,6 +131,7 @@ impl Recorder {
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = Sheet::new();
         let end = self.store.table().lines.count();
+        let from = self.line;
         let stop = self.line.saturating_add(most_lines).min(end);
         while self.line < stop && sheet.len() < most_bytes.min(ENOUGH) {
             for slot in self.line * WAYS..(self.line + 1) * WAYS {
@@ -132,11 +139,11 @@ impl Recorder {
             }
             self.line += 1;
         }
-        let ends = self.line == end;
+        let (lines, ends) = (self.line - from, self.line == end);
         if ends {
             self.line = 0;
         }
-        Part { piece: self.piece(sheet), ends }
+        Part { piece: self.piece(sheet), lines, ends }
     }
 
     /// Takes note that all pieces so far are kept.

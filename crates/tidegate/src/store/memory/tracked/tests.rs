@@ -2,11 +2,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use tidegate_core::{Cost, Quota, Tick};
+use tidegate_core::{Cost, Decision, Finish, Outcome, Quota, Receipt, Tick};
 
 use super::*;
 use crate::store::conformance::{Random, quotas};
-use crate::store::{Charge, Ending, Op, PlainStore, RestoreError, Settlement};
+use crate::store::{Charge, Ending, Op, PlainStore, RestoreError};
 
 const NOW: Duration = Duration::ZERO;
 
@@ -22,7 +22,7 @@ impl Journal {
         while let Some(piece) = recorder.changes(|| NOW) {
             self.pieces.push(piece);
         }
-        let part = recorder.lines(3, 1000, || NOW);
+        let part = recorder.lines(10, 1000, || NOW);
         self.pieces.extend(part.piece);
         if part.ends {
             self.pieces.drain(..self.round_began);
@@ -42,6 +42,12 @@ impl Journal {
 fn make(full_keys: bool, seed: &Seed) -> TrackedStore {
     let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
     make(64, seed).unwrap()
+}
+
+/// What an answer says. The marks of receipts are left out: those of a key that was full again, and forgotten, count anew.
+fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
+    let lines = settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
+    (settled.allowed, settled.wait, lines.collect())
 }
 
 /// A store that is thrown away now and then, and made anew of what was handed out so far, beside a plain map that never is.
@@ -70,26 +76,31 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
                 0 => (Op::Reset, charges),
                 1 => (Op::Peek, charges),
                 2 | 3 if !made.is_empty() => {
-                    let (key, quota, receipt): ([u8; 1], Arc<Quota>, _) =
+                    let (key, quota, receipts): ([u8; 1], Arc<Quota>, [Receipt; 2]) =
                         made.swap_remove(random.below(made.len() as u64) as usize);
-                    let used = random.below(3);
-                    let finish = tidegate_core::Finish { used, outcome: tidegate_core::Outcome::Success };
-                    let (endings, key) = ([Ending::new(receipt, finish)], key);
+                    let finish = Finish { used: random.below(3), outcome: Outcome::Success };
                     let charges = [Charge::new(&key, &quota, Cost::ONE)];
-                    let step = Step::new(now, Op::Finish(&endings), &charges);
-                    assert_eq!(store.blocking_settle(&step), plain.blocking_settle(&step), "turn {turn}");
+                    let [ours, theirs] = receipts.map(|receipt| [Ending::new(receipt, finish)]);
+                    let answer = store.blocking_settle(&Step::new(now, Op::Finish(&ours), &charges));
+                    let expected = plain.blocking_settle(&Step::new(now, Op::Finish(&theirs), &charges));
+                    assert_eq!(
+                        told(&answer.unwrap()),
+                        told(&expected.unwrap()),
+                        "round {round}, turn {turn}"
+                    );
                     continue;
                 }
                 _ => (Op::Take, charges),
             };
             let step = Step::new(now, op, charges);
-            let (answer, expected) = (store.blocking_settle(&step), plain.blocking_settle(&step));
-            assert_eq!(answer, expected, "round {round}, turn {turn}");
-            let lines: Vec<Settlement> = answer.unwrap().lines.into_iter().collect();
-            if matches!(op, Op::Take) {
-                for (charge, line) in charges.iter().zip(lines) {
-                    let receipt = line.receipt.filter(|_| made.len() < 30);
-                    made.extend(receipt.map(|receipt| ([charge.key[0]], Arc::clone(charge.quota), receipt)));
+            let answer = store.blocking_settle(&step).unwrap();
+            let expected = plain.blocking_settle(&step).unwrap();
+            assert_eq!(told(&answer), told(&expected), "round {round}, turn {turn}");
+            if matches!(op, Op::Take) && made.len() < 30 {
+                let lines = answer.lines.iter().zip(&expected.lines);
+                for (charge, (ours, theirs)) in charges.iter().zip(lines) {
+                    let both = ours.receipt.zip(theirs.receipt).map(|(ours, theirs)| [ours, theirs]);
+                    made.extend(both.map(|both| ([charge.key[0]], Arc::clone(charge.quota), both)));
                 }
             }
             match random.below(60) {

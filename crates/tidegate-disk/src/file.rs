@@ -1,0 +1,310 @@
+//! The file: one engine, two tables, and whether it is still where it was.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use redb::backends::FileBackend;
+use redb::{
+    Database, DatabaseError, Durability, ReadableDatabase, ReadableTable, StorageError, Table,
+    TableDefinition,
+};
+
+use crate::identity::{Identity, Unknown};
+
+/// Pieces by number, in the order in which they were written.
+const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
+
+/// Memory that the engine may keep pages in, in bytes: pieces are written once and read at the start, so what is kept is of little use.
+const CACHE: usize = 8 << 20;
+
+/// The name of the file in its folder.
+const NAME: &str = "tidegate.redb";
+
+/// The name under which a new file is made, until it says whose it is: so a crash meanwhile leaves no file that is none.
+const NEW: &str = "tidegate.redb.new";
+
+/// An open file. Dropped, it is closed; nobody else has it open meanwhile.
+#[derive(Debug)]
+pub(crate) struct StoreFile {
+    engine: Database,
+    pub(crate) path: PathBuf,
+    pub(crate) identity: Identity,
+    /// The number of the next piece.
+    pub(crate) next: u64,
+    place: Option<Place>,
+}
+
+/// Which file of the file system it is.
+type Place = (u64, u64);
+
+/// Why a file cannot be used.
+#[derive(Debug)]
+pub(crate) enum FileError {
+    /// The system refuses.
+    System(io::Error),
+    /// Another process has it.
+    InUse,
+    /// It is damaged.
+    Damaged(String),
+    /// It is none of this store's.
+    Foreign(String),
+    /// It is a newer version's.
+    Newer(String),
+}
+
+impl FileError {
+    /// Returns what to tell, where one sentence has to do.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::System(error) => error.to_string(),
+            Self::InUse => "another process has the file open".to_owned(),
+            Self::Damaged(what) => format!("the file is damaged: {what}"),
+            Self::Foreign(what) | Self::Newer(what) => what.clone(),
+        }
+    }
+}
+
+impl From<io::Error> for FileError {
+    fn from(error: io::Error) -> Self {
+        Self::System(error)
+    }
+}
+
+impl From<redb::Error> for FileError {
+    fn from(error: redb::Error) -> Self {
+        match error {
+            redb::Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+                Self::Foreign(error.to_string())
+            }
+            redb::Error::Io(error) => Self::System(error),
+            redb::Error::DatabaseAlreadyOpen | redb::Error::LockProtocolMismatch => Self::InUse,
+            redb::Error::UpgradeRequired(version) => Self::Newer(format!("its engine's form is {version}")),
+            other => Self::Damaged(other.to_string()),
+        }
+    }
+}
+
+impl From<DatabaseError> for FileError {
+    fn from(error: DatabaseError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+impl From<Unknown> for FileError {
+    fn from(unknown: Unknown) -> Self {
+        match unknown {
+            Unknown::Engine(error) => error.into(),
+            Unknown::Missing => Self::Foreign("it does not say whose it is".to_owned()),
+            Unknown::Newer(form) => Self::Newer(format!("its form is {form}")),
+        }
+    }
+}
+
+/// The journal, in a write that is under way.
+#[derive(Debug)]
+pub(crate) struct Journal<'w> {
+    table: Table<'w, u64, &'static [u8]>,
+    pub(crate) next: u64,
+    pub(crate) bytes: u64,
+}
+
+impl Journal<'_> {
+    /// Adds a piece.
+    pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), redb::Error> {
+        self.table.insert(self.next, piece)?;
+        self.next += 1;
+        self.bytes += piece.len() as u64;
+        Ok(())
+    }
+
+    /// Forgets the pieces before a number.
+    pub(crate) fn forget_before(&mut self, number: u64) -> Result<(), redb::Error> {
+        Ok(self.table.retain_in(..number, |_, _| false)?)
+    }
+}
+
+impl StoreFile {
+    /// Returns the path of the file in a folder.
+    pub(crate) fn path_in(folder: &Path) -> PathBuf {
+        folder.join(NAME)
+    }
+
+    /// Opens the file of a folder; `None` where there is none.
+    pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
+        let path = Self::path_in(folder);
+        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened?,
+        };
+        if file.metadata()?.len() == 0 {
+            // Made by hand, or left by a system that went down: nothing was ever in it.
+            drop(file);
+            std::fs::remove_file(&path)?;
+            return Ok(None);
+        }
+        private(&file);
+        let place = place_of(&file);
+        let engine = engine(file)?;
+        let identity = Identity::read(&engine)?;
+        let mut file = Self { engine, path, identity, next: 0, place };
+        file.next = file.last()?.map_or(0, |last| last + 1);
+        Ok(Some(file))
+    }
+
+    /// Makes the file of a folder that has none.
+    pub(crate) fn make(folder: &Path, identity: Identity) -> Result<Self, FileError> {
+        let (path, new) = (Self::path_in(folder), folder.join(NEW));
+        let file = created(&new)?;
+        let place = place_of(&file);
+        let engine = match engine(file) {
+            // Left by a process that died while it made it.
+            Err(FileError::Damaged(_) | FileError::Foreign(_)) => {
+                std::fs::remove_file(&new)?;
+                return Self::make(folder, identity);
+            }
+            opened => opened?,
+        };
+        let mut file = Self { engine, path, identity, next: 0, place };
+        file.write(|_| Ok(()))?;
+        std::fs::rename(&new, &file.path)?;
+        // The name, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that by itself.
+        if let Ok(folder) = File::open(folder) {
+            let _ = folder.sync_all();
+        }
+        Ok(file)
+    }
+
+    /// Says whether the file is still there under its name.
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.place.is_none() || place_at(&self.path) == self.place
+    }
+
+    /// Writes to the journal, all or nothing; the identity goes with it. Returns how many bytes of pieces there were. When it returns, they are
+    /// on disk.
+    pub(crate) fn write(
+        &mut self,
+        then: impl FnOnce(&mut Journal<'_>) -> Result<(), redb::Error>,
+    ) -> Result<u64, FileError> {
+        let written = || -> Result<(u64, u64), redb::Error> {
+            let mut writing = self.engine.begin_write()?;
+            writing.set_durability(Durability::Immediate)?;
+            self.identity.write(&writing)?;
+            let mut journal = Journal { table: writing.open_table(JOURNAL)?, next: self.next, bytes: 0 };
+            then(&mut journal)?;
+            let (next, bytes) = (journal.next, journal.bytes);
+            drop(journal);
+            writing.commit()?;
+            Ok((next, bytes))
+        };
+        let (next, bytes) = written()?;
+        self.next = next;
+        Ok(bytes)
+    }
+
+    /// Reads all pieces in order.
+    pub(crate) fn read<E: From<FileError>>(
+        &self,
+        mut then: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        let engine = |error: redb::Error| E::from(FileError::from(error));
+        let reading = self.engine.begin_read().map_err(|error| engine(error.into()))?;
+        let table = match reading.open_table(JOURNAL) {
+            Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
+            opened => opened.map_err(|error| engine(error.into()))?,
+        };
+        for piece in table.iter().map_err(|error| engine(error.into()))? {
+            let (_, piece) = piece.map_err(|error| engine(error.into()))?;
+            then(piece.value())?;
+        }
+        Ok(())
+    }
+
+    fn last(&self) -> Result<Option<u64>, FileError> {
+        let last = || -> Result<Option<u64>, redb::Error> {
+            let reading = self.engine.begin_read()?;
+            let table = match reading.open_table(JOURNAL) {
+                Err(redb::TableError::TableDoesNotExist(_)) => return Ok(None),
+                opened => opened?,
+            };
+            Ok(table.last()?.map(|(last, _)| last.value()))
+        };
+        Ok(last()?)
+    }
+
+    /// Closes the file.
+    pub(crate) fn close(self) -> Result<(), FileError> {
+        Ok(self.engine.close()?)
+    }
+}
+
+/// Opens the engine over a file. The whole file is read and checked, because pages that were altered are otherwise found when they are needed.
+fn engine(file: File) -> Result<Database, FileError> {
+    let open = || -> Result<Database, DatabaseError> {
+        let backend = FileBackend::new(file)?;
+        Database::builder()
+            .set_cache_size(CACHE)
+            .set_check_integrity_on_open(true)
+            .create_with_backend(backend)
+    };
+    guarded(|| open().map_err(FileError::from))
+}
+
+/// Calls code that goes through a file of foreign bytes. What makes it panic is damage.
+pub(crate) fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
+    catch_unwind(AssertUnwindSafe(then))
+        .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot make sense of it".to_owned())))
+}
+
+impl From<StorageError> for FileError {
+    fn from(error: StorageError) -> Self {
+        redb::Error::from(error).into()
+    }
+}
+
+#[cfg(unix)]
+fn created(path: &Path) -> io::Result<File> {
+    use std::os::unix::fs::OpenOptionsExt as _;
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
+}
+
+#[cfg(not(unix))]
+fn created(path: &Path) -> io::Result<File> {
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+}
+
+/// Takes the file from the eyes of others. Where that is not ours to do, whoever made it so has to know.
+#[cfg(unix)]
+fn private(file: &File) {
+    use std::os::unix::fs::PermissionsExt as _;
+    let others = file.metadata().is_ok_and(|known| known.permissions().mode() & 0o077 != 0);
+    if others {
+        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+    }
+}
+
+#[cfg(not(unix))]
+fn private(_: &File) {}
+
+#[cfg(unix)]
+fn place_of(file: &File) -> Option<Place> {
+    use std::os::unix::fs::MetadataExt as _;
+    file.metadata().ok().map(|known| (known.dev(), known.ino()))
+}
+
+#[cfg(unix)]
+fn place_at(path: &Path) -> Option<Place> {
+    use std::os::unix::fs::MetadataExt as _;
+    std::fs::metadata(path).ok().map(|known| (known.dev(), known.ino()))
+}
+
+#[cfg(not(unix))]
+fn place_of(_: &File) -> Option<Place> {
+    None
+}
+
+#[cfg(not(unix))]
+fn place_at(_: &Path) -> Option<Place> {
+    None
+}

@@ -1,0 +1,181 @@
+//! From options to a table with everything that the file knows.
+
+use std::fs::DirBuilder;
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use tidegate::store::{CapacityError, Recorder, RestoreError, Seed, Store as _, TrackedStore};
+
+use crate::error::OpenError;
+use crate::file::{FileError, StoreFile, guarded};
+use crate::identity::Identity;
+use crate::options::DiskOptions;
+
+/// The shortest and the longest interval.
+const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));
+
+/// What was found when a store was opened; see [`DiskStore::opened`](crate::DiskStore::opened).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Opened {
+    /// How many keys were read that are not full again.
+    pub keys: usize,
+    /// How many bytes of pieces were read.
+    pub bytes: u64,
+    /// How long it took.
+    pub took: Duration,
+    /// Whether the file was made.
+    pub new: bool,
+    /// By how much the clock was behind what the file was last written by, where that is more than ten seconds. Up to five minutes, time
+    /// stands still until the clock has caught up. Beyond that, the clock that wrote the file was fast: its keys are as empty as they were.
+    pub clock_was_ahead: Option<Duration>,
+}
+
+/// What is told apart from a clock that was set back by as much as time services do.
+const AHEAD: Duration = Duration::from_secs(10);
+
+/// An open file and the table made of it.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    pub(crate) file: StoreFile,
+    pub(crate) table: TrackedStore,
+    pub(crate) recorder: Recorder,
+    pub(crate) opened: Opened,
+}
+
+/// Opens the file that options name, or makes it.
+pub(crate) fn open(options: &DiskOptions, time: impl Fn() -> Instant) -> Result<Ready, OpenError> {
+    let began = time();
+    if options.interval < INTERVALS.0 || options.interval > INTERVALS.1 {
+        return Err(OpenError::Interval { interval: options.interval });
+    }
+    make_folder(&options.folder)
+        .map_err(|source| OpenError::Folder { path: options.folder.clone(), source })?;
+    let told = |error| told(&options.folder, error);
+    let mut ready = match guarded(|| StoreFile::open(&options.folder)).map_err(told)? {
+        Some(file) => read(file, options)?,
+        None => make(options)?,
+    };
+    ready.file.identity.openings += 1;
+    ready.file.write(|_| Ok(())).map_err(told)?;
+    ready.opened.keys = ready.table.occupancy().used;
+    ready.opened.took = time().saturating_duration_since(began);
+    Ok(ready)
+}
+
+fn make(options: &DiskOptions) -> Result<Ready, OpenError> {
+    let seed = Seed::random();
+    let table = table(options.keys as u64, options.full_keys, &seed)?;
+    let identity = Identity::new(options.keys as u64, options.full_keys, seed, table.probe());
+    let file = StoreFile::make(&options.folder, identity).map_err(|error| told(&options.folder, error))?;
+    let opened = Opened { keys: 0, bytes: 0, took: Duration::ZERO, new: true, clock_was_ahead: None };
+    Ok(Ready { file, recorder: table.recorder(), table, opened })
+}
+
+/// Reads a file into a table of its size, and into one of the size that is wanted if that is another.
+fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> {
+    let (path, known) = (file.path.clone(), file.identity.clone());
+    if known.full_keys != options.full_keys {
+        return Err(OpenError::FullKeys { path, kept: known.full_keys });
+    }
+    let mut table = table(known.keys, known.full_keys, &known.seed)?;
+    if table.probe() != known.probe {
+        let what = "it hashes keys differently".to_owned();
+        return Err(OpenError::Version { path, what });
+    }
+    let mut recorder = table.recorder();
+    let now = options.clock.now();
+    let mut opened = Opened { keys: 0, bytes: 0, took: Duration::ZERO, new: false, clock_was_ahead: None };
+    let told = |error| told(&options.folder, error);
+    let pieces = || {
+        file.read(|piece| {
+            opened.bytes += piece.len() as u64;
+            recorder.restore(piece, now).map_err(unreadable)
+        })
+    };
+    guarded(pieces).map_err(told)?;
+    let ahead = recorder.all_restored().since(now);
+    opened.clock_was_ahead = Some(ahead).filter(|ahead| *ahead > AHEAD);
+    if known.keys != options.keys as u64 {
+        let other = self::table(options.keys as u64, known.full_keys, &known.seed)?;
+        let mut all = other.recorder();
+        // The same seed and the same kind of keys, as above.
+        all.take_over(&table).map_err(unreadable).map_err(told)?;
+        file.identity.keys = options.keys as u64;
+        // The pieces of one size and of the other in one write, or slots of one would be read as those of the other.
+        let rewritten = file.write(|journal| {
+            journal.forget_before(u64::MAX)?;
+            while let Some(piece) = all.changes(|| Duration::ZERO) {
+                journal.add(&piece)?;
+            }
+            Ok(())
+        });
+        rewritten.map_err(told)?;
+        all.kept();
+        (table, recorder) = (other, all);
+    }
+    Ok(Ready { file, table, recorder, opened })
+}
+
+fn table(keys: u64, full_keys: bool, seed: &Seed) -> Result<TrackedStore, CapacityError> {
+    let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
+    // A number that is no `usize` is too large for this machine's memory, as its largest one is.
+    make(usize::try_from(keys).unwrap_or(usize::MAX), seed)
+}
+
+fn unreadable(error: RestoreError) -> FileError {
+    use tidegate_core::bytes::DecodeError;
+    match error {
+        RestoreError::Decode(newer @ DecodeError::Version { .. }) => FileError::Newer(newer.to_string()),
+        RestoreError::Decode(what) => FileError::Damaged(format!("a piece cannot be read: {what}")),
+        other => FileError::Damaged(other.to_string()),
+    }
+}
+
+fn make_folder(folder: &Path) -> io::Result<()> {
+    match std::fs::metadata(folder) {
+        Ok(known) if known.is_dir() => Ok(()),
+        Ok(_) => Err(io::Error::new(io::ErrorKind::NotADirectory, "there is a file of that name")),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => private(DirBuilder::new()).create(folder),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(unix)]
+fn private(mut builder: DirBuilder) -> DirBuilder {
+    use std::os::unix::fs::DirBuilderExt as _;
+    builder.mode(0o700);
+    builder
+}
+
+#[cfg(not(unix))]
+fn private(builder: DirBuilder) -> DirBuilder {
+    builder
+}
+
+fn told(folder: &Path, error: FileError) -> OpenError {
+    let path = StoreFile::path_in(folder);
+    match error {
+        FileError::System(source) => OpenError::File { path, source },
+        FileError::InUse => OpenError::InUse { path },
+        FileError::Damaged(what) => OpenError::Damaged { path, what },
+        FileError::Foreign(what) => OpenError::Foreign { path, what },
+        FileError::Newer(what) => OpenError::Version { path, what },
+    }
+}
+
+/// Opens the file again that a store has lost, for the same table; `true` says that it is a new one, in which nothing is.
+pub(crate) fn again(folder: &Path, identity: &Identity) -> Result<(StoreFile, bool), FileError> {
+    guarded(|| {
+        let Some(file) = StoreFile::open(folder)? else {
+            return StoreFile::make(folder, identity.clone()).map(|file| (file, true));
+        };
+        let known = &file.identity;
+        if (known.store, known.keys, known.openings) != (identity.store, identity.keys, identity.openings) {
+            let what = "another process has used the file meanwhile, or put another one in its place";
+            return Err(FileError::Foreign(what.to_owned()));
+        }
+        Ok((file, false))
+    })
+}

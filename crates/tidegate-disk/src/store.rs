@@ -1,0 +1,265 @@
+//! A store in memory that is kept on disk.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+use tidegate::store::{
+    Answer, Caps, Charge, Durable, Export, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step,
+    Store, StoreError, TrackedStore,
+};
+
+use crate::error::{CloseError, OpenError};
+use crate::file::StoreFile;
+use crate::flush::Flush;
+use crate::health::{Health, Watch};
+use crate::opening::{self, Opened};
+use crate::options::DiskOptions;
+use crate::orders::Orders;
+use crate::writer::{self, Pace, Shared, present};
+
+/// A store that decides in memory and is kept on disk; see the [crate](crate).
+///
+/// Takes 27 bytes per key of the capacity, 51 where keys are kept in full, and one thread. A clone is the same store. Dropped with its last
+/// clone, it is closed, and errors of that go unseen: call [`DiskStore::close`].
+#[derive(Clone)]
+pub struct DiskStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    table: TrackedStore,
+    shared: Arc<Shared>,
+    home: Home,
+    opened: Opened,
+    path: PathBuf,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl DiskStore {
+    /// Opens the file of a folder, or makes it, and reads it: about half a second for a million keys. The calling thread is held meanwhile.
+    ///
+    /// # Errors
+    /// [`OpenError`], which names the file and says what would work. Nothing in the file is lost by that.
+    pub fn open(options: DiskOptions) -> Result<Self, OpenError> {
+        let ready = opening::open(&options, present)?;
+        let path = ready.file.path.clone();
+        let home = Home::Process { store: ready.file.identity.store };
+        let shared = Arc::new(Shared {
+            orders: Orders::new(),
+            watch: Watch::new(options.told, present()),
+            strict: 0.into(),
+        });
+        let pace = Pace {
+            interval: options.interval,
+            retry: options.retry,
+            bytes_per_second: options.bytes_per_second,
+        };
+        let flush = Flush::new(options.folder, ready.file, ready.recorder);
+        let writes = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name("tidegate-disk".to_owned())
+            .spawn(move || writer::run(flush, &writes, pace))
+            .map_err(|source| OpenError::Thread { source })?;
+        let thread = Mutex::new(Some(thread));
+        let inner = Inner { table: ready.table, shared, home, opened: ready.opened, path, thread };
+        Ok(Self { inner: Arc::new(inner) })
+    }
+
+    /// Returns what was found when the store was opened.
+    #[must_use]
+    pub fn opened(&self) -> Opened {
+        self.inner.opened
+    }
+
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.inner.path
+    }
+
+    /// Returns the path that the file of a store in a folder has.
+    #[must_use]
+    pub fn path_in(folder: &Path) -> PathBuf {
+        StoreFile::path_in(folder)
+    }
+
+    /// Returns whether what changes gets onto the disk, and how much that was.
+    #[must_use]
+    pub fn health(&self) -> Health {
+        self.inner.shared.watch.health(present())
+    }
+
+    /// Exports the table, as [`MemoryStore::export`](tidegate::store::MemoryStore::export) does.
+    #[must_use]
+    pub fn export(&self) -> Export<'_> {
+        self.inner.table.export()
+    }
+
+    /// Has all that was settled before this call written, and holds the calling thread until it is on disk.
+    ///
+    /// # Errors
+    /// [`CloseError`] where it could not be written. It is written when that is possible again.
+    pub fn flush(&self) -> Result<(), CloseError> {
+        let orders = &self.inner.shared.orders;
+        let number = orders.take();
+        orders.wait(number).map_err(|reason| self.inner.unwritten(reason))
+    }
+
+    /// Writes what has changed and closes the file, so that another process may open it. Holds the calling thread meanwhile. The store goes
+    /// on in memory, and nothing of that is kept; strict steps fail.
+    ///
+    /// # Errors
+    /// [`CloseError`] where the latest changes could not be written. Called again, it says the same.
+    pub fn close(&self) -> Result<(), CloseError> {
+        self.inner.close()
+    }
+}
+
+impl Inner {
+    fn close(&self) -> Result<(), CloseError> {
+        let closed = self.shared.orders.close();
+        if let Some(thread) = self.thread.lock().take() {
+            // It has said that it is through, and panics no more.
+            let _ = thread.join();
+        }
+        closed.map_err(|reason| self.unwritten(reason))
+    }
+
+    fn unwritten(&self, reason: String) -> CloseError {
+        CloseError { path: self.path.clone(), reason }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let _ = self.close();
+    }
+}
+
+impl Store for DiskStore {
+    #[inline]
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        if is_strict(step) { self.settle_strictly(step) } else { self.inner.table.settle_into(step, out) }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if !steps.iter().any(is_strict) {
+            return self.inner.table.settle_each(steps, out);
+        }
+        out.clear();
+        let (inner, steps) = (Arc::clone(&self.inner), steps.iter().map(OwnedStep::of).collect::<Vec<_>>());
+        Some(Box::pin(async move { inner.settle_all(&steps).await }))
+    }
+
+    fn fetch(&self, keys: &[&[u8]]) {
+        self.inner.table.fetch(keys);
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.inner.table.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        let mut caps = self.inner.table.caps();
+        (caps.may_wait, caps.later_if_strict) = (true, true);
+        caps
+    }
+
+    fn home(&self) -> Home {
+        self.inner.home
+    }
+}
+
+/// Says whether a step waits for the disk: one that may change something, of a charge that is strict.
+#[inline]
+fn is_strict(step: &Step<'_>) -> bool {
+    let strict = |charge: &Charge<'_>| charge.durable == Durable::Strict;
+    match step.op {
+        Op::Take | Op::Draw => step.charges.iter().any(|charge| charge.binding && strict(charge)),
+        Op::Finish(_) => step.charges.iter().any(strict),
+        Op::Peek | Op::Reset | Op::Breaker(_) => false,
+    }
+}
+
+/// Counts strict steps while they are under way.
+struct UnderWay<'s>(&'s Shared);
+
+impl<'s> UnderWay<'s> {
+    fn of(shared: &'s Shared) -> Self {
+        // Relaxed: the mark of the slot that is changed afterwards publishes it.
+        shared.strict.fetch_add(1, Ordering::Relaxed);
+        Self(shared)
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.strict.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl DiskStore {
+    #[cold]
+    #[inline(never)]
+    fn settle_strictly(&self, step: &Step<'_>) -> Settling {
+        let (inner, step) = (Arc::clone(&self.inner), OwnedStep::of(step));
+        Settling::Later(Box::pin(async move {
+            let mut answers = inner.settle_all(std::slice::from_ref(&step)).await;
+            answers.pop().unwrap_or_else(|| unreachable!("each step has an answer"))
+        }))
+    }
+}
+
+impl Inner {
+    /// Settles steps, and waits until what they changed is on disk: one write for all of them. Steps that are not strict are answered with
+    /// the others.
+    async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
+        let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
+        let _under_way = UnderWay::of(shared);
+        let gone = shared.watch.error();
+        let mut awaited = Vec::new();
+        for (at, step) in steps.iter().enumerate() {
+            let strict = step.with(is_strict);
+            let answer = match &gone {
+                // Not charged: it is known that it could not be kept.
+                Some(reason) if strict => Err(unavailable(reason.clone())),
+                _ => step.with(|step| self.table.blocking_settle(step)),
+            };
+            // A refusal changes nothing that would let more through if it were lost.
+            if strict && answer.as_ref().is_ok_and(|settled| settled.allowed) {
+                awaited.push(at);
+            }
+            answers.push(answer);
+        }
+        if awaited.is_empty() {
+            return answers;
+        }
+        let mut ends = shared.orders.ends();
+        let number = shared.orders.take();
+        let came = loop {
+            if let Some(came) = shared.orders.came(number) {
+                break came;
+            }
+            // The sender lives as long as this store.
+            let _ = ends.changed().await;
+        };
+        if let Err(reason) = came {
+            awaited.into_iter().for_each(|at| answers[at] = Err(unavailable(reason.clone())));
+        }
+        answers
+    }
+}
+
+fn unavailable(reason: String) -> StoreError {
+    StoreError::Unavailable { reason: format!("the disk: {reason}") }
+}
+
+impl fmt::Debug for DiskStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DiskStore").field("path", &self.inner.path).finish_non_exhaustive()
+    }
+}

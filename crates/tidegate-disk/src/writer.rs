@@ -1,0 +1,70 @@
+//! The thread that writes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use crate::flush::Flush;
+use crate::health::Watch;
+use crate::orders::Orders;
+
+/// What the thread shares with the store.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) orders: Orders,
+    pub(crate) watch: Watch,
+    /// How many strict steps are under way. While there are any, nothing that has changed is left out.
+    pub(crate) strict: AtomicUsize,
+}
+
+/// How often and how much is written.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Pace {
+    pub(crate) interval: Duration,
+    pub(crate) retry: Duration,
+    pub(crate) bytes_per_second: u64,
+}
+
+/// Returns the present by the machine's clock, which paces writes. No decision goes by it.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "writes are paced by the machine's time, whatever clock decides"
+)]
+pub(crate) fn present() -> Instant {
+    Instant::now()
+}
+
+/// Writes until the store is closed.
+pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
+    let Pace { interval, retry, bytes_per_second } = pace;
+    let (mut earliest, mut due) = (present(), present() + interval);
+    loop {
+        let order = shared.orders.next(earliest, due, present);
+        let began = present();
+        // Relaxed: asked for a slot in hand, after its mark was taken. A strict step counts itself before it sets the mark.
+        let strict = || order.waited_for || order.last || shared.strict.load(Ordering::Relaxed) > 0;
+        let written = flush.write(|| if strict() { Duration::ZERO } else { interval });
+        let ended = present();
+        let came = match written {
+            Ok(bytes) => {
+                shared.watch.saved((began, ended), bytes);
+                // Of the next write at least: what is written now is a measure of it.
+                let pause = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
+                (earliest, due) = (began + pause, began + interval.max(pause));
+                Ok(())
+            }
+            Err(reason) => {
+                shared.watch.failed(reason.clone(), ended);
+                (earliest, due) = (ended + retry, ended + retry);
+                Err(reason)
+            }
+        };
+        if !order.last {
+            shared.orders.answer(order, &came);
+            continue;
+        }
+        let closed = came.and(flush.close());
+        shared.orders.answer(order, &closed);
+        return;
+    }
+}

@@ -1,0 +1,196 @@
+//! Files that are damaged, cut, none of ours, or in use: an error that says so, and never a panic or a file made worse.
+
+#[path = "common/child.rs"]
+mod child;
+mod common;
+
+use std::fs;
+use std::path::Path;
+
+use child::Other;
+use common::{allowed, daily, left, open, options};
+use redb::{Database, TableDefinition};
+use tidegate_disk::{DiskStore, OpenError};
+
+const PAGE: usize = 4096;
+
+const KEYS: u32 = 3000;
+
+/// So much room that none of the keys is crowded out.
+const ROOM: usize = 100_000;
+
+/// Makes a file with some writes behind each other, and returns its bytes.
+fn written(folder: &Path) -> Vec<u8> {
+    let two = daily(2);
+    let store = DiskStore::open(options(folder).keys(ROOM)).unwrap();
+    for key in 0..KEYS {
+        assert!(allowed(&store, &key.to_le_bytes(), &two));
+        if key % 500 == 0 {
+            store.flush().unwrap();
+        }
+    }
+    let path = store.path().to_owned();
+    store.close().unwrap();
+    fs::read(path).unwrap()
+}
+
+/// Opens altered bytes: either an error that says what is wrong with which file, or all that the file had known, but for the last write.
+fn opens(bytes: &[u8], what: &str) -> bool {
+    let folder = tempfile::tempdir().unwrap();
+    let path = DiskStore::path_in(folder.path());
+    fs::write(&path, bytes).unwrap();
+    match DiskStore::open(options(folder.path()).keys(ROOM)) {
+        Ok(store) => {
+            let two = daily(2);
+            let known = (0..KEYS).filter(|key| left(&store, &key.to_le_bytes(), &two) == 1).count();
+            // The last write is that of closing; before it 2501 keys were written.
+            assert!(known == KEYS as usize || known >= 2501, "{what}: {known} keys are left");
+            true
+        }
+        Err(error) => {
+            let told = error.to_string();
+            assert!(
+                matches!(
+                    error,
+                    OpenError::Damaged { .. } | OpenError::Foreign { .. } | OpenError::Version { .. }
+                ),
+                "{what}: {told}"
+            );
+            assert!(told.contains(&path.display().to_string()) && told.contains("move"), "{what}: {told}");
+            assert!(path.exists(), "{what}: it is left for whoever looks into it");
+            false
+        }
+    }
+}
+
+/// Which pages are tried: all of them where `TIDEGATE_ALL_PAGES` is set, else one in some.
+fn pages(bytes: &[u8]) -> impl Iterator<Item = usize> {
+    let all = bytes.len() / PAGE;
+    let step = if std::env::var_os("TIDEGATE_ALL_PAGES").is_some() { 1 } else { (all / 40).max(1) };
+    (0..all).filter(move |page| page % step == 0 || *page < 8)
+}
+
+#[test]
+fn bits_that_are_flipped_in_any_page_are_found_or_meant_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = written(folder.path());
+    let mut found = 0;
+    for page in pages(&bytes) {
+        for at in [0, 1, 9, 64, 200, 2048, 4095] {
+            let mut altered = bytes.clone();
+            altered[page * PAGE + at] ^= 0x10;
+            found += usize::from(!opens(&altered, &format!("page {page}, byte {at}")));
+        }
+    }
+    assert!(found > 0, "some are found");
+}
+
+#[test]
+fn a_file_that_is_cut_in_any_page_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let bytes = written(folder.path());
+    for page in pages(&bytes).filter(|page| *page > 0) {
+        opens(&bytes[..page * PAGE], &format!("cut at page {page}"));
+        opens(&bytes[..page * PAGE + 100], &format!("cut in page {page}"));
+    }
+    // Nothing was ever in an empty file.
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(DiskStore::path_in(folder.path()), b"").unwrap();
+    assert!(open(folder.path()).opened().new);
+}
+
+#[test]
+fn files_of_others_are_named_and_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = DiskStore::path_in(folder.path());
+    let refused = || DiskStore::open(options(folder.path())).unwrap_err();
+    fs::write(
+        &path,
+        "a letter to somebody, of some length, so that it is no header that was cut off in the middle",
+    )
+    .unwrap();
+    assert!(matches!(refused(), OpenError::Foreign { .. }), "{}", refused());
+    assert!(fs::read_to_string(&path).unwrap().starts_with("a letter"));
+    fs::remove_file(&path).unwrap();
+    let table: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
+    let alter = |name: &str, number: u64| {
+        let engine = Database::create(&path).unwrap();
+        let writing = engine.begin_write().unwrap();
+        writing.open_table(table).unwrap().insert(name, &number.to_le_bytes()[..]).unwrap();
+        writing.commit().unwrap();
+    };
+    alter("of somebody else", 1);
+    assert!(matches!(refused(), OpenError::Foreign { .. }), "{}", refused());
+    fs::remove_file(&path).unwrap();
+    open(folder.path()).close().unwrap();
+    alter("probe", 1);
+    assert!(refused().to_string().contains("hashes keys differently"), "{}", refused());
+    alter("form", 2);
+    assert!(matches!(refused(), OpenError::Version { .. }), "{}", refused());
+    assert!(refused().to_string().contains("its form is 2"), "{}", refused());
+}
+
+#[test]
+fn what_options_say_that_cannot_be_is_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let refused = |options| DiskStore::open(options).unwrap_err().to_string();
+    let long = options(folder.path()).interval(std::time::Duration::ZERO);
+    assert_eq!(refused(long), "a flush interval of 0ns cannot be kept; use 1 ms to 1 h");
+    assert!(
+        refused(options(folder.path()).keys(0)).contains('0'),
+        "{}",
+        refused(options(folder.path()).keys(0))
+    );
+    let missing = folder.path().join("no/such/folder");
+    let told = refused(options(&missing));
+    assert!(told.contains("no/such/folder") && told.contains("make it"), "{told}");
+    let file = folder.path().join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(refused(options(&file)).contains("cannot be used"));
+    assert!(refused(options(&file.join("below"))).contains("cannot be used"));
+    // A folder that is missing in one that is there is made.
+    open(&folder.path().join("made")).close().unwrap();
+    let told = refused(options(&folder.path().join("made")).full_keys(true));
+    assert!(told.contains("full_keys: false"), "{told}");
+}
+
+#[cfg(unix)]
+#[test]
+fn nobody_else_may_read_the_file() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let below = folder.path().join("data");
+    let path = open(&below).path().to_owned();
+    assert_eq!((mode(&below), mode(&path)), (0o700, 0o600));
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
+    open(&below).close().unwrap();
+    assert_eq!(mode(&path), 0o600);
+}
+
+/// Opens the store and keeps it.
+#[test]
+#[ignore = "a child of the test below"]
+fn keeps_it_open() {
+    let Some(folder) = child::folder() else { return };
+    let store = open(&folder);
+    println!("open {}", store.opened().new);
+    loop {
+        std::thread::park();
+    }
+}
+
+#[test]
+fn a_second_process_is_told_that_the_file_is_in_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut other = Other::start("keeps_it_open", folder.path(), "");
+    assert_eq!(other.says("open").unwrap(), "true");
+    let refused = DiskStore::open(options(folder.path())).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }), "{refused}");
+    other.kill();
+    let store = open(folder.path());
+    let refused = DiskStore::open(options(folder.path())).unwrap_err();
+    assert!(matches!(refused, OpenError::InUse { .. }), "nor twice in one process: {refused}");
+    drop(store);
+    open(folder.path()).close().unwrap();
+}

@@ -1,0 +1,92 @@
+//! The store on disk answers as every store does, whether it waits for the disk or not.
+
+mod common;
+
+use std::cell::Cell;
+use std::time::Duration;
+
+use tempfile::TempDir;
+use tidegate::ManualClock;
+use tidegate::store::conformance::{self, quotas};
+use tidegate::store::{
+    Answer, Caps, Charge, Durable, Home, Later, Occupancy, Settled, Settling, Step, Store,
+};
+use tidegate_disk::{DiskOptions, DiskStore};
+
+/// Makes stores, each in a folder of its own.
+fn stores(folder: &TempDir) -> impl Fn(Option<ManualClock>) -> DiskStore + '_ {
+    let made = Cell::new(0);
+    move |clock| {
+        made.set(made.get() + 1);
+        let options = DiskOptions::new(folder.path().join(made.get().to_string()));
+        let options = options.keys(10_000).interval(Duration::from_millis(1));
+        let options = match clock {
+            Some(clock) => options.clock(clock),
+            None => options,
+        };
+        DiskStore::open(options).unwrap()
+    }
+}
+
+#[test]
+fn a_store_on_disk_answers_as_a_plain_map() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = stores(&folder);
+    conformance::run(|| make(None), &quotas(), 20_000);
+}
+
+#[test]
+fn whatever_its_clock_does() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = stores(&folder);
+    conformance::run_by_clock(|clock| make(Some(clock)), &quotas(), 10_000);
+}
+
+/// Every charge is strict: every answer comes later, but for peeks.
+#[derive(Debug)]
+struct Strict(DiskStore);
+
+impl Strict {
+    fn with<R>(step: &Step<'_>, then: impl FnOnce(&Step<'_>) -> R) -> R {
+        let charges: Vec<Charge<'_>> =
+            step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect();
+        then(&Step { charges: &charges, ..*step })
+    }
+}
+
+impl Store for Strict {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        Self::with(step, |step| self.0.settle_into(step, out))
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let charges: Vec<Vec<Charge<'_>>> = steps
+            .iter()
+            .map(|step| {
+                step.charges.iter().map(|charge| Charge { durable: Durable::Strict, ..*charge }).collect()
+            })
+            .collect();
+        let steps: Vec<Step<'_>> =
+            steps.iter().zip(&charges).map(|(step, charges)| Step { charges, ..*step }).collect();
+        self.0.settle_each(&steps, out)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.0.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.0.home()
+    }
+}
+
+#[test]
+fn strict_charges_are_answered_alike() {
+    let folder = tempfile::tempdir().unwrap();
+    let make = stores(&folder);
+    conformance::run(|| Strict(make(None)), &quotas(), 300);
+}

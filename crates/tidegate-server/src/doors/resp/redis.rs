@@ -1,0 +1,169 @@
+//! The commands of Redis that clients send before and beside ours.
+
+use super::reply::Replies;
+use super::{RespDoor, Session};
+
+/// The version of Redis whose habits are kept, for clients that ask.
+const LIKE: &str = "7.0.0";
+
+/// Runs a command if it is one of these; says whether it was.
+pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) -> bool {
+    let name = words[0];
+    let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
+    // What decides is asked for most.
+    if name.len() > 8 {
+        return false;
+    }
+    if is("HELLO") {
+        hello(door, session, words, replies);
+    } else if is("AUTH") {
+        match words {
+            [_, secret] | [_, _, secret] => auth(door, session, secret, replies),
+            _ => wrong_number(name, replies),
+        }
+    } else if is("QUIT") {
+        replies.simple("OK");
+        session.closing = true;
+    } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
+        // A web page can make a browser send a request here, whose body may hold commands.
+        replies.error("ERR", "this is no HTTP server");
+        session.closing = true;
+    } else if !session.trusted {
+        replies.error("NOAUTH", "Authentication required: AUTH TOKEN");
+    } else if is("PING") {
+        match words {
+            [_] => replies.simple("PONG"),
+            [_, text] => replies.bulk(text),
+            _ => wrong_number(name, replies),
+        }
+    } else if is("ECHO") {
+        match words {
+            [_, text] => replies.bulk(text),
+            _ => wrong_number(name, replies),
+        }
+    } else if is("SELECT") {
+        match words {
+            [_, b"0"] => replies.simple("OK"),
+            [_, _] => replies.error("ERR", "DB index is out of range; there is database 0 alone"),
+            _ => wrong_number(name, replies),
+        }
+    } else if is("CLIENT") {
+        client(session, words, replies);
+    } else if is("COMMAND") {
+        match words.get(1) {
+            Some(word) if word.eq_ignore_ascii_case(b"COUNT") => replies.integer(0),
+            Some(word) if word.eq_ignore_ascii_case(b"DOCS") => replies.map(0, session.resp3),
+            _ => replies.list(0),
+        }
+    } else if is("CONFIG") {
+        match words.get(1) {
+            // redis-benchmark asks for two settings, and shows what it is told.
+            Some(word) if word.eq_ignore_ascii_case(b"GET") => replies.map(0, session.resp3),
+            _ => replies
+                .error("ERR", "settings are in the policy file; CONFIG GET alone is answered, with none"),
+        }
+    } else if is("INFO") {
+        replies.bulk(info(door).as_bytes());
+    } else {
+        return false;
+    }
+    true
+}
+
+pub(super) fn wrong_number(name: &[u8], replies: &mut Replies) {
+    let name = String::from_utf8_lossy(&name[..name.len().min(32)]).to_ascii_lowercase();
+    replies.error("ERR", &format!("wrong number of arguments for '{name}' command"));
+}
+
+fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Replies) {
+    match door.app.is_token(secret) {
+        None => replies.error("ERR", "AUTH is not needed: this server has no token"),
+        Some(true) => {
+            session.trusted = true;
+            replies.simple("OK");
+        }
+        Some(false) => replies.error("WRONGPASS", "the token is wrong"),
+    }
+}
+
+/// `HELLO [version [AUTH user token] [SETNAME name]]`
+fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
+    let resp3 = match words.get(1) {
+        None => session.resp3,
+        Some(&b"2") => false,
+        Some(&b"3") => true,
+        Some(_) => return replies.error("NOPROTO", "unsupported protocol version; use 2 or 3"),
+    };
+    let mut rest = words.get(2..).unwrap_or_default();
+    let mut trusted = session.trusted;
+    let mut name = None;
+    loop {
+        rest = match rest {
+            [] => break,
+            [word, _, secret, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
+                match door.app.is_token(secret) {
+                    Some(false) => return replies.error("WRONGPASS", "the token is wrong"),
+                    Some(true) | None => trusted = true,
+                }
+                rest
+            }
+            [word, text, rest @ ..] if word.eq_ignore_ascii_case(b"SETNAME") => {
+                name = Some(text.to_vec());
+                rest
+            }
+            _ => {
+                return replies
+                    .error("ERR", "syntax error in HELLO; write HELLO 3 AUTH default TOKEN SETNAME name");
+            }
+        };
+    }
+    if !trusted {
+        return replies
+            .error("NOAUTH", "HELLO must be called with AUTH default TOKEN: this server has a token");
+    }
+    (session.resp3, session.trusted) = (resp3, true);
+    session.name = name.unwrap_or_default();
+    replies.map(6, resp3);
+    replies.bulk(b"server");
+    replies.bulk(b"tidegate");
+    replies.bulk(b"version");
+    replies.bulk(LIKE.as_bytes());
+    replies.bulk(b"proto");
+    replies.integer(if resp3 { 3 } else { 2 });
+    replies.bulk(b"mode");
+    replies.bulk(b"standalone");
+    replies.bulk(b"role");
+    replies.bulk(b"master");
+    replies.bulk(b"modules");
+    replies.list(0);
+}
+
+fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
+    let sub = words.get(1).copied().unwrap_or_default();
+    let is = |word: &str| sub.eq_ignore_ascii_case(word.as_bytes());
+    if is("SETINFO") || is("NO-EVICT") || is("NO-TOUCH") {
+        replies.simple("OK");
+    } else if is("SETNAME") {
+        session.name = words.get(2).map(|name| name.to_vec()).unwrap_or_default();
+        replies.simple("OK");
+    } else if is("GETNAME") {
+        match &*session.name {
+            [] => replies.null(session.resp3),
+            name => replies.bulk(name),
+        }
+    } else if is("ID") {
+        replies.integer(1);
+    } else {
+        replies.error("ERR", "of CLIENT there are SETINFO, SETNAME, GETNAME, ID, NO-EVICT and NO-TOUCH");
+    }
+}
+
+fn info(door: &RespDoor) -> String {
+    let version = env!("CARGO_PKG_VERSION");
+    let occupancy = door.app.engine.occupancy();
+    format!(
+        "# Server\r\nredis_version:{LIKE}\r\ntidegate_version:{version}\r\nredis_mode:standalone\r\n\
+         # Replication\r\nrole:master\r\n# Keyspace\r\ndb0:keys={}\r\n",
+        occupancy.used
+    )
+}

@@ -1,0 +1,148 @@
+//! `CL.THROTTLE`: a limit that the caller brings, answered as redis-cell does.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::store::{Charge, Op, Settled, StoreError};
+use tidegate::visible::excerpt;
+use tidegate::{Cost, Quota, Rate, Retry};
+
+use super::reply::Replies;
+use super::{RespDoor, redis};
+use crate::engine::Engine;
+
+/// What the keys of these limits begin with. Keys of policies begin with the length of a name, which is never zero.
+const NO_POLICY: u8 = 0;
+/// How many different limits are remembered; of more, one is made anew for each command.
+const REMEMBERED: usize = 256;
+
+/// The limits that callers brought lately: making one costs more than deciding by it.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
+}
+
+/// A limit as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Brought {
+    burst: u64,
+    count: u64,
+    period: u64,
+}
+
+impl Quotas {
+    fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
+        let mut slots = self.slots.lock();
+        if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
+            let quota = Arc::clone(&slots[at].1);
+            // Those in use come to the front.
+            if at > 0 {
+                slots.swap(at, at / 2);
+            }
+            return Ok(quota);
+        }
+        let builder = Quota::per(brought.count, Duration::from_secs(brought.period));
+        let quota = builder.burst(brought.burst).gcra().map_err(|error| error.to_string())?;
+        let quota = Arc::new(quota);
+        if slots.len() >= REMEMBERED {
+            slots.pop();
+        }
+        slots.push((brought, Arc::clone(&quota)));
+        Ok(quota)
+    }
+}
+
+/// `CL.THROTTLE key max_burst count period [quantity]`
+pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) {
+    let (key, numbers) = match words {
+        [_, key, numbers @ ..] if (3..=4).contains(&numbers.len()) => (*key, numbers),
+        _ => return redis::wrong_number(words[0], replies),
+    };
+    let (brought, quantity) = match read(numbers) {
+        Ok(read) => read,
+        Err(what) => return replies.error("ERR", &what),
+    };
+    if key.len() > MAX_KEY {
+        return replies.error("ERR", &format!("the key has {} bytes; use at most {MAX_KEY}", key.len()));
+    }
+    let quota = match door.quotas.of(brought) {
+        Ok(quota) => quota,
+        Err(what) => return replies.error("ERR", &what),
+    };
+    let mut own = smallvec::SmallVec::<[u8; 64]>::new();
+    own.push(NO_POLICY);
+    own.extend_from_slice(key);
+    match decide(&door.app.engine, &own, &quota, quantity).await {
+        Ok(settled) => answer(&settled, replies),
+        Err(error) => replies.error("UNAVAILABLE", &error.to_string()),
+    }
+}
+
+/// The longest key, in bytes: as long as an attribute's value may be.
+const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
+
+fn read(numbers: &[&[u8]]) -> Result<(Brought, u64), String> {
+    const NAMES: [&str; 4] = ["max_burst", "count", "period", "quantity"];
+    let number = |at: usize, least: u64| -> Result<u64, String> {
+        let Some(text) = numbers.get(at) else { return Ok(1) };
+        let read = std::str::from_utf8(text).ok().and_then(|text| text.parse::<u64>().ok());
+        match read {
+            Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
+            _ => {
+                let shown = excerpt(&String::from_utf8_lossy(text));
+                Err(format!(
+                    "{}: \"{shown}\" is no whole number from {least} to {}",
+                    NAMES[at],
+                    Rate::MAX_COUNT
+                ))
+            }
+        }
+    };
+    let burst = number(0, 0)?;
+    // redis-cell counts what is granted beside the first.
+    let burst = burst.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
+    let burst =
+        burst.ok_or_else(|| format!("max_burst is out of range; use at most {}", Rate::MAX_COUNT - 1))?;
+    Ok((Brought { burst, count: number(1, 1)?, period: number(2, 1)? }, number(3, 0)?))
+}
+
+/// Charges the quantity; none is a look.
+async fn decide(
+    engine: &Engine,
+    key: &[u8],
+    quota: &Arc<Quota>,
+    quantity: u64,
+) -> Result<Settled, StoreError> {
+    let (op, cost) = match Cost::new(quantity) {
+        Some(cost) => (Op::Take, cost),
+        None => (Op::Peek, Cost::ONE),
+    };
+    let mut settled = engine.settle_brought(op, Charge::new(key, quota, cost)).await?;
+    // To look costs nothing, so it is never refused.
+    settled.allowed |= quantity == 0;
+    Ok(settled)
+}
+
+/// Five numbers: whether it is refused, the limit, what remains, the seconds after which to ask again (-1 where it is allowed), and the
+/// seconds until the limit is full. Seconds are rounded up: redis-cell rounds down, and has callers come back before it would let them.
+fn answer(settled: &Settled, replies: &mut Replies) {
+    let Some(line) = settled.lines.first() else {
+        return replies.error("UNAVAILABLE", "the store has not decided");
+    };
+    let standing = &line.decision.standing;
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let seconds = |span: Duration| whole(span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)));
+    replies.list(5);
+    replies.integer(i64::from(!settled.allowed));
+    replies.integer(whole(standing.limit));
+    replies.integer(whole(standing.remaining));
+    replies.integer(match line.decision.retry() {
+        _ if settled.allowed => -1,
+        Retry::After(wait) => seconds(wait),
+        Retry::Unknown => 1,
+        // No wait is long enough for what is asked.
+        Retry::Never => i64::MAX,
+    });
+    replies.integer(seconds(standing.reset_after));
+}

@@ -1,0 +1,162 @@
+//! The RESP door, over real sockets; and what real clients of Redis make of it.
+
+#[path = "../running/mod.rs"]
+mod running;
+
+mod clients;
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use running::wire::exchange;
+use running::{Running, start_with};
+
+const POLICIES: &str = "
+version: 1
+policies:
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 3/min }
+  - name: jobs
+    match: { attributes: { kind: job } }
+    limit: { algorithm: concurrency, max: 1, ttl: 1min }
+";
+
+/// Starts a server that answers Redis clients; returns where.
+async fn started() -> (Running, SocketAddr) {
+    let mut resp = None;
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = start_with(POLICIES, |mut options| {
+        options.resp = Some(free);
+        resp = options.resp;
+        options
+    })
+    .await;
+    (server, resp.unwrap())
+}
+
+/// Sends lines, and `QUIT`; returns all replies.
+async fn say(to: SocketAddr, lines: &str) -> String {
+    exchange(to, format!("{lines}\r\nQUIT\r\n").as_bytes()).await
+}
+
+#[tokio::test]
+async fn a_throttle_is_answered_as_redis_cell_does() {
+    let (server, resp) = started().await;
+    // Sixteen at once, thirty a minute beside: after sixteen the next is refused for two seconds.
+    let replies = say(resp, &"CL.THROTTLE user123 15 30 60\r\n".repeat(17)).await;
+    let lines: Vec<&str> = replies.split("*5\r\n").collect();
+    assert_eq!(lines[1], ":0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
+    assert_eq!(lines[16], ":0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n");
+    assert_eq!(lines[17], ":1\r\n:16\r\n:0\r\n:2\r\n:32\r\n+OK\r\n");
+    // Seconds are rounded up: whoever comes back then is let through.
+    server.clock.advance(Duration::from_millis(1));
+    assert_eq!(
+        say(resp, "CL.THROTTLE user123 15 30 60").await,
+        "*5\r\n:1\r\n:16\r\n:0\r\n:2\r\n:32\r\n+OK\r\n"
+    );
+    server.clock.advance(Duration::from_millis(1999));
+    assert!(say(resp, "CL.THROTTLE user123 15 30 60").await.starts_with("*5\r\n:0\r\n"));
+    // To look costs nothing, and another key is another limit.
+    assert_eq!(
+        say(resp, "CL.THROTTLE user123 15 30 60 0").await,
+        "*5\r\n:0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n+OK\r\n"
+    );
+    assert_eq!(
+        say(resp, "CL.THROTTLE other 15 30 60 16").await,
+        "*5\r\n:0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n+OK\r\n"
+    );
+}
+
+#[tokio::test]
+async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
+    let (_server, resp) = started().await;
+    for (line, said) in [
+        ("CL.THROTTLE k 15 30", "-ERR wrong number of arguments for 'cl.throttle' command"),
+        ("CL.THROTTLE k -1 30 60", "-ERR max_burst: \"-1\" is no whole number from 0 to "),
+        ("CL.THROTTLE k 1 0 60", "-ERR count: \"0\" is no whole number from 1 to "),
+        ("CL.THROTTLE k 1 1 99999999999999999999", "-ERR period: \"99999999999999999999\" is no whole"),
+        ("CL.THROTTLE k 9223372036854775807 1 1", "-ERR max_burst"),
+        ("CL.THROTTLE k 1 1 1 -1", "-ERR quantity: \"-1\" is no whole number from 0 to "),
+        ("TG.CHEK * a b", "-ERR unknown command 'TG.CHEK'; did you mean TG.CHECK?"),
+        ("TG.CHECK per-usr user.id 1", "-ERR there is no policy \"per-usr\"; did you mean per-user?"),
+        ("TG.CHECK * user.id", "-ERR \"user.id\" has no value"),
+        ("TG.CHECK * user.id 1 COST 0", "-ERR COST: \"0\" is no number from 1"),
+        ("TG.RESET per-user user 1", "-ERR \"user\" is no part of the key; the key is made of user.id"),
+        ("TG.SETTLE nonsense", "-TICKET "),
+        ("SET a b", "-ERR unknown command 'SET'"),
+        ("SELECT 1", "-ERR DB index is out of range"),
+    ] {
+        let replies = say(resp, &format!("{line}\r\nPING")).await;
+        assert!(replies.starts_with(said) && replies.ends_with("\r\n+PONG\r\n+OK\r\n"), "{line}: {replies}");
+    }
+}
+
+#[tokio::test]
+async fn policies_are_asked_settled_and_reset() {
+    let (_server, resp) = started().await;
+    let ask = "TG.CHECK per-user user.id 7";
+    let first = say(resp, ask).await;
+    assert!(first.starts_with("*7\r\n:1\r\n$8\r\nper-user\r\n:2\r\n:0\r\n:20000\r\n$26\r\n"), "{first}");
+    assert!(first.ends_with("$-1\r\n+OK\r\n"), "no ticket unless it is asked for: {first}");
+    let rest = say(resp, &format!("{ask} COST 2\r\n{ask}\r\n{ask} PEEK")).await;
+    assert!(rest.contains("\r\n*7\r\n:0\r\n$8\r\nper-user\r\n:0\r\n:20000\r\n:60000\r\n"), "{rest}");
+    assert!(rest.ends_with("$-1\r\n$-1\r\n+OK\r\n"), "a look has neither name nor ticket: {rest}");
+    assert_eq!(say(resp, "TG.RESET per-user user.id 7").await, "+OK\r\n+OK\r\n");
+
+    let ticketed = say(resp, &format!("{ask} COST 3 TICKET")).await;
+    let ticket = ticketed.split("\r\n").nth(10).unwrap();
+    assert_eq!(say(resp, &format!("TG.SETTLE {ticket} COST 1")).await, ":1\r\n+OK\r\n");
+    assert!(say(resp, &format!("TG.SETTLE {ticket}")).await.starts_with("-TICKET "), "once");
+    assert!(say(resp, ask).await.starts_with("*7\r\n:1\r\n$8\r\nper-user\r\n:1\r\n"), "two came back");
+
+    // A place is given back by its ticket.
+    let job = "TG.CHECK jobs kind job TICKET";
+    let taken = say(resp, job).await;
+    assert!(say(resp, job).await.starts_with("*7\r\n:0\r\n$4\r\njobs\r\n:0\r\n:-1\r\n"));
+    let ticket = taken.split("\r\n").nth(10).unwrap();
+    assert_eq!(say(resp, &format!("TG.SETTLE {ticket} FAILED")).await, ":1\r\n+OK\r\n");
+    assert!(say(resp, job).await.starts_with("*7\r\n:1\r\n"));
+}
+
+#[tokio::test]
+async fn bytes_that_are_no_command_end_their_connection_alone() {
+    let (_server, resp) = started().await;
+    for (bytes, said) in [
+        (b"*1\r\n*1\r\n*1\r\n$4\r\nPING\r\n".to_vec(), "-ERR Protocol error: expected '$'\r\n"),
+        (b"*1\r\n".repeat(10_000), "-ERR Protocol error: expected '$'\r\n"),
+        (b"*x\r\n".to_vec(), "-ERR Protocol error: invalid multibulk length\r\n"),
+        (vec![b'x'; 70_000], "-ERR Protocol error: too long a command\r\n"),
+        (
+            b"*2\r\n$4\r\nECHO\r\n$70000\r\n".iter().copied().chain([b'x'; 70_000]).collect(),
+            "-ERR Protocol error: too long a command\r\n",
+        ),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\nPING\r\n".to_vec(), "-ERR this is no HTTP server\r\n"),
+    ] {
+        assert_eq!(exchange(resp, &bytes).await, said, "{}", bytes[..bytes.len().min(30)].escape_ascii());
+    }
+    assert_eq!(say(resp, "PING").await, "+PONG\r\n+OK\r\n");
+}
+
+#[tokio::test]
+async fn without_the_token_nothing_is_told() {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _server = start_with(POLICIES, |mut options| {
+        options.resp = Some(free);
+        options.token = Some(tidegate_server::Token::new("a-token-of-many-letters").unwrap());
+        options
+    })
+    .await;
+    let denied = "-NOAUTH Authentication required: AUTH TOKEN\r\n";
+    let line = "PING\r\nINFO\r\nTG.CHECK * a b\r\nCL.THROTTLE k 1 1 1";
+    assert_eq!(say(free, line).await, format!("{}+OK\r\n", denied.repeat(4)));
+    assert!(say(free, "AUTH wrong").await.starts_with("-WRONGPASS"));
+    assert!(say(free, "HELLO 3").await.starts_with("-NOAUTH"));
+    // As clients send it: a list.
+    let auth = b"*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$23\r\na-token-of-many-letters\r\nPING\r\nQUIT\r\n";
+    let replies = exchange(free, auth).await;
+    assert!(
+        replies.starts_with("%6\r\n$6\r\nserver\r\n$8\r\ntidegate\r\n") && replies.contains("+PONG"),
+        "{replies}"
+    );
+}

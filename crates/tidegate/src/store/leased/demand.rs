@@ -1,0 +1,85 @@
+//! How much a node asks of one key, and so how much it draws at once.
+
+use std::time::Duration;
+
+use tidegate_core::Tick;
+use tidegate_core::time::nanos;
+
+/// Over how much time the demand is averaged: long enough that one gap between requests does not shrink a draw.
+const AVERAGED_OVER: u64 = 200_000_000;
+
+/// What was asked of one key on this node lately.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand {
+    /// Thousandths of a unit in a second, averaged.
+    rate: u64,
+    /// Units asked for since the last draw, whether they were granted or not.
+    asked: u64,
+    since: Tick,
+}
+
+impl Demand {
+    /// Takes note of units that were asked for.
+    #[inline]
+    pub(super) const fn asks(&mut self, units: u64) {
+        self.asked = self.asked.saturating_add(units);
+    }
+
+    /// Returns how many units to draw, so that they last for `target`, and begins to count anew.
+    ///
+    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that is hit all the time
+    /// gets there within a few draws.
+    pub(super) fn sized(&mut self, now: Tick, target: Duration) -> u64 {
+        let passed = nanos(now.since(self.since)).max(1);
+        let known = self.since > Tick::EPOCH;
+        let sample = u128::from(self.asked) * 1_000_000_000_000 / u128::from(passed);
+        let sample = u64::try_from(sample).unwrap_or(u64::MAX);
+        if !known {
+            self.rate = 0;
+        } else if passed >= AVERAGED_OVER || sample > self.rate {
+            self.rate = sample;
+        } else {
+            // Sinks slowly, by the share of the averaged time that has passed.
+            let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
+            self.rate -= u64::try_from(down).unwrap_or(self.rate);
+        }
+        let units = u128::from(self.rate) * u128::from(nanos(target)) / 1_000_000_000_000;
+        let units = u64::try_from(units).unwrap_or(u64::MAX).min(self.asked.saturating_mul(2));
+        (self.asked, self.since) = (0, now);
+        units
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TARGET: Duration = Duration::from_millis(50);
+
+    fn ms(ms: u64) -> Tick {
+        Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    #[test]
+    fn a_key_that_is_hit_now_and_then_draws_nothing_ahead() {
+        let mut demand = Demand::default();
+        for second in 0..10 {
+            demand.asks(1);
+            assert_eq!(demand.sized(ms(second * 1000), TARGET), 0);
+        }
+    }
+
+    #[test]
+    fn a_key_that_is_hit_all_the_time_draws_what_lasts_for_the_target_within_a_few_draws() {
+        let mut demand = Demand::default();
+        let (mut at, mut drawn) = (0, Vec::new());
+        // A thousand a second; each draw is made when the one before is spent.
+        for _ in 0..8 {
+            let units = demand.sized(ms(at), TARGET).max(1);
+            drawn.push(units);
+            demand.asks(units);
+            at += units;
+        }
+        assert_eq!(drawn, [1, 2, 4, 8, 16, 32, 50, 50]);
+    }
+}

@@ -1,0 +1,243 @@
+//! Draws under way, and what is given back.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use futures_util::future::join_all;
+use tidegate_core::decision::Ruling;
+use tidegate_core::{Finish, Receipt, Tick};
+
+use super::pocket::Drawn;
+use super::purse::{Draw, GivenBack, Times};
+use super::shared::{Inner, ask};
+use super::table::{Drawing, Entry, Manner};
+use super::terms::Terms;
+use crate::later::Later;
+use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
+
+/// A draw, as it asks the engine.
+struct Asked {
+    inner: Arc<Inner>,
+    hash: u64,
+    key: Arc<[u8]>,
+    terms: Arc<Terms>,
+    manner: Manner,
+    draw: Draw,
+    /// Whether its answer was taken in.
+    answered: bool,
+}
+
+/// Units to be given back, by the key they were drawn of.
+pub(super) struct Return {
+    key: Arc<[u8]>,
+    terms: Arc<Terms>,
+    manner: Manner,
+    receipt: Receipt,
+}
+
+impl Inner {
+    /// Returns the draw that requests of a key wait for: the one under way, or a new one for a request of so many units. `None` where there is
+    /// no room for one.
+    pub(super) fn drawing(
+        self: &Arc<Self>,
+        hash: u64,
+        entry: &mut Entry,
+        cost: u64,
+        now: Tick,
+    ) -> Option<Drawing> {
+        if entry.purse.is_drawing() {
+            return entry.drawing.clone();
+        }
+        let draw = entry.purse.draw(cost, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
+        let asked = Asked {
+            inner: Arc::clone(self),
+            hash,
+            key: Arc::clone(&entry.key),
+            terms: Arc::clone(&entry.purse.terms),
+            manner: entry.manner,
+            draw,
+            answered: false,
+        };
+        let later: Later<()> = Box::pin(asked.run());
+        entry.drawing = Some(later.shared());
+        entry.drawing.clone()
+    }
+
+    /// Makes a draw that nobody waits for.
+    pub(super) fn draw_ahead(&self, drawing: Drawing) {
+        self.background.run(Box::pin(drawing));
+    }
+
+    /// Makes a list of what is to be given back of a key.
+    pub(super) fn returns<'e>(entry: &'e Entry, back: GivenBack) -> impl Iterator<Item = Return> + use<'e> {
+        back.into_iter().map(|receipt| Return {
+            key: Arc::clone(&entry.key),
+            terms: Arc::clone(&entry.purse.terms),
+            manner: entry.manner,
+            receipt,
+        })
+    }
+
+    /// Gives units back in the background.
+    pub(super) fn give_back(self: &Arc<Self>, returns: Vec<Return>) {
+        if !returns.is_empty() {
+            let inner = Arc::clone(self);
+            self.background.run(Box::pin(async move { inner.give_all_back(returns).await }));
+        }
+    }
+
+    /// Gives units back, all at once. Each is sent once: if its answer is lost, nobody knows whether it was done, and a second one might give
+    /// back what others have charged since.
+    pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
+        let each = returns.into_iter().map(|back| async move {
+            let units = back.receipt.cost.units();
+            let counter = match back.send(self).await {
+                Ok(_) => &self.counts.returned,
+                Err(_) => &self.counts.burned,
+            };
+            counter.fetch_add(units, Ordering::Relaxed);
+        });
+        join_all(each).await;
+    }
+}
+
+impl Return {
+    async fn send(&self, inner: &Inner) -> Answer {
+        let ending = [Ending::new(self.receipt, Finish::UNDONE)];
+        let charge = [charge(&self.key, &self.terms, self.manner, self.receipt.cost, 0)];
+        let step = Step {
+            clock: StepClock::Engine,
+            tag: self.manner.tag,
+            ..Step::new(inner.clock.now(), Op::Finish(&ending), &charge)
+        };
+        inner.counts.messages.fetch_add(1, Ordering::Relaxed);
+        ask(&*inner.engine, &OwnedStep::of(&step)).await
+    }
+}
+
+impl Asked {
+    async fn run(mut self) {
+        let sent = self.inner.clock.now();
+        let charges = [Charge {
+            max_wait: self.terms.ahead,
+            ..charge(&self.key, &self.terms, self.manner, self.draw.want, self.draw.kept_back)
+        }];
+        let step =
+            Step { clock: StepClock::Engine, tag: self.manner.tag, ..Step::new(sent, Op::Draw, &charges) };
+        let step = OwnedStep::of(&step);
+        self.inner.counts.messages.fetch_add(1, Ordering::Relaxed);
+        self.inner.counts.draws.fetch_add(1, Ordering::Relaxed);
+        let answer = ask(&*self.inner.engine, &step).await;
+        let received = self.inner.clock.now();
+        self.take_in(answer, Times { sent, received });
+    }
+
+    fn take_in(&mut self, answer: Answer, times: Times) {
+        self.answered = true;
+        let (inner, part) = (&self.inner, self.inner.part.at(times.received));
+        let mut back = GivenBack::new();
+        let mut returns = Vec::new();
+        let line = answer.ok().and_then(|settled| settled.lines.first().copied());
+        let drawn = line.and_then(|line| {
+            let (Ruling::Allowed { wait }, Some(receipt)) = (line.decision.ruling, line.receipt) else {
+                return None;
+            };
+            let standing = line.decision.standing;
+            Some(Drawn { receipt, wait, remaining: standing.remaining, reset_after: standing.reset_after })
+        });
+        if let Some(drawn) = &drawn {
+            inner.counts.drawn.fetch_add(drawn.receipt.cost.units(), Ordering::Relaxed);
+        }
+        let mut shard = inner.table.lock(self.hash);
+        let found =
+            shard.get(self.hash, &self.key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &self.terms));
+        match (found, line, drawn) {
+            (Some(entry), _, Some(drawn)) => {
+                entry.purse.fill(&self.draw, &drawn, times, part, &mut back);
+                returns.extend(Inner::returns(entry, back));
+            }
+            (Some(entry), Some(line), None) => {
+                entry.purse.refused(&self.draw, line.decision.retry(), times.sent)
+            }
+            (Some(entry), None, None) => entry.purse.failed(&self.draw, times.received),
+            // The key was forgotten, or has another limit by now.
+            (None, _, Some(drawn)) => returns.push(Return {
+                key: Arc::clone(&self.key),
+                terms: Arc::clone(&self.terms),
+                manner: self.manner,
+                receipt: drawn.receipt,
+            }),
+            (None, ..) => {}
+        }
+        drop(shard);
+        inner.give_back(returns);
+    }
+}
+
+/// A draw that is given up has no answer. That is noted in the background: whoever drops this may hold the lock of the key.
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if self.answered {
+            return;
+        }
+        let (inner, hash, key, draw) = (Arc::clone(&self.inner), self.hash, Arc::clone(&self.key), self.draw);
+        self.inner.background.run(Box::pin(async move {
+            let now = inner.clock.now();
+            if let Some(entry) = inner.table.lock(hash).get(hash, &key) {
+                entry.purse.failed(&draw, now);
+            }
+        }));
+    }
+}
+
+/// A request that waits for a draw. If the request goes away, the draw goes on: others may wait for it, and the engine is at work.
+pub(super) struct Awaited {
+    drawing: Option<Drawing>,
+    inner: Arc<Inner>,
+    polled: bool,
+}
+
+impl Awaited {
+    pub(super) const fn of(drawing: Drawing, inner: Arc<Inner>) -> Self {
+        Self { drawing: Some(drawing), inner, polled: false }
+    }
+}
+
+impl Future for Awaited {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
+        self.polled = true;
+        let Some(mut drawing) = self.drawing.take() else { return Poll::Ready(()) };
+        let polled = drawing.poll_unpin(cx);
+        if polled.is_pending() {
+            self.drawing = Some(drawing);
+        }
+        polled
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        if let Some(drawing) = self.drawing.take().filter(|_| self.polled) {
+            self.inner.draw_ahead(drawing);
+        }
+    }
+}
+
+/// Returns a charge of a key by the engine's limit.
+fn charge<'a>(
+    key: &'a [u8],
+    terms: &'a Terms,
+    manner: Manner,
+    cost: tidegate_core::Cost,
+    kept_back: u64,
+) -> Charge<'a> {
+    let Manner { replace, owner, on_error, .. } = manner;
+    let max_wait = Duration::ZERO;
+    Charge { kept_back, max_wait, replace, owner, on_error, ..Charge::new(key, &terms.engine, cost) }
+}

@@ -1,0 +1,162 @@
+//! A pocket: units that were drawn in one call and not yet spent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::{Cost, Quota, Receipt, Tick};
+
+/// What is left of one draw, from when and until when it may be spent by this node's clock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Pocket {
+    /// The limit it was drawn from.
+    pub(super) quota: Arc<Quota>,
+    /// The receipt of what is left; its cost says how much. `None` when all is spent.
+    pub(super) rest: Option<Receipt>,
+    pub(super) from: Tick,
+    pub(super) until: Tick,
+    /// What the draw left to requests of higher priority.
+    pub(super) kept_back: u64,
+    /// Below so many units the next draw is made.
+    pub(super) low: u64,
+}
+
+/// What came of a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Drawn {
+    /// Its cost says how many units there are.
+    pub(super) receipt: Receipt,
+    /// How long after the reply they may be spent.
+    pub(super) wait: Duration,
+    /// What the limit has left at the engine.
+    pub(super) remaining: u64,
+    /// When the limit would be full again, counted from the reply.
+    pub(super) reset_after: Duration,
+}
+
+/// Units that were taken out of a pocket, and may be put back as long as the request is not admitted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Piece {
+    /// The receipt of what was in the pocket before.
+    before: Receipt,
+    pub(super) cost: Cost,
+}
+
+impl Pocket {
+    #[inline]
+    pub(super) fn left(&self) -> u64 {
+        self.rest.map_or(0, |rest| rest.cost.units())
+    }
+
+    /// Takes units out; `None` where there are too few.
+    #[inline]
+    pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
+        let before = self.rest?;
+        let left = before.cost.units().checked_sub(cost.units())?;
+        self.rest = Cost::new(left).map(|cost| self.without_first(before, cost));
+        Some(Piece { before, cost })
+    }
+
+    /// Puts units back that were the last to be taken out; `false` where others were taken since.
+    pub(super) fn put_back(&mut self, piece: &Piece) -> bool {
+        let Piece { before, cost } = piece;
+        let after =
+            Cost::new(before.cost.units() - cost.units()).map(|cost| self.without_first(*before, cost));
+        let adjacent = after == self.rest;
+        // A pocket that is all spent says nothing of which draw it was.
+        if adjacent && self.rest.is_some() {
+            self.rest = Some(*before);
+        }
+        adjacent && after.is_some()
+    }
+
+    /// Takes out all beyond so many units, and returns their receipt.
+    pub(super) fn trim(&mut self, most: u64) -> Option<Receipt> {
+        let rest = self.rest?;
+        let Some(kept) = Cost::new(most) else { return self.rest.take() };
+        // What is taken out is the end of the line, what is kept its beginning.
+        let (first, last) = self.quota.split(&rest, kept)?;
+        self.rest = Some(first);
+        Some(last)
+    }
+
+    /// The last of a line has the mark of the whole, and does not open a window that its first has opened.
+    fn without_first(&self, whole: Receipt, cost: Cost) -> Receipt {
+        match *self.quota {
+            Quota::FixedWindow(_) => Receipt { cost, mark: [0; 4], ..whole },
+            _ => Receipt { cost, ..whole },
+        }
+    }
+}
+
+impl Piece {
+    /// Returns the receipt of these units by themselves, as the engine would have given it for a charge of their own.
+    pub(super) fn receipt(&self, quota: &Quota) -> Receipt {
+        match quota.split(&self.before, self.cost) {
+            Some((first, _)) => first,
+            // They were all there was.
+            None => self.before,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate_core::{Algorithm, Ask, State, Transition};
+
+    use super::*;
+
+    fn units(units: u64) -> Cost {
+        Cost::new(units).unwrap()
+    }
+
+    fn pocket(quota: &Arc<Quota>, cost: u64) -> (Pocket, State) {
+        let now = Tick::from_secs(5);
+        let Transition::Allowed { next, receipt, .. } =
+            quota.decide(&quota.fresh(now), Ask::allow(now, units(cost)))
+        else {
+            panic!("within the limit")
+        };
+        let quota = Arc::clone(quota);
+        let pocket = Pocket { quota, rest: Some(receipt), from: now, until: Tick::MAX, kept_back: 0, low: 0 };
+        (pocket, next)
+    }
+
+    #[test]
+    fn what_is_put_back_in_order_is_as_if_never_taken() {
+        let quota = Arc::new(Quota::per_second(9).burst(20).gcra().unwrap());
+        let (mut pocket, _) = pocket(&quota, 10);
+        let before = pocket.clone();
+        let first = pocket.take(units(3)).unwrap();
+        let second = pocket.take(units(4)).unwrap();
+        assert!(pocket.take(units(4)).is_none());
+        assert!(!pocket.put_back(&first), "others were taken since");
+        assert!(pocket.put_back(&second) && pocket.put_back(&first));
+        assert_eq!(pocket, before);
+        assert!(!pocket.put_back(&second), "nothing is put back twice");
+    }
+
+    /// Pieces, what was trimmed and what is left are settled apart, and leave the limit as if only what was used had been charged.
+    #[test]
+    fn every_part_of_a_pocket_is_settled_by_itself() {
+        let quotas = [
+            Quota::per_second(9).burst(20).gcra().unwrap(),
+            Quota::per_second(9).burst(20).token_bucket().unwrap(),
+            Quota::per_second(20).fixed_window().unwrap(),
+        ];
+        for quota in quotas.map(Arc::new) {
+            let now = Tick::from_secs(5);
+            let (mut pocket, mut state) = pocket(&quota, 12);
+            let one = pocket.take(units(3)).unwrap().receipt(&quota);
+            let two = pocket.take(units(2)).unwrap().receipt(&quota);
+            let trimmed = pocket.trim(5).unwrap();
+            let left = pocket.rest.unwrap();
+            assert_eq!((trimmed.cost.units(), left.cost.units()), (2, 5));
+            for (receipt, used) in [(left, 0), (two, 1), (trimmed, 0), (one, 3)] {
+                state = quota.settle(&state, now, &receipt, used);
+            }
+            assert_eq!(quota.standing(&state, now).remaining, 16, "{quota:?}");
+        }
+    }
+}

@@ -1,0 +1,120 @@
+//! What the clones of a leased store, the requests under way and the draws have in common.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+use tidegate_core::Tick;
+
+use super::drawing::Return;
+use super::health::LeaseHealth;
+use super::purse::GivenBack;
+use super::table::Table;
+use super::terms::{AllTerms, Terms};
+use crate::background::Background;
+use crate::clock::Clock;
+use crate::cluster::Part;
+use crate::store::{Answer, Charge, OwnedStep, Settled, Settling, Step, Store};
+
+#[derive(Debug)]
+pub(super) struct Inner {
+    pub(super) engine: Arc<dyn Store>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) part: Part,
+    pub(super) terms: AllTerms,
+    pub(super) table: Table,
+    pub(super) background: Background,
+    pub(super) counts: Counts,
+}
+
+/// What is counted where an engine is asked; what is counted on the way of each request stands in the table. Relaxed throughout:
+/// they are numbers for people, and of no order.
+#[derive(Debug, Default)]
+pub(super) struct Counts {
+    /// The next number of a draw.
+    pub(super) numbers: AtomicU64,
+    pub(super) messages: AtomicU64,
+    pub(super) draws: AtomicU64,
+    pub(super) drawn: AtomicU64,
+    pub(super) returned: AtomicU64,
+    pub(super) burned: AtomicU64,
+    /// Steps that the engine decided alone, in whole or in part.
+    pub(super) central: AtomicU64,
+}
+
+/// The terms of the charges of a step; `None` for limits that are not leased.
+pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
+
+impl Inner {
+    /// Returns the terms of each charge. A quota that is one of very many is not leased.
+    pub(super) fn terms_of(&self, step: &Step<'_>) -> TermsOfLines {
+        let of = |charge: &Charge<'_>| if charge.passing { None } else { self.terms.of(charge.quota) };
+        step.charges.iter().map(of).collect()
+    }
+
+    /// Ends what is held too long, and forgets keys that are idle; with `all`, ends all that is held.
+    pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
+        let (part, mut returns) = (self.part.at(now), Vec::new());
+        for mut shard in self.table.shards() {
+            for entry in shard.entries() {
+                let mut back = GivenBack::new();
+                match all {
+                    true => entry.purse.close(&mut back),
+                    false => entry.purse.tidy(now, part, &mut back),
+                }
+                returns.extend(Self::returns(entry, back));
+            }
+            shard.forget_idle(now);
+        }
+        returns
+    }
+
+    pub(super) fn health(&self) -> LeaseHealth {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let mut health = LeaseHealth {
+            messages: count(&self.counts.messages),
+            draws: count(&self.counts.draws),
+            drawn: count(&self.counts.drawn),
+            returned: count(&self.counts.returned),
+            burned: count(&self.counts.burned),
+            central: count(&self.counts.central),
+            ..LeaseHealth::default()
+        };
+        for mut shard in self.table.shards() {
+            health.keys += shard.len();
+            health.granted += shard.granted;
+            health.refused += shard.refused;
+            health.outstanding += shard.entries().map(|entry| entry.purse.left()).sum::<u64>();
+        }
+        health
+    }
+}
+
+/// Has a store settle a step, now or later.
+pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
+    let mut settled = Settled::default();
+    let settling = step.with(|step| engine.settle_into(step, &mut settled));
+    match settling {
+        Settling::Done(done) => done.map(|()| settled),
+        Settling::Later(later) => later.await,
+    }
+}
+
+/// Returns the charges as the engine counts them.
+pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> SmallVec<[Charge<'s>; 4]> {
+    let both = step.charges.iter().zip(terms);
+    both.map(|(charge, terms)| match terms {
+        Some(terms) => Charge { quota: &terms.engine, ..*charge },
+        None => *charge,
+    })
+    .collect()
+}
+
+/// Says of a settled step what callers know: the limits that they named.
+pub(super) fn widen(settled: &mut Settled, terms: &TermsOfLines) {
+    for (line, terms) in settled.lines.iter_mut().zip(terms) {
+        if let Some(terms) = terms {
+            line.decision.standing.limit = terms.limit;
+        }
+    }
+}

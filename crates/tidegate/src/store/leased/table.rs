@@ -1,0 +1,187 @@
+//! The purses of all keys, in bounded memory.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
+use std::sync::Arc;
+
+use foldhash::fast::RandomState;
+use futures_util::future::Shared;
+use parking_lot::{Mutex, MutexGuard};
+use tidegate_core::{Quota, Replace, Tick};
+
+use super::purse::{GivenBack, Purse};
+use super::terms::Terms;
+use crate::later::Later;
+use crate::store::{Charge, OnStoreError};
+
+/// Into how many parts the table is divided, each under a lock of its own: more than there are cores, as a rule.
+const SHARDS: usize = 64;
+
+/// How many purses are looked at to find one that can be forgotten.
+const LOOKED_AT: usize = 8;
+
+/// A draw under way, for all who wait for it.
+pub(super) type Drawing = Shared<Later<()>>;
+
+/// What is kept of one key.
+pub(super) struct Entry {
+    pub(super) key: Arc<[u8]>,
+    /// The limit that callers named, and its address for a look without following it.
+    pub(super) quota: Arc<Quota>,
+    pub(super) purse: Purse,
+    pub(super) drawing: Option<Drawing>,
+    pub(super) manner: Manner,
+}
+
+/// How a key is charged, beside its limit.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Manner {
+    pub(super) tag: u64,
+    pub(super) replace: Replace,
+    pub(super) owner: u32,
+    pub(super) on_error: OnStoreError,
+}
+
+impl Manner {
+    pub(super) const fn of(charge: &Charge<'_>, tag: u64) -> Self {
+        Self { tag, replace: charge.replace, owner: charge.owner, on_error: charge.on_error }
+    }
+}
+
+impl Entry {
+    /// Says whether a charge names the limit that the purse is of.
+    #[inline]
+    pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
+        Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
+    }
+}
+
+/// A part of the table.
+#[derive(Default)]
+pub(super) struct Shard {
+    entries: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
+    /// Charges that were granted out of pockets, and that were refused without asking.
+    pub(super) granted: u64,
+    pub(super) refused: u64,
+}
+
+/// Purses by the hashes of their keys.
+pub(super) struct Table {
+    hasher: RandomState,
+    shards: Box<[Mutex<Shard>]>,
+    /// The most keys in a shard.
+    most: usize,
+}
+
+impl Table {
+    pub(super) fn new(keys: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::default()).collect();
+        Self { hasher: RandomState::default(), shards, most: keys.div_ceil(SHARDS).max(1) }
+    }
+
+    #[inline]
+    pub(super) fn hash(&self, key: &[u8]) -> u64 {
+        self.hasher.hash_one(key)
+    }
+
+    /// Locks the part of a key. No other part may be locked meanwhile, and no engine asked.
+    #[inline]
+    pub(super) fn lock(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        self.shards[(hash >> 32) as usize % SHARDS].lock()
+    }
+
+    pub(super) fn shards(&self) -> impl Iterator<Item = MutexGuard<'_, Shard>> {
+        self.shards.iter().map(|shard| shard.lock())
+    }
+
+    pub(super) const fn capacity(&self) -> usize {
+        self.most * SHARDS
+    }
+
+    /// Returns the most keys that one part has.
+    pub(super) const fn most_in_a_shard(&self) -> usize {
+        self.most
+    }
+}
+
+impl Shard {
+    /// Returns the entry of a key. Two keys of one hash, which chance brings about once in 2⁶⁴ pairs, are not both here.
+    #[inline]
+    pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
+        self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
+    }
+
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, what is held of the old one
+    /// goes to `back`.
+    pub(super) fn entry(
+        &mut self,
+        (hash, most, now): (u64, usize, Tick),
+        charge: &Charge<'_>,
+        terms: &Arc<Terms>,
+        manner: Manner,
+        back: &mut GivenBack,
+    ) -> Option<&mut Entry> {
+        if !self.entries.contains_key(&hash) {
+            if self.entries.len() >= most {
+                let idle = |(_, entry): &(&u64, &Entry)| entry.purse.is_idle(now);
+                let found = self.entries.iter().take(LOOKED_AT).find(idle).map(|(hash, _)| *hash)?;
+                self.entries.remove(&found);
+            }
+            let entry = Entry {
+                key: charge.key.into(),
+                quota: Arc::clone(charge.quota),
+                purse: Purse::new(Arc::clone(terms)),
+                drawing: None,
+                manner,
+            };
+            self.entries.insert(hash, entry);
+        }
+        let entry = self.get(hash, charge.key)?;
+        if !entry.is_of(charge.quota) {
+            entry.purse.close(back);
+            entry.purse = Purse::new(Arc::clone(terms));
+            (entry.quota, entry.drawing, entry.manner) = (Arc::clone(charge.quota), None, manner);
+        }
+        Some(entry)
+    }
+
+    pub(super) fn entries(&mut self) -> impl Iterator<Item = &mut Entry> {
+        self.entries.values_mut()
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Forgets keys of which nothing is held and nothing was asked lately.
+    pub(super) fn forget_idle(&mut self, now: Tick) {
+        self.entries.retain(|_, entry| !entry.purse.is_idle(now));
+    }
+}
+
+impl fmt::Debug for Table {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Table").field("capacity", &self.capacity()).finish_non_exhaustive()
+    }
+}
+
+/// Hashes what is a hash already.
+#[derive(Default)]
+pub(super) struct Hashed(u64);
+
+impl Hasher for Hashed {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}

@@ -1,0 +1,172 @@
+//! Which limits can be leased, and on what terms.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::RwLock;
+use tidegate_core::time::{nanos, span};
+use tidegate_core::{Quota, Rate};
+
+use crate::cluster::Part;
+
+/// The least number of units that a node may hold for a lease to be worth it: below, each request would be a draw of its own.
+pub(super) const LEAST_HELD: u64 = 2;
+
+/// The longest that a draw reserves ahead: as long as callers hardly notice, and little enough for what an idle node strands.
+const LONGEST_AHEAD: Duration = Duration::from_millis(100);
+
+/// How many limits are remembered with their terms. Beyond that all are looked at anew.
+const MOST_REMEMBERED: usize = 4096;
+
+/// What a deployment chooses for all its leases; the same on all nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Knobs {
+    /// How many thousandths of a burst all nodes together may hold.
+    pub(super) outstanding: u64,
+    /// Whether the engine's limit is smaller by what nodes may hold.
+    pub(super) strict: bool,
+    /// How much of its own demand a node draws at once.
+    pub(super) target: Duration,
+    /// How long units may be held.
+    pub(super) lasts: Duration,
+}
+
+/// How one limit is leased.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Terms {
+    /// The limit that the engine decides by.
+    pub(super) engine: Arc<Quota>,
+    /// What the whole limit grants at once.
+    pub(super) limit: u64,
+    /// Whether units end with a window, in which they were drawn.
+    pub(super) window: bool,
+    /// The most units that all nodes together may hold.
+    pub(super) outstanding: u64,
+    /// The longest that a draw reserves ahead.
+    pub(super) ahead: Duration,
+    pub(super) target: Duration,
+    pub(super) lasts: Duration,
+}
+
+impl Terms {
+    /// Returns the terms of a limit; `None` where it is decided by the engine alone.
+    pub(super) fn of(quota: &Arc<Quota>, knobs: &Knobs) -> Option<Self> {
+        let Knobs { outstanding, strict, target, lasts } = *knobs;
+        if let Quota::FixedWindow(window) = &**quota {
+            // What is drawn in a window is spent in it, so the window never has more than its limit, whatever nodes hold.
+            let limit = window.limit();
+            let (engine, ahead) = (Arc::clone(quota), Duration::ZERO);
+            let outstanding = limit / 2;
+            return Some(Self { engine, limit, window: true, outstanding, ahead, target, lasts });
+        }
+        let (rate, limit) = quota.flow()?;
+        let outstanding = part_of(limit, outstanding, 1000);
+        if outstanding == 0 {
+            return None;
+        }
+        let engine =
+            if strict { Arc::new(quota.with_less_burst(limit - outstanding)?) } else { Arc::clone(quota) };
+        let ahead = time_of(rate, outstanding).min(LONGEST_AHEAD);
+        Some(Self { engine, limit, window: false, outstanding, ahead, target, lasts })
+    }
+
+    /// Returns how many units a node may hold that has a part of all, where the engine has said what remains.
+    pub(super) fn allowance(&self, part: u32, remaining: u64) -> u64 {
+        let all = if self.window { self.outstanding.min(remaining / 2) } else { self.outstanding };
+        part_of(all, u64::from(part), u64::from(Part::WHOLE))
+    }
+}
+
+/// The terms of the limits that were met so far.
+#[derive(Debug)]
+pub(super) struct AllTerms {
+    knobs: Knobs,
+    /// By the address of a limit, which does not change while it is kept here.
+    met: RwLock<HashMap<usize, Met>>,
+}
+
+/// A limit, and its terms if it can be leased.
+type Met = (Arc<Quota>, Option<Arc<Terms>>);
+
+impl AllTerms {
+    pub(super) fn new(knobs: Knobs) -> Self {
+        Self { knobs, met: RwLock::default() }
+    }
+
+    /// Returns the terms of a limit. Costs a lock that is shared and a look into a map, from the second time on.
+    pub(super) fn of(&self, quota: &Arc<Quota>) -> Option<Arc<Terms>> {
+        let address = Arc::as_ptr(quota) as usize;
+        if let Some((_, terms)) = self.met.read().get(&address) {
+            return terms.clone();
+        }
+        let terms = Terms::of(quota, &self.knobs).map(Arc::new);
+        let mut met = self.met.write();
+        if met.len() >= MOST_REMEMBERED {
+            met.clear();
+        }
+        met.insert(address, (Arc::clone(quota), terms.clone()));
+        terms
+    }
+}
+
+/// Returns `number · part / whole`, rounded down.
+fn part_of(number: u64, part: u64, whole: u64) -> u64 {
+    u64::try_from(u128::from(number) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(u64::MAX)
+}
+
+/// Returns how long a rate needs for so many units.
+fn time_of(rate: Rate, units: u64) -> Duration {
+    span(u128::from(units) * u128::from(nanos(rate.period())) / u128::from(rate.count()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::conformance::quotas;
+
+    const KNOBS: Knobs = Knobs {
+        outstanding: 50,
+        strict: true,
+        target: Duration::from_millis(50),
+        lasts: Duration::from_secs(1),
+    };
+
+    #[test]
+    fn the_engines_limit_and_what_nodes_hold_are_the_limit() {
+        let quota = Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
+        let terms = Terms::of(&quota, &KNOBS).unwrap();
+        assert_eq!(terms.engine.flow().unwrap().1 + terms.outstanding, 200);
+        assert_eq!((terms.outstanding, terms.ahead), (10, Duration::from_millis(10)));
+        for nodes in 1..30 {
+            let each = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), 0);
+            assert!(each * nodes <= terms.outstanding);
+        }
+        let loose = Terms::of(&quota, &Knobs { strict: false, ..KNOBS }).unwrap();
+        assert!(Arc::ptr_eq(&loose.engine, &quota));
+    }
+
+    #[test]
+    fn small_limits_and_those_that_are_no_flow_are_left_to_the_engine() {
+        let small = Arc::new(Quota::per_second(1000).burst(19).gcra().unwrap());
+        assert_eq!(Terms::of(&small, &KNOBS), None);
+        let knobs = Knobs { outstanding: 500, ..KNOBS };
+        let leased = quotas().iter().filter(|quota| Terms::of(quota, &knobs).is_some()).count();
+        // Two of GCRA, two windows, the token bucket, the bucket that starts nearly empty, the leaky bucket. The third GCRA too: it
+        // grants three at once.
+        assert_eq!(leased, 8);
+    }
+
+    #[test]
+    fn limits_are_remembered_and_never_too_many() {
+        let all = AllTerms::new(KNOBS);
+        let quota = || Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
+        let first = quota();
+        let terms = all.of(&first).unwrap();
+        assert!(Arc::ptr_eq(&terms, &all.of(&first).unwrap()));
+        for _ in 0..MOST_REMEMBERED + 5 {
+            assert!(all.of(&quota()).is_some());
+        }
+        assert!(all.met.read().len() <= MOST_REMEMBERED);
+    }
+}

@@ -1,0 +1,160 @@
+//! What leases admit and what they cost, under the loads that other ways of sharing a limit fail at.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::cluster::Part;
+use tidegate::store::conformance::Random;
+use tidegate::store::{Charge, Op, Settled, Settling, Step, Store as _};
+use tidegate::{Cost, Quota};
+use tidegate_core::envelope::Envelope;
+
+use crate::world::World;
+
+const NODES: usize = 10;
+const RATE: u64 = 10_000;
+const BURST: u64 = 10_000;
+const SECONDS: u64 = 12;
+
+/// How many requests a node gets in a second, at a tick of milliseconds.
+type Load = fn(node: usize, ms: u64) -> u64;
+
+/// What came of a load.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) excess: u64,
+    pub(crate) utilisation: u64,
+    pub(crate) asked: u64,
+    pub(crate) messages: u64,
+    pub(crate) most_outstanding: u64,
+}
+
+/// Who judges: fed when each request is answered.
+pub(crate) type Judge = Arc<Mutex<(Envelope, u64)>>;
+
+pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Judge) {
+    let charges = [Charge::new(b"the key", quota, Cost::ONE)];
+    let now = world.now();
+    let mut out = Settled::default();
+    let settling = world.nodes[node]
+        .settle_into(&Step { receipts: false, ..Step::new(now, Op::Take, &charges) }, &mut out);
+    let (time, judge) = (world.time.clone(), Arc::clone(judge));
+    let told = move |allowed: bool| {
+        let mut judge = judge.lock();
+        judge.0.ask(tidegate::Clock::now(&time), 1, allowed);
+        judge.1 += 1;
+    };
+    match settling {
+        Settling::Done(done) => told(done.is_ok() && out.allowed),
+        Settling::Later(later) => world.spawn(Box::pin(async move {
+            let answer = later.await;
+            told(answer.is_ok_and(|settled| settled.allowed));
+        })),
+    }
+}
+
+fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
+    let quota = Arc::new(Quota::per_second(RATE).burst(BURST).gcra().unwrap());
+    let parts: Vec<Part> =
+        (0..NODES).map(|_| Part::even(if weigh { 4 * NODES as u64 } else { NODES as u64 })).collect();
+    let mut world = World::new(NODES, Duration::from_millis(1), |node, builder| {
+        let builder = builder.part(parts[node].clone());
+        if strict { builder } else { builder.bounded() }
+    });
+    let judge: Judge = Arc::new(Mutex::new((Envelope::of(&quota).unwrap(), 0)));
+    let (start, mut random) = (world.now(), Random::seeded(7));
+    let mut most_outstanding = 0;
+    // Requests that are due, in thousandths.
+    let mut due = [0_u64; NODES];
+    for step in 0..SECONDS * 10_000 {
+        let tick = start.after(Duration::from_micros(step * 100));
+        world.run_to(tick);
+        let ms = step / 10;
+        // In an order of chance, so that no node is always first.
+        let first = random.below(NODES as u64) as usize;
+        for node in (0..NODES).map(|node| (node + first) % NODES) {
+            due[node] += load(node, ms) / 10;
+            while due[node] >= 1000 {
+                due[node] -= 1000;
+                ask(&mut world, node, &quota, &judge);
+            }
+        }
+        if step % 1000 == 0 {
+            world.tick();
+            most_outstanding = most_outstanding.max(world.outstanding());
+        }
+    }
+    world.run_to(start.after(Duration::from_secs(SECONDS + 1)));
+    let judge = judge.lock();
+    Outcome {
+        excess: judge.0.excess(),
+        utilisation: judge.0.utilisation().per_mille(),
+        asked: judge.1,
+        messages: world.messages(),
+        most_outstanding,
+    }
+}
+
+/// The first takes two thirds, the second a quarter, and so on.
+fn skewed(node: usize, _: u64) -> u64 {
+    let weight = |node: usize| 1_000_000 / ((node as u64 + 1) * (node as u64 + 1));
+    let all: u64 = (0..NODES).map(weight).sum();
+    RATE * 12 / 10 * weight(node) / all
+}
+
+/// Twice what there is, alike on all nodes.
+fn even(_: usize, _: u64) -> u64 {
+    2 * RATE / NODES as u64
+}
+
+/// Nine tenths of what there is, all on one node, which is another one every two seconds.
+fn hopping(node: usize, ms: u64) -> u64 {
+    if (ms / 2000) as usize % NODES == node { RATE * 9 / 10 } else { 0 }
+}
+
+/// Three times what there is, for half of each second.
+fn on_off(_: usize, ms: u64) -> u64 {
+    if ms % 1000 < 500 { 3 * RATE / NODES as u64 } else { 0 }
+}
+
+/// Little, and then four times what there is.
+fn quiet_then_all(_: usize, ms: u64) -> u64 {
+    if ms < 4000 { RATE / 100 } else { 4 * RATE / NODES as u64 }
+}
+
+const LOADS: [(&str, Load); 5] = [
+    ("even", even),
+    ("skewed", skewed),
+    ("hopping", hopping),
+    ("on and off", on_off),
+    ("quiet, then all", quiet_then_all),
+];
+
+#[test]
+fn strict_leases_never_exceed_the_limit_and_use_nearly_all_of_it() {
+    for (name, load) in LOADS {
+        let outcome = run(load, true, false);
+        println!("strict, {name}: {outcome:?}");
+        assert_eq!(outcome.excess, 0, "{name}");
+        assert!(outcome.utilisation >= 970, "{name}: {outcome:?}");
+        assert!(outcome.most_outstanding <= BURST / 20, "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn bounded_leases_exceed_it_by_what_is_outstanding_at_most() {
+    for (name, load) in LOADS {
+        let outcome = run(load, false, false);
+        println!("bounded, {name}: {outcome:?}");
+        assert!(outcome.excess <= BURST / 20, "{name}: {outcome:?}");
+        assert!(outcome.utilisation >= 970, "{name}: {outcome:?}");
+    }
+}
+
+#[test]
+fn an_even_load_costs_at_most_one_call_for_fifty_requests() {
+    let outcome = run(even, true, false);
+    assert_eq!(outcome.asked, 2 * RATE * SECONDS);
+    assert!(outcome.messages * 50 <= outcome.asked, "{outcome:?}");
+}
