@@ -82,7 +82,7 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
     let mut granted = 0;
     for (kind, quota) in flows().into_iter().enumerate() {
         let quota = Arc::new(quota);
-        for seed in 0..40 {
+        for seed in 0..12 {
             let mut random = Random::seeded(seed * 10 + kind as u64);
             let nodes = 2 + random.below(4) as u32;
             let mut moving = Moving::new(nodes);
@@ -106,7 +106,7 @@ fn all_nodes_together_never_grant_more_than_the_limit() {
             assert_eq!(judge.excess(), 0, "seed {seed}, {nodes} nodes, {quota:?}");
         }
     }
-    assert!(granted > 10_000, "{granted}");
+    assert!(granted > 3_000, "{granted}");
 }
 
 /// The same for windows: no window's length of time has more than the limit, of those kinds whose own promise is that.
@@ -118,7 +118,7 @@ fn all_nodes_together_keep_to_windows() {
             .enumerate()
     {
         let quota = Arc::new(quota);
-        for seed in 0..20 {
+        for seed in 0..8 {
             let mut random = Random::seeded(seed * 10 + kind as u64);
             let mut moving = Moving::new(3);
             let stores: Vec<Split> = moving.parts.iter().map(node).collect();
@@ -181,9 +181,9 @@ fn what_comes_counts_late_and_what_goes_counts_at_once() {
     let refused = take(&store, &quota, at(9_999), 1);
     assert_eq!(refused.lines[0].decision.retry(), Retry::Unknown, "nobody knows when it has some of it");
     assert_eq!(granted(10_000), 50, "ten seconds fill it");
-    part.set(Part::WHOLE / 10, at(10_000), at(1_000_000));
+    part.set(Part::WHOLE / 8, at(10_000), at(1_000_000));
     assert_eq!(granted(10_900), 0, "what was spent counts against less");
-    assert_eq!(granted(30_000), 10);
+    assert_eq!(granted(30_000), 12, "an eighth of a hundred, rounded down");
     part.set(Part::WHOLE, at(30_000), at(31_000));
     assert_eq!(granted(60_000), 0, "it has ended, and none of it is always this node's");
 }

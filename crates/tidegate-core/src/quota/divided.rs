@@ -3,12 +3,11 @@
 use core::time::Duration;
 
 use super::Quota;
-use crate::algorithm::Algorithm as _;
 use crate::concurrency::Concurrency;
 use crate::rate::{
     Bandwidth, FixedWindow, Gcra, LeakyBucket, SlidingCounter, SlidingLog, SlidingWindow, TokenBucket,
 };
-use crate::time::{Rate, Tick};
+use crate::time::Rate;
 
 impl Quota {
     /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window, its places: each rounded down. `None` where that leaves nothing
@@ -119,6 +118,10 @@ const fn greatest_common(mut one: u128, mut other: u128) -> u128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::algorithm::Algorithm as _;
+    use crate::decision::{Ask, Cost, Transition};
+    use crate::rate::ColdFactor;
+    use crate::time::Tick;
 
     #[test]
     fn parts_are_rounded_down() {
@@ -157,8 +160,8 @@ mod tests {
             let quota = quota.unwrap();
             let (mut state, mut now) = (quota.fresh(Tick::EPOCH), Tick::from_secs(1_000));
             for _ in 0..50 {
-                let ask = crate::decision::Ask::allow(now, crate::decision::Cost::ONE);
-                if let crate::decision::Transition::Allowed { next, .. } = quota.decide(&state, ask) {
+                let ask = Ask::allow(now, Cost::ONE);
+                if let Transition::Allowed { next, .. } = quota.decide(&state, ask) {
                     state = next;
                 }
                 now = now.after(Duration::from_millis(37));
@@ -171,10 +174,7 @@ mod tests {
             assert!(quota.divided(2, 3).is_some_and(|part| part.capacity() < quota.capacity()));
         }
         assert_eq!(
-            Quota::per_second(5)
-                .warm_up(Duration::from_secs(1), crate::rate::ColdFactor::THREE)
-                .unwrap()
-                .divided(1, 2),
+            Quota::per_second(5).warm_up(Duration::from_secs(1), ColdFactor::THREE).unwrap().divided(1, 2),
             None
         );
     }

@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::{Coordinator, CoordinatorError, Document, Member};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, SystemClock};
-use crate::store::Later;
+use crate::later::Later;
 
 /// How long a real engine may take over what it does by itself: to forget a member.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -11,7 +11,7 @@ use tidegate_core::Tick;
 
 use super::{Coordinator, CoordinatorError, Document, Member};
 use crate::clock::Clock;
-use crate::store::Later;
+use crate::later::Later;
 
 /// The largest document, as engines have one: 1 MiB.
 const LARGEST: usize = 1 << 20;

@@ -19,6 +19,8 @@ const LONGEST_REFUSAL: usize = 400;
 pub struct Says {
     /// How many units a second it is asked for, allowed or not.
     pub demand: u64,
+    /// The line of the shares that it goes by ([`Shares::line`](super::shares::Shares::line)); 0 before the first.
+    pub line: u64,
     /// The turn of the shares that it goes by; 0 before the first.
     pub turn: u64,
     /// The version of the policies that it goes by; 0 for those it began with.
@@ -31,7 +33,10 @@ impl Says {
     /// Writes it down: a word and a value on each line.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut text = format!("demand {}\nturn {}\npolicies {}\n", self.demand, self.turn, self.policies);
+        let mut text = format!(
+            "demand {}\nline {}\nturn {}\npolicies {}\n",
+            self.demand, self.line, self.turn, self.policies
+        );
         if let Some((version, why)) = &self.refused {
             let why = why[..why.floor_char_boundary(LONGEST_REFUSAL)].replace(['\n', '\r'], " ");
             let _ = writeln!(text, "refused {version} {why}");
@@ -44,11 +49,12 @@ impl Says {
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         let mut says = Self::default();
-        for line in String::from_utf8_lossy(bytes).lines() {
-            let Some((word, value)) = line.split_once(' ') else { continue };
+        for text in String::from_utf8_lossy(bytes).lines() {
+            let Some((word, value)) = text.split_once(' ') else { continue };
             let number = || value.parse().unwrap_or(0);
             match word {
                 "demand" => says.demand = number(),
+                "line" => says.line = number(),
                 "turn" => says.turn = number(),
                 "policies" => says.policies = number(),
                 "refused" => {
@@ -121,7 +127,7 @@ mod tests {
     #[test]
     fn what_is_said_is_read_and_what_is_not_known_is_passed_over() {
         let refused = Some((9, "line 3: no such key".to_owned()));
-        let says = Says { demand: 7, turn: u64::MAX, policies: 3, refused };
+        let says = Says { demand: 7, line: 5, turn: u64::MAX, policies: 3, refused };
         assert_eq!(Says::decode(&says.encode()), says);
         assert_eq!(Says::decode(&Says::default().encode()), Says::default());
         let others = b"mood good\nturn x\ndemand 5\nrefused\n\xff\nrefused z y\n";

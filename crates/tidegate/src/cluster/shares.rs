@@ -17,8 +17,8 @@
 //! is to renew and then to read the document. So what a leader has to know is in the document, and one that has just begun to lead waits for nothing
 //! but the nodes that do not answer.
 //!
-//! Where the document is gone, or cannot be read, the next leader writes an empty one, and divides nothing until all members have said that they have
-//! seen it, or so long has passed.
+//! Where the document is gone, or cannot be read, the next leader begins another line: an empty one, which divides nothing until all members have
+//! said that they have seen it, or so long has passed. Each line has a number that is drawn, and what was said of one counts for no other.
 //!
 //! # What may go wrong
 //! * A node that cannot reach the engine keeps its part for up to four fifths of the time, and then has its piece of the thirty-second.

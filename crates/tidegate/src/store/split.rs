@@ -25,11 +25,12 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Quota, Replace, Retry, Standing, Tick};
+use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, Tick};
 
 use super::step::{Charge, Ending, Op, Settled, Settlement, Step};
 use super::{Caps, Home, MemoryStore, Occupancy, Settling, Store, StoreError};
@@ -114,7 +115,7 @@ impl Split {
 
     /// Settles a step that takes or peeks.
     fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
-        if let Op::Take = step.op {
+        if matches!(step.op, Op::Take | Op::Draw) {
             let units =
                 step.charges.iter().fold(0u64, |units, charge| units.saturating_add(charge.cost.units()));
             // Relaxed: a count.
@@ -140,7 +141,7 @@ impl Split {
             self.settle(&Step { op, charges: &charges, ..*step }, &mut decided)?;
         }
         out.allowed = decided.allowed && !closed;
-        out.wait = if out.allowed { decided.wait } else { std::time::Duration::ZERO };
+        out.wait = if out.allowed { decided.wait } else { Duration::ZERO };
         (out.at, out.by, out.breaker) = (decided.at, decided.by, None);
         out.lines.clear();
         out.lines.extend(step.charges.iter().map(|charge| nothing(charge, decided.at)));
@@ -197,7 +198,7 @@ const fn kept(replace: Replace) -> Replace {
 /// Answers a charge of which this node has nothing.
 fn nothing(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
-    let decision = tidegate_core::Decision {
+    let decision = Decision {
         ruling: Ruling::Denied { retry: Retry::Unknown },
         standing: Standing { limit: 0, remaining: 0, ..full },
     };
@@ -207,7 +208,7 @@ fn nothing(charge: &Charge<'_>, now: Tick) -> Settlement {
 impl Store for Split {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         match step.op {
-            Op::Take | Op::Peek => Settling::Done(self.decide(step, out)),
+            Op::Take | Op::Peek | Op::Draw => Settling::Done(self.decide(step, out)),
             Op::Finish(endings) => Settling::Done(self.finish(step, endings, out)),
             Op::Reset | Op::Breaker(_) => self.store.settle_into(step, out),
         }

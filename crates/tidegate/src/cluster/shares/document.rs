@@ -10,8 +10,10 @@ const HEAD: &str = "tidegate-shares 1";
 pub struct Shares {
     /// Counts the versions of this document: one more with each that is written.
     pub turn: u64,
-    /// Nothing is divided before all members have seen this turn: what was divided before is not known.
-    pub start: u64,
+    /// Tells this document from one that was there before it and is gone: a number that was drawn when it was begun.
+    pub line: u64,
+    /// Whether anything is divided. Not before all members have seen the line, because what was divided before it is not known.
+    pub open: bool,
     /// What each node has, by [`Member::joined`](crate::cluster::Member::joined), ascending.
     pub nodes: Vec<Held>,
 }
@@ -45,7 +47,7 @@ impl Shares {
     /// Writes it down: some 40 bytes a node.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{HEAD}\nturn {}\nstart {}\n", self.turn, self.start);
+        let mut text = format!("{HEAD}\nturn {}\nline {}\nopen {}\n", self.turn, self.line, self.open);
         for node in &self.nodes {
             let _ = writeln!(
                 text,
@@ -64,10 +66,11 @@ impl Shares {
             return None;
         }
         let turn = lines.next()?.strip_prefix("turn ")?.parse().ok()?;
-        let start = lines.next()?.strip_prefix("start ")?.parse().ok()?;
+        let line = lines.next()?.strip_prefix("line ")?.parse().ok()?;
+        let open = lines.next()?.strip_prefix("open ")?.parse().ok()?;
         let mut nodes: Vec<Held> = Vec::new();
-        for line in lines {
-            let words: Vec<&str> = line.split(' ').collect();
+        for text in lines {
+            let words: Vec<&str> = text.split(' ').collect();
             let ["node", joined, "part", part, "held", held, "since", since] = words[..] else { return None };
             let node = Held {
                 joined: joined.parse().ok()?,
@@ -80,7 +83,7 @@ impl Shares {
             }
             nodes.push(node);
         }
-        Some(Self { turn, start, nodes })
+        Some(Self { turn, line, open, nodes })
     }
 }
 
@@ -91,14 +94,16 @@ mod tests {
     #[test]
     fn it_is_read_as_it_was_written_and_what_contradicts_itself_is_none() {
         let node = |joined, part, held| Held { joined, part, held, since: 3 };
-        let shares = Shares { turn: 7, start: 2, nodes: vec![node(4, 10, 10), node(9, 0, u32::MAX)] };
+        let shares =
+            Shares { turn: 7, line: 2, open: true, nodes: vec![node(4, 10, 10), node(9, 0, u32::MAX)] };
         assert_eq!(Shares::decode(&shares.encode()), Some(shares.clone()));
         assert_eq!(Shares::decode(&Shares::default().encode()), Some(Shares::default()));
         assert_eq!((shares.held(), shares.of(9).unwrap().part, shares.of(5)), (u32::MAX, 0, None));
         for (from, to) in [
             ("shares 1", "shares 2"),
             ("turn 7", "turn -7"),
-            ("start 2\n", ""),
+            ("line 2\n", ""),
+            ("open true", "open yes"),
             ("part 10 held 10", "part 11 held 10"),
             ("node 9", "node 4"),
             ("node 9", "node 9 "),

@@ -1,6 +1,7 @@
 //! A task that keeps this node a member, and its part what the nodes have agreed on.
 
 use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +15,7 @@ use super::leader::Leader;
 use super::node::Node;
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
+use crate::later::Later;
 
 /// The name of the document.
 pub const NAME: &str = "shares";
@@ -76,8 +78,8 @@ struct State {
     joined: Option<u64>,
     /// The version of the document that was read last.
     version: u64,
-    /// The turn that was read last, and since when it is the same.
-    turn: Option<(u64, Tick)>,
+    /// The line and the turn that were read last, and since when they are the same.
+    turn: Option<((u64, u64), Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
 }
@@ -214,7 +216,7 @@ impl Driver {
         let (began, keeps) = (self.clock.now(), self.coordinator.keeps());
         self.measure(began);
         let says = self.said.with(|says| {
-            says.turn = self.state.node.turn();
+            (says.line, says.turn) = self.state.node.seen();
             says.demand = self.state.average as u64;
             says.encode()
         });
@@ -228,17 +230,17 @@ impl Driver {
         self.state.joined = Some(joined);
         let document = self.in_time(self.coordinator.read(NAME)).await?;
         let shares = document.bytes.as_deref().and_then(Shares::decode);
-        let said = self.state.node.turn();
+        let said = self.state.node.seen();
         self.state.node.read(joined, began, keeps, shares.as_ref());
         self.state.version = document.version;
         self.show();
-        let turn = self.state.node.turn();
+        let seen = self.state.node.seen();
         if shares.is_none() {
             self.state.turn = None;
-        } else if self.state.turn.is_none_or(|(held, _)| held != turn) {
-            self.state.turn = Some((turn, began));
+        } else if self.state.turn.is_none_or(|(held, _)| held != seen) {
+            self.state.turn = Some((seen, began));
         }
-        Ok(turn != said)
+        Ok(seen != said)
     }
 
     /// Looks as whoever leads does, if this node might; returns when to look again.
@@ -267,7 +269,9 @@ impl Driver {
         }
         let shares = document.bytes.as_deref().and_then(Shares::decode);
         let members: Vec<_> = members.iter().map(Member::heard).collect();
-        if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members) {
+        // Hashed with a key that the system draws at random.
+        let drawn = RandomState::new().hash_one(joined);
+        if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members, drawn) {
             // Lost or late, it is looked at again.
             let _ = self.in_time(self.coordinator.replace(NAME, document.version, next.encode())).await;
         }
@@ -296,7 +300,7 @@ impl Driver {
         let part = self.division.own().saturating_add(node.at(now));
         self.part.set(part, now, node.until());
         let mut status = self.status.lock();
-        (status.joined, status.turn) = (self.state.joined, node.turn());
+        (status.joined, status.turn) = (self.state.joined, node.seen().1);
         (status.part, status.until) = (part, node.until());
     }
 

@@ -12,9 +12,6 @@ use crate::cluster::Says;
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// How far beyond all turns that are known a document begins that takes the place of one that is gone: nobody has seen so many more.
-const FAR: u64 = 1 << 32;
-
 /// The side of the shares that writes the document: a node that joined before all others, or believes so.
 ///
 /// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the promise of
@@ -25,8 +22,8 @@ pub struct Leader {
     keeps: Duration,
     /// Since when this node sees a shrink (node and turn) that is not acknowledged. At most one for each node.
     waits: BTreeMap<(u64, u64), Tick>,
-    /// The start that this node has seen last, and since when.
-    start: Option<(u64, Tick)>,
+    /// The line that this node has seen last, and since when.
+    line: Option<(u64, Tick)>,
     /// What each node is to have, and when that was worked out.
     target: Option<(Tick, BTreeMap<u64, u32>)>,
     /// The turn that was seen last, and since when.
@@ -37,20 +34,31 @@ impl Leader {
     /// Makes the state of a node that may lead.
     #[must_use]
     pub const fn new(division: Division, keeps: Duration) -> Self {
-        Self { division, keeps, waits: BTreeMap::new(), start: None, target: None, turn: None }
+        Self { division, keeps, waits: BTreeMap::new(), line: None, target: None, turn: None }
     }
 
     /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed that one
     /// has joined. Returns what is to be written in place of that document, if anything. `None` is a document that is not there or cannot be read.
     ///
+    /// `drawn` is a number that nobody else has: it becomes the line of a document that is begun.
+    ///
     /// It is written at least twice in the time for which members are kept, so that all others see that somebody leads.
-    pub fn look(&mut self, now: Tick, shares: Option<&Shares>, members: &[(u64, Says)]) -> Option<Shares> {
-        let Some(shares) = shares else { return Some(self.begin(members)) };
+    pub fn look(
+        &mut self,
+        now: Tick,
+        shares: Option<&Shares>,
+        members: &[(u64, Says)],
+        drawn: u64,
+    ) -> Option<Shares> {
+        let Some(shares) = shares else {
+            return Some(Shares { turn: 1, line: drawn, open: false, nodes: Vec::new() });
+        };
         let mut next = shares.clone();
-        let starts = self.starts(now, shares);
+        let begun = self.begun(now, shares);
         self.free(now, &mut next, members);
-        if members.iter().all(|(_, says)| says.turn >= shares.start) || now.since(starts) >= self.keeps {
-            next.start = 0;
+        let seen = || members.iter().all(|(_, says)| says.line == shares.line);
+        if shares.open || seen() || now.since(begun) >= self.keeps {
+            next.open = true;
             self.aim(now, &next, members);
             self.shrink(&mut next, shares.turn + 1);
             self.grow(&mut next, members, shares.turn + 1);
@@ -73,21 +81,9 @@ impl Leader {
         !self.waits.is_empty()
     }
 
-    /// Returns the first document. Where a member has ever gone by one, that is gone, and nobody knows who uses what.
-    fn begin(&mut self, members: &[(u64, Says)]) -> Shares {
-        (self.target, self.turn) = (None, None);
-        self.waits.clear();
-        let known = members.iter().map(|(_, says)| says.turn).max().unwrap_or(0);
-        if known == 0 {
-            return Shares { turn: 1, start: 0, nodes: Vec::new() };
-        }
-        let turn = known.saturating_add(FAR);
-        Shares { turn, start: turn, nodes: Vec::new() }
-    }
-
     /// Notes what is not in use any more.
     fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, Says)]) {
-        let mut waits = BTreeMap::new();
+        let (mut waits, line) = (BTreeMap::new(), next.line);
         next.nodes.retain_mut(|node| {
             let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
                 // It is no member, so its time was over.
@@ -96,7 +92,7 @@ impl Leader {
             if node.held > node.part {
                 let wait = (node.joined, node.since);
                 let seen = self.waits.get(&wait).copied().unwrap_or(now);
-                if says.turn >= node.since || now.since(seen) >= self.keeps {
+                if says.line == line && says.turn >= node.since || now.since(seen) >= self.keeps {
                     node.held = node.part;
                 } else {
                     waits.insert(wait, seen);
@@ -107,13 +103,13 @@ impl Leader {
         self.waits = waits;
     }
 
-    /// Returns since when this node sees that all is divided anew.
-    fn starts(&mut self, now: Tick, shares: &Shares) -> Tick {
-        match self.start {
-            Some((start, since)) if start == shares.start => since,
+    /// Returns since when this node sees the line.
+    fn begun(&mut self, now: Tick, shares: &Shares) -> Tick {
+        match self.line {
+            Some((line, since)) if line == shares.line => since,
             _ => {
                 // Turns of another document are of no meaning.
-                (self.start, self.target) = (Some((shares.start, now)), None);
+                (self.line, self.turn, self.target) = (Some((shares.line, now)), None, None);
                 self.waits.clear();
                 now
             }

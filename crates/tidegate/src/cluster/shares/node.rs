@@ -11,16 +11,17 @@ use super::document::Shares;
 /// Pure: time and documents come in, a part comes out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Node {
+    line: u64,
     turn: u64,
     part: u32,
     until: Tick,
 }
 
 impl Node {
-    /// Returns the turn that this node goes by, which it says to the others; 0 before the first.
+    /// Returns the line and the turn that this node goes by, which it says to the others; 0 before the first.
     #[must_use]
-    pub const fn turn(&self) -> u64 {
-        self.turn
+    pub const fn seen(&self) -> (u64, u64) {
+        (self.line, self.turn)
     }
 
     /// Returns what this node has of the pool at a tick.
@@ -42,18 +43,17 @@ impl Node {
     /// are decided while it ends.
     pub fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
         let Some(shares) = shares else {
-            // What was divided is not known any more. The turn stays, so that whoever leads begins with a later one.
+            // What was divided is not known any more.
             self.part = 0;
             return;
         };
-        self.turn = shares.turn;
+        (self.line, self.turn) = (shares.line, shares.turn);
         self.part = shares.of(joined).map_or(0, |node| node.part);
         self.until = began.after(keeps / 5 * 4);
     }
 
     /// Gives up what it has: the node is no member any more.
     pub const fn leave(&mut self) {
-        self.part = 0;
-        self.turn = 0;
+        (self.part, self.line, self.turn) = (0, 0, 0);
     }
 }
