@@ -15,7 +15,7 @@ use tidegate_core::{Quota, Tick};
 use twox_hash::XxHash64;
 
 use crate::ask::{Ask, Forms};
-use crate::call::{MOST_CELLS, MOST_STEPS, Names};
+use crate::call::{MOST_CELLS, Names};
 use crate::cell::{self, Form};
 use crate::connect::Dialer;
 use crate::counts::{Counters, Counts, add};
@@ -99,7 +99,8 @@ impl RedisStore {
         let caps = caps(options.is_cluster());
         let after_loss = options.after_loss;
         let watched = after_loss != AfterLoss::Full;
-        let dialer = Dialer { keys: format!("tg:1:{{{}:*", options.namespace), options };
+        let keys = format!("tg:1:{{{}:*", options.namespace);
+        let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
         let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
         let (route, ready) = Route::connect(&common).await?;
@@ -234,7 +235,7 @@ impl Shared {
                 }
             };
             let other_clock = run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
-            let full = run.len() == MOST_STEPS || cells + prepared.cells.len() > MOST_CELLS;
+            let full = run.len() == self.common.dialer.options.steps_in_a_call || cells + prepared.cells.len() > MOST_CELLS;
             if other_clock || full {
                 self.settle_run(std::mem::take(&mut run), &mut answers).await;
                 cells = 0;
