@@ -1,4 +1,4 @@
-//! The Debian packages that the tests drive: real proxies, a browser, and valgrind.
+//! The Debian packages that the tests drive: real proxies, engines, a browser, and valgrind.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,11 +8,13 @@ use anyhow::Result;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 4] = [
+const WANTED: [(&str, &str); 6] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/valgrind", "valgrind"),
+    ("/usr/bin/redis-server", "redis-server"),
+    ("/usr/bin/redis-sentinel", "redis-sentinel"),
 ];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.

@@ -13,7 +13,7 @@ use super::tree::Tree;
 const STOREYS: [&[&str]; 4] = [
     &["tidegate-core"],
     &["tidegate"],
-    &["tidegate-sim", "tidegate-server"],
+    &["tidegate-sim", "tidegate-server", "tidegate-redis"],
     &["tidegate-tower", "tidegate-cli"],
 ];
 
