@@ -37,6 +37,9 @@ const WORKLOADS: [(&str, usize); 9] = [
     ("growth", 3),
 ];
 
+/// The part that starts a Redis server of its own. Measured only where it is asked for, and printed only: its page is docs/stores/redis.md.
+const REDIS: &str = "redis";
+
 /// The parts that drive the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
@@ -54,9 +57,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return step::within(WHOLE, "cargo", &command, &[]);
     }
     let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
+    if parts == [REDIS] {
+        let manifest = "benches/redis/Cargo.toml";
+        println!("{}", machine::describe()?);
+        return step::within(WHOLE, "cargo", &["run", "--quiet", "--release", "--manifest-path", manifest], &[]);
+    }
     let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
     if let Some(part) = parts.iter().find(|part| !known(part)) {
-        bail!("there is nothing to measure called `{part}`");
+        bail!("there is nothing to measure called `{part}` here; `redis` is measured alone");
     }
     if let Some(option) = options.iter().find(|option| **option != "--huge") {
         bail!("there is no option `{option}`");

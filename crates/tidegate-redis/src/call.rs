@@ -20,9 +20,6 @@ use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told}
 /// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than half a millisecond.
 pub(crate) const MOST_CELLS: usize = 250;
 
-/// The most steps of a call.
-pub(crate) const MOST_STEPS: usize = 128;
-
 /// Names of the hashes in the engine.
 #[derive(Debug)]
 pub(crate) struct Names {

@@ -35,6 +35,8 @@ pub(crate) struct Dialer {
     pub(crate) options: RedisOptions,
     /// The pattern of the store's keys, for errors.
     pub(crate) keys: String,
+    /// One of the store's hashes.
+    pub(crate) probe: String,
 }
 
 impl Dialer {
@@ -71,7 +73,14 @@ impl Dialer {
         load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
         let script = ask(&mut connection, &load).await.map_err(failed)?;
         let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
-        Ok(Ready { connection, run, script, policy })
+        // Writes nothing, because there is no such field; whoever may not write is told. Where another node of a cluster holds it, the right
+        // was there.
+        let mut probe = Cmd::new();
+        probe.arg("HDEL").arg(&self.probe).arg("");
+        match ask(&mut connection, &probe).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => return Err(failed(error)),
+            _ => Ok(Ready { connection, run, script, policy }),
+        }
     }
 
     /// Checks what a server says of itself; returns its run and its eviction policy.
@@ -165,7 +174,7 @@ mod tests {
 
     fn looked_over(told: &str) -> Result<([u8; 16], String), ConnectError> {
         let options = RedisOptions::single("redis://user:secret@host:7/3").unwrap();
-        let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned() };
+        let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned(), probe: String::new() };
         let info = redis::IntoConnectionInfo::into_connection_info("redis://user:secret@host:7/3").unwrap();
         dialer.look_over(&info, told)
     }

@@ -44,5 +44,5 @@ mod work;
 pub use counts::Counts;
 pub use error::ConnectError;
 pub use loss::AfterLoss;
-pub use options::{CLUSTER_SHARDS, PATIENCE, RedisOptions, SHARDS, TIMEOUT};
+pub use options::{CLUSTER_SHARDS, PATIENCE, RedisOptions, SHARDS, STEPS_IN_A_CALL, TIMEOUT};
 pub use store::RedisStore;

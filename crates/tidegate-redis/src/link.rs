@@ -12,7 +12,7 @@ use tidegate::clock::{Clock as _, HeldTime};
 use tidegate_core::Tick;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, MOST_STEPS, Names, decide, note, told, write};
+use crate::call::{Layout, MOST_CELLS, Names, decide, note, told, write};
 use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, words};
 use crate::counts::{Counters, add};
 use crate::find::Find;
@@ -214,6 +214,7 @@ impl Owner {
     fn calls(&self, jobs: Vec<Job>) -> Vec<Sent> {
         let mut calls: Vec<Sent> = Vec::new();
         let one_shard = self.common.dialer.options.is_cluster();
+        let most = self.common.dialer.options.steps_in_a_call;
         let mut open: Vec<Open> = Vec::new();
         for job in jobs {
             let asking = job.asking;
@@ -233,7 +234,7 @@ impl Owner {
             let (steps, cells) = (steps.len(), job.work.cells());
             let joined = open.iter_mut().rev().find(|call| {
                 (call.by_caller, call.shard, call.asking) == (by_caller, shard, asking)
-                    && call.steps + steps <= MOST_STEPS
+                    && call.steps + steps <= most
                     && call.cells + cells <= MOST_CELLS
             });
             match joined {

@@ -37,11 +37,11 @@ fn bytes_of(server: &Server, key: &str) -> i64 {
 fn a_cell_takes_less_than_100_bytes_and_less_than_half_in_a_small_hash() {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
-    let hourly = Arc::new(Quota::per_hour(5000).burst(100).gcra().unwrap());
+    let daily = Arc::new(Quota::per_day(5000).burst(100).gcra().unwrap());
     for (cells, most) in [(400, 45), (20_000, 100)] {
         let options = options(&server).namespace(&format!("room-{cells}")).shards(1);
         let store = connect(&runtime, options);
-        touch(&store, &hourly, 0..cells);
+        touch(&store, &daily, 0..cells);
         let key = format!("tg:1:{{room-{cells}:0}}:h");
         let held: i64 = redis::from_redis_value(server.ask(&["HLEN", &key])).unwrap();
         assert_eq!(held, i64::from(cells));
