@@ -161,7 +161,7 @@ impl Asked {
                 returns.extend(Inner::returns(entry, back));
             }
             (Some(entry), Some(line), None) => {
-                entry.purse.refused(&self.draw, line.decision.retry(), times.sent)
+                entry.purse.refused(&self.draw, line.decision.retry(), times.sent);
             }
             (Some(entry), None, None) => entry.purse.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.

@@ -227,6 +227,7 @@ impl Purse {
         }
         let Times { sent, received } = times;
         self.drawing = None;
+        self.touched = received;
         self.blocked = None;
         self.remaining = drawn.remaining;
         self.full_at = received.after(drawn.reset_after);

@@ -1,5 +1,6 @@
 //! Requests: decided out of pockets where that is possible, all charges or none.
 
+use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -35,15 +36,24 @@ pub(super) enum Tried {
     Done,
     /// Draws have to be awaited first.
     Waits(SmallVec<[Drawing; 2]>),
-    /// Some charges, or all, are the engine's; the lines of the others are here, and what was taken for them.
-    Engine(SmallVec<[Option<Settlement>; 4]>, Held),
+    /// Some charges, or all, are the engine's.
+    Engine(Box<Ours>),
+}
+
+/// The lines that are decided here, `None` for those that are the engine's, and what was taken for them.
+pub(super) struct Ours {
+    lines: SmallVec<[Option<Settlement>; 4]>,
+    held: Held,
 }
 
 /// Units in the hands of a request that is not yet admitted; put back if it is dropped.
 pub(super) struct Held {
     inner: Arc<Inner>,
-    pieces: SmallVec<[(u64, Arc<[u8]>, Piece); 4]>,
+    pieces: SmallVec<[Taken; 4]>,
 }
+
+/// Units that were taken, the hash of their key, and the key.
+type Taken = (u64, Arc<[u8]>, Piece);
 
 impl Inner {
     /// Settles a step of one charge whose units are in a pocket: the usual case. `false`, and nothing is changed, where they are not.
@@ -131,7 +141,7 @@ impl Inner {
             return Tried::Waits(waits);
         }
         if by_engine {
-            return Tried::Engine(lines, held);
+            return Tried::Engine(Box::new(Ours { lines, held }));
         }
         held.admit();
         out.lines.clear();
@@ -153,9 +163,14 @@ impl Inner {
         let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
+        // What is held of a limit that has changed since is given back by the old one.
+        if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
+            entry.purse.close(&mut back);
+            returns.extend(Self::returns(entry, mem::take(&mut back)));
+        }
         let place = (hash, self.table.most_in_a_shard(), now);
         let manner = Manner::of(charge, step.tag);
-        let Some(entry) = shard.entry(place, charge, terms, manner, &mut back) else { return Found::Engine };
+        let Some(entry) = shard.entry(place, charge, terms, manner) else { return Found::Engine };
         let look = entry.purse.look(charge.cost, charge.kept_back, (now, part), &mut back);
         let found = match look {
             Look::Ready => match entry.purse.take(charge.cost) {
@@ -212,7 +227,7 @@ impl Inner {
                         Awaited::of(drawing, Arc::clone(&self)).await;
                     }
                 }
-                Tried::Engine(lines, held) => return self.with_the_engine(&step, lines, held).await,
+                Tried::Engine(ours) => return self.with_the_engine(&step, *ours).await,
                 Tried::Done => break,
             }
             let (now, mut out) = (self.clock.now(), Settled::default());
@@ -226,12 +241,8 @@ impl Inner {
     }
 
     /// Has the engine decide what it alone can, while what was taken for the others is held.
-    async fn with_the_engine(
-        self: &Arc<Self>,
-        step: &OwnedStep,
-        lines: SmallVec<[Option<Settlement>; 4]>,
-        held: Held,
-    ) -> Answer {
+    async fn with_the_engine(self: &Arc<Self>, step: &OwnedStep, ours: Ours) -> Answer {
+        let Ours { lines, held } = ours;
         if held.pieces.is_empty() && lines.iter().all(Option::is_none) {
             return self.engine_alone(step).await;
         }
