@@ -47,7 +47,7 @@ fn quiet(world: &mut World) {
 /// Units that requests have spent out of pockets.
 fn spent(world: &World) -> u64 {
     let health = world.nodes[0].health();
-    health.drawn - health.outstanding - health.returned
+    health.drawn - health.outstanding - health.reserved - health.returned
 }
 
 /// Takes one by one until a pocket holds some; returns how many were taken.

@@ -4,4 +4,5 @@
 
 mod behaviour;
 mod loads;
+mod settled;
 mod world;

@@ -22,8 +22,11 @@ pub(crate) struct Time(Arc<Hands>);
 #[derive(Debug, Default)]
 struct Hands {
     now: AtomicU64,
-    waiting: Mutex<(u64, BTreeMap<(u64, u64), Waker>)>,
+    /// How many have waited so far, and who waits, by tick and arrival.
+    waiting: Mutex<(u64, Waiting)>,
 }
+
+type Waiting = BTreeMap<(u64, u64), Waker>;
 
 impl Clock for Time {
     fn now(&self) -> Tick {

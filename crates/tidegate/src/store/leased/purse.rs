@@ -4,6 +4,9 @@
 //! it hold more units that can be spent than its allowance, those in the hands of requests that are not yet admitted included. Whatever
 //! it holds beyond that, too long, or under an allowance that has shrunk, is given back.
 
+#[cfg(test)]
+mod essence;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +14,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Receipt, Retry, Tick};
 
 use super::demand::Demand;
-use super::pocket::{Drawn, Piece, Pocket};
+use super::draw::{Draw, Drawn, Times};
+use super::pocket::{Piece, Pocket};
 use super::terms::{LEAST_HELD, Terms};
 
 /// For how long a key is decided by the engine alone when a draw has failed.
@@ -71,21 +75,6 @@ pub(super) enum Look {
     Draw,
     /// Decided by the engine alone.
     Engine,
-}
-
-/// A draw to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Draw {
-    pub(super) number: u64,
-    pub(super) want: Cost,
-    pub(super) kept_back: u64,
-}
-
-/// When a draw was sent and when its reply came, by this node's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) sent: Tick,
-    pub(super) received: Tick,
 }
 
 impl Purse {
@@ -227,6 +216,7 @@ impl Purse {
         }
         let Times { sent, received } = times;
         self.drawing = None;
+        self.touched = received;
         self.blocked = None;
         self.remaining = drawn.remaining;
         self.full_at = received.after(drawn.reset_after);
@@ -358,6 +348,21 @@ impl Purse {
         both.filter(|pocket| pocket.from <= now && now < pocket.until).map(Pocket::left).sum()
     }
 
+    /// Returns how many units can be spent at once or are in the hands of requests.
+    pub(super) fn outstanding(&self, now: Tick) -> u64 {
+        self.ready(now).min(self.most_held()).saturating_add(self.held)
+    }
+
+    /// Returns how many units are held whose time has not come.
+    pub(super) fn reserved(&self, now: Tick) -> u64 {
+        [&self.current, &self.next]
+            .into_iter()
+            .flatten()
+            .filter(|pocket| pocket.from > now)
+            .map(Pocket::left)
+            .sum()
+    }
+
     /// Says whether nothing is lost if the purse is forgotten.
     pub(super) fn is_idle(&self, now: Tick) -> bool {
         let quiet = now.since(self.touched) >= self.terms.lasts;
@@ -383,23 +388,5 @@ impl Purse {
 
     fn end(&mut self, pocket: Option<Pocket>, back: &mut GivenBack) {
         back.extend(pocket.and_then(|pocket| pocket.rest));
-    }
-
-    /// All that decides what the purse does next, but for the demand.
-    #[cfg(test)]
-    pub(super) fn essence(&self) -> impl std::hash::Hash + '_ {
-        let pockets = [&self.current, &self.next]
-            .map(|pocket| pocket.as_ref().map(|pocket| (pocket.rest, pocket.from, pocket.until)));
-        let blocked = self.blocked.map(|blocked| (blocked.until, blocked.refused));
-        (
-            pockets,
-            self.good_until,
-            self.part,
-            self.held,
-            blocked,
-            self.waits,
-            self.is_drawing(),
-            self.remaining,
-        )
     }
 }
