@@ -10,9 +10,10 @@ use super::packages::{Package, packages};
 use super::tree::Tree;
 
 /// The storeys from the lowest up; crates of one storey do not depend on each other.
-const STOREYS: [&[&str]; 4] = [
+const STOREYS: [&[&str]; 5] = [
     &["tidegate-core"],
     &["tidegate"],
+    &["tidegate-disk"],
     &["tidegate-sim", "tidegate-server"],
     &["tidegate-tower", "tidegate-cli"],
 ];

@@ -7,7 +7,8 @@ use std::time::Duration;
 use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
 
-use super::{Recorder, TrackedStore};
+use super::TrackedStore;
+use super::recorder::{Recorder, Restored};
 use crate::store::memory::changes::ReadSheet;
 use crate::store::memory::line::WAYS;
 use crate::store::memory::marks::PER_WORD;
@@ -18,16 +19,6 @@ use crate::store::memory::table::{Both, Place, Sought, Table};
 /// Pieces whose ticks lie further ahead of the present were written by a clock that was fast, and not before a short step back: as far as a
 /// running store's time stands still without more ado, five minutes.
 const FAR: Duration = Duration::from_secs(300);
-
-/// What was taken back so far.
-#[derive(Debug, Default)]
-pub(super) struct Restored {
-    pieces: u64,
-    /// The latest tick that a piece was from.
-    latest: Tick,
-    /// Whether states of a piece were set back.
-    set_back: bool,
-}
 
 impl Recorder {
     /// Takes back a piece, the next in the order in which pieces were handed out, into a store of the same number of keys, under the same
