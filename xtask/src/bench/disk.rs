@@ -35,6 +35,7 @@ pub(crate) fn table(found: &Found) -> Result<String> {
         ("strict checks of 64 threads, a second", "strict"),
         ("size of the file, MB", "file MB"),
         ("start with a million keys, ms", "open ms"),
+        ("of it CPU time, ms", "open cpu ms"),
         ("read by it, MB", "read MB"),
     ];
     for (title, figure) in rows {

@@ -29,7 +29,7 @@ const QUOTAS: usize = 1024;
 type Quotas = HashMap<u16, (KeptClass, Arc<Quota>), RandomState>;
 
 /// Hands out the slots of a [`TrackedStore`] that have changed, as pieces of bytes, to be kept somewhere else and given to
-/// [`Recorder::restore`] in the same order.
+/// [`Recorder::restore`], the latest first.
 ///
 /// A piece names slots and says what each holds; of pieces that name the same slot, the latest counts. So pieces form a journal. It is kept
 /// short by going through the table again and again ([`Recorder::lines`]): once the whole of it was handed out so, all pieces from before the
@@ -64,6 +64,8 @@ pub(super) struct Restored {
     pub(super) latest: Tick,
     /// Whether states of a piece were set back.
     pub(super) set_back: bool,
+    /// The slots that a later piece has spoken of: one bit each.
+    pub(super) seen: Vec<u64>,
 }
 
 /// A part of a round through the table; see [`Recorder::lines`].
