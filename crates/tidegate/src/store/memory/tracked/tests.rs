@@ -33,7 +33,7 @@ impl Journal {
 
     fn read(&self, store: &TrackedStore, now: Tick) -> Result<Recorder, RestoreError> {
         let mut recorder = store.recorder();
-        self.pieces.iter().try_for_each(|piece| recorder.restore(piece, now))?;
+        self.pieces.iter().rev().try_for_each(|piece| recorder.restore(piece, now))?;
         recorder.all_restored();
         Ok(recorder)
     }
