@@ -102,7 +102,8 @@ impl RedisStore {
         let keys = format!("tg:1:{{{}:*", options.namespace);
         let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
-        let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
+        let common =
+            Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
         let (route, ready) = Route::connect(&common).await?;
         if ready.policy.starts_with("allkeys") {
             tracing::warn!(
@@ -123,7 +124,10 @@ impl RedisStore {
         if after_loss == AfterLoss::Half {
             // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
             let begun = shared.begin().await;
-            begun.map_err(|error| ConnectError::Answer { address: "the server".to_owned(), reason: error.to_string() })?;
+            begun.map_err(|error| ConnectError::Answer {
+                address: "the server".to_owned(),
+                reason: error.to_string(),
+            })?;
         }
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -234,14 +238,17 @@ impl Shared {
                     continue;
                 }
             };
-            let other_clock = run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
-            let full = run.len() == self.common.dialer.options.steps_in_a_call || cells + prepared.cells.len() > MOST_CELLS;
+            let other_clock =
+                run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
+            let full = run.len() == self.common.dialer.options.steps_in_a_call
+                || cells + prepared.cells.len() > MOST_CELLS;
             if other_clock || full {
                 self.settle_run(std::mem::take(&mut run), &mut answers).await;
                 cells = 0;
             }
             // The run before may have moved time on.
-            let prepared = Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
+            let prepared =
+                Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
             cells += prepared.cells.len();
             run.push((at, prepared));
         }
@@ -308,8 +315,7 @@ impl Shared {
             let cells: SmallVec<[CellName; 4]> = step.charges.iter().map(name).collect();
             (tick, cells, self.scripted(step, tick))
         });
-        let (plan, asks, forms) =
-            scripted.unwrap_or_else(|| (Plan::Read, SmallVec::new(), SmallVec::new()));
+        let (plan, asks, forms) = scripted.unwrap_or_else(|| (Plan::Read, SmallVec::new(), SmallVec::new()));
         Prepared { step, tick, plan, cells, asks, forms }
     }
 
@@ -405,11 +411,7 @@ impl Shared {
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
-    fn decide(
-        &self,
-        prepared: &Prepared,
-        read: &Cells,
-    ) -> Result<(Settled, Vec<CellWrite>), StoreError> {
+    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Settled, Vec<CellWrite>), StoreError> {
         let now = read.now;
         let step = &prepared.step;
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();

@@ -11,7 +11,7 @@ use super::tree::Tree;
 
 /// The storeys from the lowest up; crates of one storey do not depend on each other.
 const STOREYS: [&[&str]; 5] = [
-    &["tidegate-core"],
+    &["tidegate-core", "tidegate-testkit"],
     &["tidegate"],
     &["tidegate-disk", "tidegate-redis", "tidegate-etcd", "tidegate-zookeeper"],
     &["tidegate-sim", "tidegate-server"],
