@@ -8,6 +8,9 @@ use tidegate::cluster::Part;
 use tidegate::store::{Answer, Charge, DecidedBy, Ending, Op, Settled, Settling, Step, Store};
 use tidegate::{Clock as _, Cost, Finish, Outcome, Quota, Receipt, Retry};
 
+use tidegate_core::envelope::WindowEnvelope;
+use tidegate_core::rate::CalendarUnit;
+
 use crate::world::{Link, World};
 
 const RTT: Duration = Duration::from_millis(2);
@@ -278,28 +281,20 @@ fn a_node_whose_part_shrinks_holds_no_more_than_that() {
     assert!(world.nodes[0].health().outstanding <= 5);
 }
 
+/// Four nodes, one and a half times what a window has, over two and a half windows of the calendar.
 #[test]
-fn windows_are_leased_within_the_window_and_never_hold_more_than_their_limit() {
-    let quota = Arc::new(Quota::per_second(400).fixed_window().unwrap());
-    let mut world = world(4);
-    let mut admitted: Vec<(u64, u64)> = Vec::new();
+fn windows_are_leased_within_the_window_and_never_have_more_than_their_limit() {
+    let quota = Arc::new(Quota::per_minute(4_000).calendar_window(CalendarUnit::Minute, "UTC").unwrap());
+    let (mut world, mut judge) = (world(4), WindowEnvelope::new(4_000));
     let start = world.now();
-    for step in 0..5_000_u64 {
-        world.run_to(start.after(Duration::from_millis(step)));
-        let node = (step % 4) as usize;
-        if take(&mut world, node, b"w", &quota, 1).allowed {
-            admitted.push((world.now().since(start).as_millis() as u64, 1));
-        }
+    for step in 0..15_000_u64 {
+        world.run_to(start.after(Duration::from_millis(10 * step)));
+        let allowed = take(&mut world, (step % 4) as usize, b"w", &quota, 1).allowed;
+        judge.batch(world.now().as_nanos() / 60_000_000_000, 1, u64::from(allowed));
     }
-    // The window opens with the first draw and lasts a second; a thousand ask in each.
-    for second in 0..4 {
-        let within =
-            admitted.iter().filter(|(ms, _)| (second * 1000..(second + 1) * 1000).contains(ms)).count();
-        assert!(within <= 400 + 40, "{within} in the second {second}");
-    }
-    let all = admitted.len();
-    assert!((1_900..=2_000).contains(&all), "{all} in five windows of 400");
-    assert!(world.messages() < 600, "{}", world.messages());
+    assert_eq!(judge.excess(), 0);
+    assert!(judge.utilisation().per_mille() >= 990, "{judge:?}");
+    assert!(world.messages() * 6 < 15_000, "{}", world.messages());
 }
 
 #[test]

@@ -8,6 +8,10 @@ use tidegate_core::time::nanos;
 /// Over how much time the demand is averaged: long enough that one gap between requests does not shrink a draw.
 const AVERAGED_OVER: u64 = 200_000_000;
 
+/// So few units are drawn even where they last longer than the target, as long as they are likely to be spent while they may be held: a
+/// key that is hit a few times a second would be drawn for at each hit otherwise.
+const FEW: u64 = 8;
+
 /// What was asked of one key on this node lately.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
@@ -25,11 +29,12 @@ impl Demand {
         self.asked = self.asked.saturating_add(units);
     }
 
-    /// Returns how many units to draw, so that they last for `target`, and begins to count anew.
+    /// Returns how many units to draw, so that they last for `target`, and begins to count anew. A few are drawn as long as they last for
+    /// half of the time that they may be held, `lasts`.
     ///
     /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that is hit all the time
     /// gets there within a few draws.
-    pub(super) fn sized(&mut self, now: Tick, target: Duration) -> u64 {
+    pub(super) fn sized(&mut self, now: Tick, target: Duration, lasts: Duration) -> u64 {
         let passed = nanos(now.since(self.since)).max(1);
         let known = self.since > Tick::EPOCH;
         let sample = u128::from(self.asked) * 1_000_000_000_000 / u128::from(passed);
@@ -43,8 +48,11 @@ impl Demand {
             let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
             self.rate -= u64::try_from(down).unwrap_or(self.rate);
         }
-        let units = u128::from(self.rate) * u128::from(nanos(target)) / 1_000_000_000_000;
-        let units = u64::try_from(units).unwrap_or(u64::MAX).min(self.asked.saturating_mul(2));
+        let within = |span: Duration| {
+            let units = u128::from(self.rate) * u128::from(nanos(span)) / 1_000_000_000_000;
+            u64::try_from(units).unwrap_or(u64::MAX)
+        };
+        let units = within(target).max(within(lasts / 2).min(FEW)).min(self.asked.saturating_mul(2));
         (self.asked, self.since) = (0, now);
         units
     }
@@ -55,6 +63,7 @@ mod tests {
     use super::*;
 
     const TARGET: Duration = Duration::from_millis(50);
+    const LASTS: Duration = Duration::from_secs(1);
 
     fn ms(ms: u64) -> Tick {
         Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
@@ -65,8 +74,20 @@ mod tests {
         let mut demand = Demand::default();
         for second in 0..10 {
             demand.asks(1);
-            assert_eq!(demand.sized(ms(second * 1000), TARGET), 0);
+            assert_eq!(demand.sized(ms(second * 1000), TARGET, LASTS), 0);
         }
+    }
+
+    #[test]
+    fn a_key_that_is_hit_a_few_times_a_second_draws_a_few() {
+        let mut demand = Demand::default();
+        let drawn: Vec<u64> = (0..5)
+            .map(|draw| {
+                demand.asks(8);
+                demand.sized(ms(draw * 400), TARGET, LASTS)
+            })
+            .collect();
+        assert_eq!(drawn, [0, 8, 8, 8, 8]);
     }
 
     #[test]
@@ -75,7 +96,7 @@ mod tests {
         let (mut at, mut drawn) = (0, Vec::new());
         // A thousand a second; each draw is made when the one before is spent.
         for _ in 0..8 {
-            let units = demand.sized(ms(at), TARGET).max(1);
+            let units = demand.sized(ms(at), TARGET, LASTS).max(1);
             drawn.push(units);
             demand.asks(units);
             at += units;

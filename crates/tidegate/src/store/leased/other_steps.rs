@@ -9,6 +9,7 @@ use tidegate_core::decision::Ruling;
 
 use super::request::standing;
 use super::shared::{Inner, ask, widen};
+use crate::store::plain::refuse_repeated;
 use crate::store::{DecidedBy, Ending, Op, Settled, Settlement, Settling, Step};
 
 impl Inner {
@@ -33,6 +34,9 @@ impl Inner {
 
     /// Ends charges that used what was charged: it changes no limit, and the engine need not know. `false` where that is not so.
     fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Settled) -> bool {
+        if refuse_repeated(step).is_err() {
+            return false;
+        }
         out.lines.clear();
         for (charge, ending) in step.charges.iter().zip(endings) {
             let Ending::Finish { receipt, finish, renew: None } = ending else { return false };

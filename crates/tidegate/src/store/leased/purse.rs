@@ -172,7 +172,7 @@ impl Purse {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
-        let ahead = self.demand.sized(now, self.terms.target);
+        let ahead = self.demand.sized(now, self.terms.target, self.terms.lasts);
         self.draw_ahead(ahead, cost, now, number)
     }
 

@@ -245,6 +245,9 @@ impl Inner {
 
     /// Looks without taking, if pockets tell; `false` where the engine has to be asked.
     pub(super) fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
+        if refuse_repeated(step).is_err() {
+            return false;
+        }
         out.lines.clear();
         for charge in step.charges {
             let hash = self.table.hash(charge.key);
