@@ -13,8 +13,12 @@ use crate::opening;
 /// The least that is written of the table with each write, in bytes: a page of the engine, which is written anyway.
 const LEAST: u64 = 4096;
 
-/// Lines of the table that are looked at with each write, at most: under a millisecond, however large the table is.
+/// Lines of the table that are looked at with each write, at most, beside those that hold keys: under a millisecond, however large and empty
+/// the table is.
 const LINES: usize = 16_384;
+
+/// Of so many bytes of changes, one more line is looked at: a line of four slots holds a key of 36 bytes at least, or little is lost.
+const BYTES_PER_LINE: u64 = 16;
 
 /// Writes what changes to the file, and opens it anew where that has failed.
 #[derive(Debug)]
@@ -103,11 +107,13 @@ fn part_of_table(
     slack: &impl Fn() -> Duration,
 ) -> Result<Option<u64>, redb::Error> {
     let changed = journal.bytes.max(LEAST);
+    let most =
+        usize::try_from(changed / BYTES_PER_LINE).map_or(usize::MAX, |more| more.saturating_add(LINES));
     let (mut written, mut lines) = (0, 0);
     // A part is at least a line, so that this ends.
-    while written < changed && lines < LINES {
+    while written < changed && lines < most {
         let rest = usize::try_from(changed - written).unwrap_or(usize::MAX);
-        let part = recorder.lines(LINES - lines, rest, slack);
+        let part = recorder.lines(most - lines, rest, slack);
         lines += part.lines;
         if let Some(piece) = part.piece {
             journal.add(&piece)?;

@@ -8,8 +8,8 @@
 //! # What is in the file
 //! [`redb`] keeps it, crash-safe: of each write all or nothing is there. It holds pieces of bytes, as
 //! [`Recorder`](tidegate::store::Recorder) hands them out: a journal of the slots that have changed, and, in between, the table itself part
-//! by part. When the whole table was written so, what is older goes. So the file stays below four times the size of the table's live
-//! keys, about 36 bytes for a key under a limit that fits a word; and about twice what has changed is written.
+//! by part. When the whole table was written so, what is older goes. So the pieces stay below four times the size of the table's live
+//! keys, about 36 bytes for a key under a limit that fits a word, and the file below twice that; about twice what has changed is written.
 //!
 //! It also holds the [`Seed`](tidegate::store::Seed) under which keys are hashed, a secret: it is made readable by its owner alone. Keys are in
 //! it as fingerprints, never as callers sent them; unless [keys are kept in full](DiskOptions::full_keys): then those of up to 15 bytes are.

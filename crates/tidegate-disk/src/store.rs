@@ -40,7 +40,7 @@ struct Inner {
 }
 
 impl DiskStore {
-    /// Opens the file of a folder, or makes it, and reads it: about half a second for a million keys. The calling thread is held meanwhile.
+    /// Opens the file of a folder, or makes it, and reads it: under a second of CPU time for a million keys. The calling thread is held meanwhile.
     ///
     /// # Errors
     /// [`OpenError`], which names the file and says what would work. Nothing in the file is lost by that.

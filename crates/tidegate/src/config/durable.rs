@@ -29,7 +29,7 @@ pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut 
         findings.error(
             said.spot,
             format_args!(
-                "{key}: {STRICT} needs a store on disk, and what `store.kind: {kind}` keeps is not this process's to write there; \
+                "{key}: {STRICT} needs a store on disk, and `store.kind: {kind}` is none; \
                  write durable: interval, or leave it out"
             ),
         );

@@ -275,6 +275,21 @@ fn mistakes_of_a_policy() {
 }
 
 #[test]
+fn a_store_without_a_disk_is_never_strict() {
+    let text = "version: 1\ndefaults: { durable: strict }\npolicies: [{ name: p, limit: { rate: 1/s }, durable: interval }]\n";
+    assert_eq!(
+        yaml(text),
+        [
+            "t:2:22  error  defaults.durable: strict needs a store on disk, and `store.kind: memory` is none; write durable: interval, or leave it out"
+        ]
+    );
+    assert_eq!(
+        yaml(&text.replace("strict", "interval").replace("durable: interval }]", "durable: twice }]")),
+        ["t:3:54  error  policy \"p\": durable: unknown word \"twice\"; possible are interval, strict"]
+    );
+}
+
+#[test]
 fn a_store_of_one_process_shares_nothing() {
     let own = "needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out";
     for word in ["split", "central", "leased"] {
