@@ -89,7 +89,8 @@ impl LimitWords {
         if words.is_empty() {
             return Ok(None);
         }
-        let guards = words.get("algorithm").and_then(Value::as_str) == Some("concurrency");
+        let algorithm = words.get("algorithm").and_then(Value::as_str);
+        let guards = matches!(algorithm, Some("concurrency" | "adaptive"));
         if !words.contains_key("rate") && !guards {
             return Err(Mistake("a limit needs --rate, such as --rate 100/s".to_owned()).into());
         }

@@ -9,6 +9,7 @@ mod handle_breakers;
 mod held;
 mod outage;
 mod over;
+mod places;
 mod sensing;
 mod settling;
 mod store_changes;
@@ -280,6 +281,7 @@ impl Engine {
     pub(crate) fn write_metrics(&self) -> String {
         let live = self.live();
         self.show_breakers(&live);
+        self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         self.metrics.write(self.now(), self.store.occupancy(), series)
     }

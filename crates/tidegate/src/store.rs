@@ -14,6 +14,7 @@ mod cell;
 pub mod conformance;
 mod ending;
 pub mod fallback;
+pub(crate) mod kept_back;
 mod memory;
 mod owned;
 mod plain;

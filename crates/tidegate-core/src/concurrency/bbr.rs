@@ -177,6 +177,12 @@ impl Bbr {
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
 
+    /// Returns from how many thousandths on the processor is busy.
+    #[must_use]
+    pub const fn busy_from(&self) -> u16 {
+        self.threshold
+    }
+
     /// Returns how busy the processor is, in thousandths, smoothed.
     #[must_use]
     pub fn cpu(&self, state: &BbrState) -> u16 {

@@ -13,8 +13,8 @@
 //! enters, as long as the limit may ever be that large.
 //!
 //! # Forgetting
-//! What a law learnt of a service that nobody has used for an hour is no better than its start, and keys that are gone must not take room for
-//! ever. So it is forgotten then ([`AdaptiveConcurrency::forget_after`]).
+//! What a law learnt of a service that has answered nobody for an hour is no better than its start, and keys that are gone must not take room
+//! for ever. So it is forgotten then ([`AdaptiveConcurrency::forget_after`]).
 //!
 //! # The processor
 //! [`Bbr`](super::Bbr) needs readings of the processor, and a state lies where no reading reaches it. So the reading is a parameter
@@ -91,21 +91,30 @@ pub struct AdaptiveConcurrencyState {
 #[derive(Clone, Debug, PartialEq)]
 struct Inner {
     places: ConcurrencyState,
-    /// Shared by the states before and after somebody enters, which does not change it; `None` before the first sample.
-    law: Option<Arc<AdaptiveState>>,
+    /// `None` before the first sample.
+    law: Option<Learnt>,
+}
+
+/// What a law knows.
+#[derive(Clone, Debug, PartialEq)]
+struct Learnt {
+    /// The last sample.
+    at: Tick,
+    /// Shared by the states before and after somebody enters, which does not change it.
+    state: Arc<AdaptiveState>,
 }
 
 // No law computes what is not a number, and none is read from bytes, so each equals itself.
 impl Eq for AdaptiveConcurrencyState {}
 
 impl AdaptiveConcurrencyState {
-    fn of(places: ConcurrencyState, law: Option<Arc<AdaptiveState>>) -> Self {
+    fn of(places: ConcurrencyState, law: Option<Learnt>) -> Self {
         Self { is: Box::new(Inner { places, law }) }
     }
 }
 
 impl AdaptiveConcurrency {
-    /// After which time without use what a law learnt is forgotten, unless another is set.
+    /// After which time without a sample what a law learnt is forgotten, unless another is set.
     pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
     /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`]. Places do not lapse.
@@ -127,7 +136,7 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Sets after which time what the law learnt is forgotten where nobody is inside, 1 s to [`Rate::MAX_PERIOD`].
+    /// Sets after which time without a sample what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -181,20 +190,18 @@ impl AdaptiveConcurrency {
     }
 
     /// What the law knows at a tick; `None` where that is nothing.
-    fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Arc<AdaptiveState>> {
+    fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
         let known = state.is.law.as_ref()?;
-        let forgotten = self.forgotten_at(state).is_some_and(|forgotten| at >= forgotten);
-        (!forgotten).then_some(known)
+        (at < self.forgotten_at(known)).then_some(known)
     }
 
-    /// The tick at which all that was learnt is forgotten; `None` where it never is.
-    fn forgotten_at(&self, state: &AdaptiveConcurrencyState) -> Option<Tick> {
-        let empty = self.by.places.full_at(&state.is.places)?;
-        self.forgets_after().map(|span| empty.after(span)).filter(|tick| *tick != Tick::MAX)
+    /// The tick at which what was learnt is forgotten; [`Tick::MAX`] is never.
+    fn forgotten_at(&self, known: &Learnt) -> Tick {
+        self.forgets_after().map_or(Tick::MAX, |span| known.at.after(span))
     }
 
-    fn limit(&self, known: Option<&Arc<AdaptiveState>>) -> u64 {
-        known.map_or(self.by.at_start, |known| self.by.law.limit(known)).clamp(1, self.most())
+    fn limit(&self, known: Option<&Learnt>) -> u64 {
+        known.map_or(self.by.at_start, |known| self.by.law.limit(&known.state)).clamp(1, self.most())
     }
 }
 
@@ -261,12 +268,13 @@ impl Guard for AdaptiveConcurrency {
         if outcome == Outcome::Ignored {
             return AdaptiveConcurrencyState::of(places, known.cloned());
         }
-        let mut next = known.map_or_else(|| self.by.start(receipt.at), |known| AdaptiveState::clone(known));
+        let mut next =
+            known.map_or_else(|| self.by.start(receipt.at), |known| AdaptiveState::clone(&known.state));
         // At most as many as there can be places, which were counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
         let sample = Sample { at, latency: at.since(receipt.at), in_flight, outcome };
         self.by.law.learn(&mut next, &sample);
-        AdaptiveConcurrencyState::of(places, Some(Arc::new(next)))
+        AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }
 
     /// As [`Concurrency`] has it, under the limit of this moment. `reset_after` is the time until the last place lapses.
@@ -289,20 +297,19 @@ impl Guard for AdaptiveConcurrency {
         if how == Replace::Reset {
             return AdaptiveConcurrencyState::of(places, None);
         }
-        let law = old.known(state, at).and_then(|known| self.by.law.carried(&old.by.law, known));
-        let law = law.map(|mut law| {
+        let law = old.known(state, at).and_then(|known| {
+            let mut state = self.by.law.carried(&old.by.law, &known.state)?;
             if self.by.cpu != old.by.cpu {
-                self.by.sense(&mut law, at);
+                self.by.sense(&mut state, at);
             }
-            Arc::new(law)
+            Some(Learnt { at: known.at, state: Arc::new(state) })
         });
         AdaptiveConcurrencyState::of(places, law)
     }
 
     fn full_at(&self, state: &AdaptiveConcurrencyState) -> Option<Tick> {
-        match state.is.law {
-            None => self.by.places.full_at(&state.is.places),
-            Some(_) => self.forgotten_at(state),
-        }
+        let empty = self.by.places.full_at(&state.is.places)?;
+        let full = state.is.law.as_ref().map_or(empty, |known| empty.max(self.forgotten_at(known)));
+        (full != Tick::MAX).then_some(full)
     }
 }

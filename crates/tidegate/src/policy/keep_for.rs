@@ -9,6 +9,7 @@ use std::time::Duration;
 use tidegate_core::{Criticality, Priority, Quota};
 
 use super::learned::most_at_once;
+use crate::store::kept_back;
 
 /// How much of a limit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,9 +119,16 @@ impl KeepFor {
         if !self.is_nothing() && grants_any_cost(quota) {
             return Err(KeepForError::AnyCost);
         }
-        let capacity = quota.capacity();
-        // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
-        let most = most_at_once(quota, max_wait);
+        let capacity = kept_back::whole(quota);
+        let most = if kept_back::moves(quota) {
+            if let Some((level, kept)) = self.parts().find(|(_, kept)| matches!(kept, Kept::Units(1..))) {
+                return Err(KeepForError::Moves { level, kept });
+            }
+            capacity
+        } else {
+            // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
+            most_at_once(quota, max_wait)
+        };
         let mut below: Option<(Criticality, Kept)> = None;
         for (level, kept) in self.parts() {
             if level == Criticality::Sheddable {
@@ -201,6 +209,14 @@ pub enum KeepForError {
         /// How many are granted at once or within the longest delay.
         most: u64,
     },
+    /// A number of places of a limit that moves: more than all of it at times.
+    #[error("keep_for.{level}: {kept} is no part of a limit that moves; write a share of it, as 20%")]
+    Moves {
+        /// The level that it is kept for.
+        level: Criticality,
+        /// What is kept.
+        kept: Kept,
+    },
     /// More is kept for a higher level than for a lower one.
     #[error(
         "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
@@ -224,7 +240,7 @@ impl KeepForError {
         match self {
             Self::AnyCost => None,
             Self::Everybody => Some(Criticality::Sheddable),
-            Self::Percent { level, .. } | Self::All { level, .. } => Some(*level),
+            Self::Percent { level, .. } | Self::All { level, .. } | Self::Moves { level, .. } => Some(*level),
             Self::MaxWait { level, .. } | Self::Order { level, .. } => Some(*level),
         }
     }

@@ -3,7 +3,7 @@
 use core::time::Duration;
 use std::sync::Arc;
 
-use super::{AdaptiveConcurrency, AdaptiveConcurrencyState};
+use super::{AdaptiveConcurrency, AdaptiveConcurrencyState, Learnt};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::kept::Kept;
 use crate::time::Tick;
@@ -22,11 +22,12 @@ impl Kept for AdaptiveConcurrency {
     /// by itself with a clock that steps back.
     fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
         let places = self.by.places.set_back(&state.is.places, to);
-        AdaptiveConcurrencyState::of(places, state.is.law.clone())
+        let law = state.is.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
+        AdaptiveConcurrencyState::of(places, law)
     }
 
     fn largest(&self) -> usize {
-        self.by.places.largest() + 1 + self.by.law.largest()
+        self.by.places.largest() + 1 + 8 + self.by.law.largest()
     }
 }
 
@@ -64,13 +65,15 @@ impl Bytes for AdaptiveConcurrencyState {
         self.is.places.write(out);
         out.flag(self.is.law.is_some());
         if let Some(law) = &self.is.law {
-            law.write(out);
+            out.tick(law.at);
+            law.state.write(out);
         }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (places, known) = (Bytes::read(from)?, from.flag("known")?);
-        let law = known.then(|| Bytes::read(from).map(Arc::new)).transpose()?;
+        let law =
+            if known { Some(Learnt { at: from.tick()?, state: Arc::new(Bytes::read(from)?) }) } else { None };
         Ok(Self::of(places, law))
     }
 }
