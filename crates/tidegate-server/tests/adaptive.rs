@@ -98,11 +98,12 @@ async fn a_refusal_is_our_shortage_and_the_policy_shows_its_places() {
     assert_eq!(shown["limits"][0]["limit"], "adaptive aimd 2..40 ttl 30s");
 
     let explained = server.post("/v1/explain", r#"{"attributes": {}}"#).await;
-    assert!(
-        explained.text.contains("2 places, 2 in use") || explained.text.contains("\"places\""),
-        "{}",
-        explained.text
+    let reason = &explained.json()["reasons"][0]["limits"][0];
+    assert_eq!(
+        (&reason["counts"], &reason["of"], &reason["result"]),
+        (&json!("places"), &json!(2), &json!("DENIED"))
     );
+    assert_eq!(reason["allowed_with"]["burst_at_least"], json!(null), "no word of the file makes it larger");
 
     // What nobody tells, and what comes after the time to live, teaches nothing.
     settle(&server, tickets[0].as_str().unwrap(), "ignored").await;

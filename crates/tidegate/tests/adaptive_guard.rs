@@ -12,7 +12,7 @@ use tidegate::policy::{KeepFor, Kept, Limit};
 use tidegate::signals::Reading;
 use tidegate::store::{Charge, Ending, Fallback, Occupancy, Op, Settled, Settling, Step, Store, StoreError};
 use tidegate::{
-    Cost, Criticality, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry, Tick,
+    Clock, Cost, Criticality, Descriptor, Gate, ManualClock, Outcome, Policy, PolicySet, Quota, Retry, Tick,
 };
 use tidegate_core::Finish;
 
