@@ -237,19 +237,13 @@ fn allowed_with(
 ) -> AllowedWith {
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
-    let moves = quota.is_some_and(kept_back::moves);
+    let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
     // No word of the file makes a limit larger that a law moves.
-    let needed = if moves {
-        None
-    } else {
-        keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()))
-    };
+    let needed = needed.filter(|_| !quota.is_some_and(kept_back::moves));
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     let passes = |level: &Criticality| {
-        let kept_back = quota.map_or(0, |quota| {
-            let kept = keep_for.kept_back((*level).into(), kept_back::whole(quota));
-            kept_back::in_places(quota, kept, standing.limit, limit.cost)
-        });
+        let kept_back = quota
+            .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, (standing.limit, limit.cost)));
         !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
     };
     let level = Criticality::ALL.into_iter().filter(|level| *level > priority.level()).find(passes);
@@ -265,13 +259,13 @@ fn word(quota: &Quota) -> (&'static str, &'static str) {
     match quota {
         Quota::Concurrency(_) => ("max", ""),
         Quota::Breaker(_) => ("breaker", ""),
-        Quota::Adaptive(_) => ("limit", " at present"),
         Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::SlidingLog(_) => {
             ("rate", " per window")
         }
         Quota::LeakyQueue(_) | Quota::UberPacer(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_) => {
             ("limit", "")
         }
+        Quota::Adaptive(_) => ("limit", ""),
         _ => ("burst", ""),
     }
 }

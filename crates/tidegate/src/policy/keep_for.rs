@@ -6,7 +6,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::{Criticality, Priority, Quota};
+use tidegate_core::{Cost, Criticality, Priority, Quota};
 
 use super::learned::most_at_once;
 use crate::store::kept_back;
@@ -92,6 +92,16 @@ impl KeepFor {
     pub fn kept_back(&self, priority: Priority, capacity: u64) -> u64 {
         let above = self.parts().filter(|(level, _)| *level > priority.level());
         above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
+    }
+
+    /// Returns how much a request of a priority and a cost has to leave of a limit that stands somewhere.
+    pub(crate) fn kept_in_places(
+        &self,
+        priority: Priority,
+        quota: &Quota,
+        (limit, cost): (u64, Cost),
+    ) -> u64 {
+        kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
     }
 
     /// Returns the least that a limit must have in all, so that a request of a priority finds `units` beside what it has to leave; `None`
