@@ -23,10 +23,12 @@ async fn check(server: &Running) -> Answer {
     server.post("/v1/check", r#"{"attributes": {}}"#).await
 }
 
-async fn settle(server: &Running, ticket: &str, outcome: &str) {
+/// Returns how many places came back.
+async fn settle(server: &Running, ticket: &str, outcome: &str) -> u64 {
     let body = format!(r#"{{"ticket": "{ticket}", "outcome": "{outcome}"}}"#);
     let settled = server.post("/v1/settle", &body).await;
     assert_eq!(settled.status, StatusCode::OK, "{settled:?}");
+    settled.json()["policies"][0]["returned"].as_u64().unwrap()
 }
 
 /// The value of a series.
@@ -57,7 +59,8 @@ async fn load(server: &Running, rounds: usize, took: Duration) -> usize {
         assert_eq!(metric(server, "tidegate_inflight{policy=\"backend\"}").await, Some(tickets.len() as u64));
         server.clock.advance(took);
         for ticket in tickets {
-            settle(server, &ticket, "success").await;
+            let returned = settle(server, &ticket, "success").await;
+            assert_eq!(returned, 1, "even where the limit falls by it");
         }
     }
     refused
