@@ -64,13 +64,9 @@ impl Hand for Option<Cell> {
         }
     }
 
+    #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
-        if charge.kept_back == 0 || !kept_back::moves(charge.quota) {
-            return charge.with_kept_back();
-        }
-        let limit = self.standing(charge, None, now).limit;
-        let kept_back = kept_back::in_places(charge.quota, charge.kept_back, limit, charge.cost);
-        Charge { kept_back, ..*charge }.with_kept_back()
+        if charge.kept_back == 0 { None } else { with_share(self, charge, now) }
     }
 
     fn standing(&self, charge: &Charge<'_>, next: Option<&State>, now: Tick) -> Standing {
@@ -104,6 +100,17 @@ impl Hand for Option<Cell> {
         }
         fills
     }
+}
+
+/// Returns the charge with what is kept back from it, of a limit that moves by where it stands.
+#[cold]
+fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
+    if !kept_back::moves(charge.quota) {
+        return charge.with_kept_back();
+    }
+    let limit = cell.standing(charge, None, now).limit;
+    let kept_back = kept_back::in_places(charge.quota, charge.kept_back, limit, charge.cost);
+    Charge { kept_back, ..*charge }.with_kept_back()
 }
 
 /// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer
