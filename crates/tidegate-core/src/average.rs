@@ -1,5 +1,7 @@
 //! Moving averages of real numbers, for laws.
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+
 /// Returns `old`, moved towards `new` by the share `weight`, 0 to 1: 0 stays, 1 is `new`.
 ///
 /// Exact in what laws rely on, in spite of rounding: between the two, so that an average of equal values is that value; and monotone in both,
@@ -37,6 +39,17 @@ impl Average {
     /// Multiplies the average by `factor`.
     pub(crate) fn scale(&mut self, factor: f64) {
         self.value *= factor;
+    }
+}
+
+impl Bytes for Average {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.value);
+        out.u32(self.count);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { value: from.within("average", 0.0..=f64::MAX)?, count: from.u32()? })
     }
 }
 

@@ -6,6 +6,7 @@
 
 use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
 /// The format version this build writes, and the newest that it reads. It reads all from the first, 1, on.
@@ -115,6 +116,16 @@ impl Writer {
     pub fn rate(&mut self, rate: Rate) {
         self.u64(rate.count());
         self.u64(rate.period_nanos());
+    }
+
+    /// Appends a span of time in nanoseconds.
+    pub(crate) fn duration(&mut self, span: Duration) {
+        self.u128(span.as_nanos());
+    }
+
+    /// Appends whether something holds.
+    pub(crate) fn flag(&mut self, holds: bool) {
+        self.u8(u8::from(holds));
     }
 
     /// Appends a string of at most 255 bytes; a longer one is cut.
@@ -251,6 +262,52 @@ impl<'a> Reader<'a> {
     pub fn rate(&mut self) -> Result<Rate, DecodeError> {
         let (count, period) = (self.u64()?, self.u64()?);
         Rate::new(count, Duration::from_nanos(period)).map_err(|_| DecodeError::Value { field: "rate" })
+    }
+
+    /// Reads a number in a range, which is never NaN.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it lies outside.
+    pub(crate) fn within(
+        &mut self,
+        field: &'static str,
+        range: RangeInclusive<f64>,
+    ) -> Result<f64, DecodeError> {
+        let number = self.f64()?;
+        if range.contains(&number) { Ok(number) } else { Err(DecodeError::Value { field }) }
+    }
+
+    /// Reads a count of events, small enough for another to be added.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is larger than anything that was counted.
+    pub(crate) fn count(&mut self, field: &'static str) -> Result<u64, DecodeError> {
+        // Whole numbers up to 2⁵³ are exact as floats, too.
+        self.u64()
+            .and_then(|count| if count <= 1 << 53 { Ok(count) } else { Err(DecodeError::Value { field }) })
+    }
+
+    /// Reads a span of time.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is longer than a [`Duration`] can be.
+    pub(crate) fn duration(&mut self, field: &'static str) -> Result<Duration, DecodeError> {
+        let nanos = self.u128()?;
+        let secs = u64::try_from(nanos / 1_000_000_000).map_err(|_| DecodeError::Value { field })?;
+        // A remainder of 10⁹ fits.
+        Ok(Duration::new(secs, (nanos % 1_000_000_000) as u32))
+    }
+
+    /// Reads whether something holds.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is neither yes nor no.
+    pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
+        match self.u8()? {
+            0 => Ok(false),
+            1 => Ok(true),
+            _ => Err(DecodeError::Value { field }),
+        }
     }
 
     /// Reads a string of at most 255 bytes.

@@ -7,6 +7,7 @@ use std::collections::VecDeque;
 
 use core::time::Duration;
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::{MAX_STEP_BACK, Tick, nanos};
@@ -18,13 +19,16 @@ pub(crate) struct Buckets {
     count: u32,
 }
 
+const DAY_NS: u64 = 86_400_000_000_000;
+const MOST_BUCKETS: u32 = 1000;
+
 impl Buckets {
     /// Cuts `window`, 1 ms to a day, into `count` buckets, 1 to 1000; the length of a bucket is rounded down to nanoseconds.
     pub(crate) fn new(window: Duration, count: u32) -> Result<Self, QuotaError> {
-        const DAY: Duration = Duration::from_secs(86_400);
-        let range = Duration::from_millis(1)..=DAY;
+        let range = Duration::from_millis(1)..=Duration::from_nanos(DAY_NS);
         let window = in_range("window", window, &range, "is no window; use 1 ms to a day")?;
-        let count = in_range("buckets", count, &(1..=1000), "is no number of buckets; use 1 to 1000")?;
+        let count =
+            in_range("buckets", count, &(1..=MOST_BUCKETS), "is no number of buckets; use 1 to 1000")?;
         Ok(Self { length_ns: nanos(window) / u64::from(count), count })
     }
 
@@ -51,6 +55,19 @@ impl Buckets {
 
     pub(crate) const fn count(self) -> u32 {
         self.count
+    }
+}
+
+impl Bytes for Buckets {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.length_ns);
+        out.u32(self.count);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (length_ns, count) = (from.u64()?, from.u32()?);
+        let is_one = (1..=DAY_NS).contains(&length_ns) && (1..=MOST_BUCKETS).contains(&count);
+        is_one.then_some(Self { length_ns, count }).ok_or(DecodeError::Value { field: "window" })
     }
 }
 
@@ -92,6 +109,33 @@ impl Peak {
     /// Returns the greatest value; `None` where no bucket has one.
     pub(crate) fn get(&self) -> Option<f64> {
         self.values.front().map(|&(_, value)| value)
+    }
+}
+
+impl Bytes for Peak {
+    fn write(&self, out: &mut Writer) {
+        // At most one for each bucket.
+        out.u32(self.values.len() as u32);
+        for (index, value) in &self.values {
+            out.u64(*index);
+            out.f64(*value);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let count = from.u32()?;
+        if count as usize > from.left() / 16 {
+            return Err(DecodeError::Short);
+        }
+        let mut values = VecDeque::with_capacity(count as usize);
+        for _ in 0..count {
+            let (index, value) = (from.u64()?, from.within("peak", f64::MIN..=f64::MAX)?);
+            if values.back().is_some_and(|&(newest, less)| newest >= index || less <= value) {
+                return Err(DecodeError::Value { field: "peak" });
+            }
+            values.push_back((index, value));
+        }
+        Ok(Self { values })
     }
 }
 

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tidegate_core::breaker::{CircuitBreaker, Force, Forced, Window};
 use tidegate_core::bytes::{Bytes, DecodeError, FORMAT, Reader, Writer};
+use tidegate_core::concurrency::AdaptiveConcurrency;
 use tidegate_core::rate::{Bandwidth, CalendarUnit, ColdFactor, Refill, TokenBucket};
 use tidegate_core::rate::{GuavaBursty, GuavaWarming, UberPacer, XTime};
 use tidegate_core::{
@@ -94,10 +95,21 @@ fn quotas() -> Result<Vec<Quota>, QuotaError> {
         GuavaBursty::new(2.5, 1.0)?.into(),
         GuavaWarming::new(2.5, Duration::from_secs(4), 3.0)?.into(),
         Quota::concurrency(6, Duration::from_secs(30))?,
+        adaptive("hill-climb")?,
+        adaptive("aimd")?,
+        adaptive("vegas")?,
+        adaptive("gradient")?,
+        adaptive("min-latency")?,
+        adaptive("bbr")?,
         CircuitBreaker::builder().build()?.into(),
         CircuitBreaker::resilience4j().window(Window::Calls(4)).min_calls(2).build()?.into(),
         CircuitBreaker::hystrix().build()?.into(),
     ])
+}
+
+fn adaptive(law: &str) -> Result<Quota, QuotaError> {
+    let law = law.parse().unwrap();
+    Ok(AdaptiveConcurrency::new(law).ttl(Duration::from_secs(30))?.cpu(900).into())
 }
 
 /// A limit after some steps, with the receipts of its charges.
@@ -146,6 +158,9 @@ fn written() -> Vec<Written> {
         if let Quota::Breaker(breaker) = &quota {
             all.extend(breaker_histories(&quota, breaker));
         }
+        if matches!(quota, Quota::Adaptive(_)) {
+            all.push(learnt(&quota));
+        }
         all.push(Written { name, history: "receipt", quota, state, receipts: vec![receipt], text });
     }
     all
@@ -176,6 +191,24 @@ fn breaker_histories(quota: &Quota, breaker: &CircuitBreaker) -> Vec<Written> {
     breaker.force_in_place(&mut forced, tick(1), Some(by_hand), &mut |_| ());
     all.push(Written::new("forced", quota, State::Breaker(forced), Vec::new()));
     all
+}
+
+/// A limit that a law moves, after a hundred calls that went well and one that met an overload; somebody is inside.
+fn learnt(quota: &Quota) -> Written {
+    let mut state = quota.fresh(tick(0));
+    for call in 0..=101u64 {
+        let at = |millis| tick(0).after(Duration::from_millis(7 * call + millis));
+        let Transition::Allowed { next, receipt, .. } = quota.decide(&state, Ask::allow(at(0), Cost::ONE))
+        else {
+            panic!("nobody is inside")
+        };
+        let outcome = if call < 100 { Outcome::Success } else { Outcome::Overloaded };
+        state = match call {
+            101 => next,
+            _ => quota.finish(&next, at(5 + call % 3), &receipt, Finish { used: 1, outcome }),
+        };
+    }
+    Written::new("learnt", quota, state, Vec::new())
 }
 
 fn tick(second: u64) -> Tick {

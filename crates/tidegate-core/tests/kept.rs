@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use random::Random;
 use tidegate_core::breaker::{CircuitBreaker, Window};
+use tidegate_core::concurrency::AdaptiveConcurrency;
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, Refill, TokenBucket, UberPacer, XTime,
 };
@@ -54,9 +55,16 @@ fn limits() -> Vec<Quota> {
         per(60).warm_up(Duration::from_secs(4), ColdFactor::THREE).unwrap(),
         Quota::concurrency(20, Duration::from_secs(2)).unwrap(),
         Quota::concurrency(300, Duration::from_nanos(90)).unwrap(),
+        adaptive("hill-climb"),
+        adaptive("min-latency"),
+        adaptive("bbr"),
         CircuitBreaker::builder().probes(20).build().unwrap().into(),
         CircuitBreaker::builder().window(Window::Calls(100)).consecutive(2).build().unwrap().into(),
     ]
+}
+
+fn adaptive(law: &str) -> Quota {
+    AdaptiveConcurrency::new(law.parse().unwrap()).ttl(Duration::from_secs(2)).unwrap().into()
 }
 
 fn calendar() -> Quota {
@@ -231,7 +239,11 @@ fn a_clock_that_was_fast_does_not_freeze_its_keys() {
 fn is_movable(quota: &Quota) -> bool {
     !matches!(
         quota,
-        Quota::SlidingWindow(_) | Quota::SlidingCounter(_) | Quota::Concurrency(_) | Quota::Breaker(_)
+        Quota::SlidingWindow(_)
+            | Quota::SlidingCounter(_)
+            | Quota::Concurrency(_)
+            | Quota::Breaker(_)
+            | Quota::Adaptive(_)
     )
 }
 

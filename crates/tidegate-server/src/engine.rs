@@ -8,6 +8,7 @@ mod decide_each;
 mod handle_breakers;
 mod held;
 mod outage;
+mod places;
 mod prepared;
 mod sensing;
 mod settling;
@@ -317,6 +318,7 @@ impl Engine {
     pub(crate) fn write_metrics(&self) -> String {
         let live = self.live();
         self.show_breakers(&live);
+        self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         self.show_store();
         self.metrics.write(self.now(), self.store.occupancy(), series)

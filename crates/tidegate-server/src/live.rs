@@ -136,8 +136,11 @@ fn address(quota: &Arc<Quota>) -> usize {
     Arc::as_ptr(quota).addr()
 }
 
-/// Returns the largest cost that a full limit of this quota grants.
+/// Returns the largest cost that a full limit of this quota grants; of a limit that a law moves, ever.
 pub(crate) fn most_of(quota: &Quota) -> u64 {
+    if let Quota::Adaptive(guard) = quota {
+        return guard.most();
+    }
     quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit
 }
 

@@ -223,14 +223,14 @@ impl Replay {
         self.runs.iter().any(|run| run.guards.is_some())
     }
 
-    /// Says whether any policy has a circuit breaker, so that it matters how requests end.
+    /// Says whether any policy has a circuit breaker or a limit that a law moves, so that it matters how requests end.
     #[must_use]
     pub fn judges(&self) -> bool {
         let guards = self.runs.iter().filter_map(|run| run.guards.as_ref());
-        guards.flat_map(Guards::limits).any(|guard| guard.breakers.is_some())
+        guards.flat_map(Guards::limits).any(GuardLimit::judges)
     }
 
-    /// Returns how many requests of a log had no status, of which breakers learn nothing; see [`Replay::judges`].
+    /// Returns how many requests of a log had no status, of which breakers and laws learn nothing; see [`Replay::judges`].
     #[must_use]
     pub const fn untold(&self) -> u64 {
         self.untold

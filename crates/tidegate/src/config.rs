@@ -3,6 +3,7 @@
 //! A text in either format becomes one tree, whose values know their places in the text. The tree is checked against the table of
 //! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
 
+mod adaptive;
 mod breaker;
 mod budget;
 mod conditions;

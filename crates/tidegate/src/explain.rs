@@ -10,7 +10,7 @@ use tidegate_core::{Criticality, Priority, Quota, Rate};
 use crate::gate::{Check, Gate, GateDecision, LimitDecision};
 use crate::policy::{Descriptor, KeepFor, Limit, Mode, Over, Policy, PolicySet, Relevance};
 use crate::rounded::millis_up;
-use crate::store::StoreError;
+use crate::store::{StoreError, kept_back};
 
 /// The explanation of one request.
 ///
@@ -238,9 +238,12 @@ fn allowed_with(
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
     let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
+    // No word of the file makes a limit larger that a law moves.
+    let needed = needed.filter(|_| !quota.is_some_and(kept_back::moves));
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     let passes = |level: &Criticality| {
-        let kept_back = quota.map_or(0, |quota| keep_for.kept_back((*level).into(), quota.capacity()));
+        let kept_back = quota
+            .map_or(0, |quota| keep_for.kept_in_places((*level).into(), quota, (standing.limit, limit.cost)));
         !limit.delays && limit.cost.units().saturating_add(kept_back) <= standing.remaining
     };
     let level = Criticality::ALL.into_iter().filter(|level| *level > priority.level()).find(passes);
@@ -262,6 +265,7 @@ fn word(quota: &Quota) -> (&'static str, &'static str) {
         Quota::LeakyQueue(_) | Quota::UberPacer(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_) => {
             ("limit", "")
         }
+        Quota::Adaptive(_) => ("limit", ""),
         _ => ("burst", ""),
     }
 }

@@ -10,6 +10,7 @@
 
 mod access;
 mod among;
+mod busy;
 #[cfg(feature = "cel")]
 mod cel_cost;
 mod client_ip;

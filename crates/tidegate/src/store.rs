@@ -15,6 +15,7 @@ pub mod conformance;
 mod draw;
 mod ending;
 pub mod fallback;
+pub(crate) mod kept_back;
 pub mod leased;
 mod memory;
 mod owned;

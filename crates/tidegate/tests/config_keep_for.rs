@@ -97,7 +97,7 @@ fn what_cannot_be_kept_is_named_where_it_stands() {
         ("{ rate: 10/s, keep_for: 20% }", "t:4:36  error  policy \"p\": keep_for is a map, found a text"),
         (
             "{ algorithm: warm-up, warm_up: 1s, rate: 10/s, keep_for: { critical: 2 } }",
-            "t:4:59  error  policy \"p\": keep_for does not belong to warm-up; it belongs to gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, x-time, uber-pacer, concurrency",
+            "t:4:59  error  policy \"p\": keep_for does not belong to warm-up; it belongs to gcra, token-bucket, leaky-bucket, fixed-window, sliding-window, sliding-counter, sliding-log, x-time, uber-pacer, concurrency, adaptive",
         ),
     ] {
         assert_eq!(parse(&file(written)).unwrap_err(), [expected], "{written}");

@@ -99,7 +99,9 @@ fn what_does_not_belong_is_named() {
         ),
         (
             &["limit: { rate: 5/s, max: 5 }"],
-            &["t:5:25  error  policy \"p\": max does not belong to gcra; it belongs to concurrency"],
+            &[
+                "t:5:25  error  policy \"p\": max does not belong to gcra; it belongs to concurrency, adaptive",
+            ],
         ),
         (
             &["limit: { algorithm: concurrency, max: 5, ttl: 0s }"],

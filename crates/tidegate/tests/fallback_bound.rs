@@ -42,6 +42,7 @@ fn owes(quota: &Quota) -> bool {
             | Quota::SlidingCounter(_)
             | Quota::SlidingLog(_)
             | Quota::Concurrency(_)
+            | Quota::Adaptive(_)
     )
 }
 

@@ -10,7 +10,7 @@ use tidegate::policy::{ChargeOn, Descriptor, Limit, Policy, PolicySet};
 use tidegate::store::{MemoryStore, PlainStore, conformance};
 use tidegate::{Charged, Gate, ManualClock, Outcome, Quota, Retry};
 use tidegate_core::breaker::CircuitBreaker;
-use tidegate_core::concurrency::Concurrency;
+use tidegate_core::concurrency::{AdaptiveConcurrency, Concurrency};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -46,7 +46,10 @@ fn stores_carry_guards_as_they_carry_limits() {
     quotas.push(Arc::new(Concurrency::new(2).unwrap().into()));
     quotas.push(Arc::new(Quota::concurrency(3, Duration::from_millis(400)).unwrap()));
     quotas.push(Arc::new(Quota::per_second(7).burst(5).gcra().unwrap()));
-    assert_eq!(quotas.len(), 7);
+    // Of a gate BBR takes readings of the machine, so it is not among the others.
+    let bbr = AdaptiveConcurrency::new("bbr".parse().unwrap()).ttl(Duration::from_secs(1)).unwrap().cpu(900);
+    quotas.push(Arc::new(bbr.into()));
+    assert_eq!(quotas.len(), 11);
     conformance::run(PlainStore::default, &quotas, 10_000);
     conformance::run(|| MemoryStore::with_capacity(10_000).unwrap(), &quotas, 30_000);
     conformance::run(|| MemoryStore::with_full_keys(10_000).unwrap(), &quotas, 30_000);

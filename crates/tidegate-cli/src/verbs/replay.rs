@@ -107,7 +107,7 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
     }
     if runs.judges() && runs.untold() > 0 {
         printer.remark(&format!(
-            "of {} requests the log does not say how they ended: breakers learnt nothing from them; --column names the status",
+            "of {} requests the log does not say how they ended: breakers and adaptive limits learnt nothing from them; --column names the status",
             grouped(runs.untold())
         ));
     }

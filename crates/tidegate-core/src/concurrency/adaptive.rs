@@ -1,5 +1,7 @@
 //! Any of the laws, chosen by a word: what a policy file names.
 
+mod kept;
+
 use core::fmt;
 use core::str::FromStr;
 

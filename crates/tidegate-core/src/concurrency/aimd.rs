@@ -22,6 +22,7 @@ use core::time::Duration;
 use super::bounds::Bounds;
 use super::evidence::Evidence;
 use super::law::{Law, Sample};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::Tick;
@@ -48,7 +49,7 @@ use crate::time::Tick;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Aimd {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     backoff: f64,
     timeout: Duration,
     /// Whether a failure counts as a success, as the peer's samples know no third outcome.
@@ -130,6 +131,33 @@ impl Law for Aimd {
             _ => limit + 1,
         };
         state.limit = next.clamp(self.bounds.least(), self.bounds.most());
+    }
+}
+
+impl Bytes for Aimd {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        out.f64(self.backoff);
+        out.duration(self.timeout);
+        out.flag(self.failures_grow);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let law = Self::default().bounds(Bytes::read(from)?);
+        let (backoff, timeout) = (from.f64()?, from.duration("timeout")?);
+        let law = law.backoff(backoff).and_then(|law| law.timeout(timeout));
+        let law = law.map_err(|_| DecodeError::Value { field: "backoff" })?;
+        Ok(Self { failures_grow: from.flag("failures grow")?, ..law })
+    }
+}
+
+impl Bytes for AimdState {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.limit);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        from.count("limit").map(|limit| Self { limit })
     }
 }
 

@@ -41,6 +41,7 @@ use core::time::Duration;
 use super::bounds::Bounds;
 use super::law::{Law, Sample, Signal};
 use crate::average::toward;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
@@ -72,8 +73,8 @@ use served::{Counting, Served};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Bbr {
-    bounds: Bounds,
-    window: Buckets,
+    pub(super) bounds: Bounds,
+    pub(super) window: Buckets,
     threshold: u16,
     smoothing: f64,
     cool_off: Duration,
@@ -174,6 +175,12 @@ impl Bbr {
     pub fn cool_off(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::ZERO..=Duration::from_secs(3600);
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
+    }
+
+    /// Returns from how many thousandths on the processor is busy.
+    #[must_use]
+    pub const fn busy_from(&self) -> u16 {
+        self.threshold
     }
 
     /// Returns how busy the processor is, in thousandths, smoothed.
@@ -279,6 +286,65 @@ impl Law for Bbr {
             Arithmetic::Aegis | Arithmetic::GoZero => state.cpu.read_whole(reading, self.smoothing),
         }
         self.settle(state, at, false);
+    }
+}
+
+impl Bytes for Bbr {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        self.window.write(out);
+        out.u32(u32::from(self.threshold));
+        out.f64(self.smoothing);
+        out.duration(self.cool_off);
+        out.u8(match self.arithmetic {
+            Arithmetic::Corrected => 0,
+            Arithmetic::Aegis => 1,
+            Arithmetic::GoZero => 2,
+        });
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (bounds, window) = (Bytes::read(from)?, Bytes::read(from)?);
+        let law = Self { bounds, window, ..Self::default() };
+        // What is larger than 16 bits is out of range, too.
+        let threshold = u16::try_from(from.u32()?).unwrap_or(u16::MAX);
+        let (smoothing, cool_off) = (from.f64()?, from.duration("cool-off")?);
+        let law = law.threshold(threshold).and_then(|law| law.smoothing(smoothing)?.cool_off(cool_off));
+        let law = law.map_err(|_| DecodeError::Value { field: "threshold" })?;
+        let arithmetic = match from.u8()? {
+            0 => Arithmetic::Corrected,
+            1 => Arithmetic::Aegis,
+            2 => Arithmetic::GoZero,
+            _ => return Err(DecodeError::Value { field: "arithmetic" }),
+        };
+        Ok(Self { arithmetic, ..law })
+    }
+}
+
+impl Bytes for BbrState {
+    fn write(&self, out: &mut Writer) {
+        self.cpu.write(out);
+        self.served.write(out);
+        out.tick(self.last);
+        out.flag(self.mark.is_some());
+        out.tick(self.mark.unwrap_or(Tick::EPOCH));
+        out.flag(self.limited);
+        out.flag(self.dropped);
+        out.f64(self.flying);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (cpu, served, last) = (Bytes::read(from)?, Bytes::read(from)?, from.tick()?);
+        let (marked, mark) = (from.flag("mark")?, from.tick()?);
+        Ok(Self {
+            cpu,
+            served,
+            last,
+            mark: marked.then_some(mark),
+            limited: from.flag("limited")?,
+            dropped: from.flag("dropped")?,
+            flying: from.within("flying", 0.0..=f64::MAX)?,
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! Where the limit of a law starts, and between what it stays: the knobs that every law has.
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::knob::in_range;
 
@@ -82,6 +83,23 @@ impl Bounds {
         limit.max(self.least as f64).min(self.most as f64)
     }
 }
+
+impl Bytes for Bounds {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.least);
+        out.u64(self.most);
+        out.u64(self.start);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (least, most, start) = (from.u64()?, from.u64()?, from.u64()?);
+        let bounds = Self::new(least, most).and_then(|bounds| bounds.start_at(start));
+        bounds.map_err(|_| DecodeError::Value { field: "bounds" })
+    }
+}
+
+/// A limit as a law keeps it, in a byte form: the widest bounds hold it.
+pub(super) const LIMITS: core::ops::RangeInclusive<f64> = 1.0..=Bounds::MOST as f64;
 
 /// Returns `max(1, ⌊log₁₀ limit⌋)`, the step by which limits grow and shrink that go by the queue: small beside a large limit, and never
 /// nothing. Integer logarithms are the same on every machine.

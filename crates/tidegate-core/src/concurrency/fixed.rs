@@ -143,8 +143,29 @@ impl ConcurrencyState {
         &self.taken[lapsed..]
     }
 
-    fn in_use(&self, at: Tick) -> u64 {
+    /// The last change.
+    pub(super) const fn last(&self) -> Tick {
+        self.last
+    }
+
+    pub(super) fn in_use(&self, at: Tick) -> u64 {
         self.live(at).iter().fold(0, |sum, taken| sum.saturating_add(taken.places))
+    }
+
+    /// The state without the places of a receipt; `None` where they are not there: lapsed, or forgotten.
+    pub(super) fn without(&self, at: Tick, receipt: &Receipt) -> Option<Self> {
+        let until = u64::try_from(receipt.marks().0).map(Tick::from_nanos).ok()?;
+        let live = self.live(at);
+        let found = live.binary_search_by_key(&until, |taken| taken.until).ok()?;
+        if receipt.at < self.since {
+            return None;
+        }
+        let mut taken: SmallVec<[Taken; 1]> = SmallVec::from_slice(live);
+        taken[found].places = taken[found].places.saturating_sub(receipt.cost.units());
+        if taken[found].places == 0 {
+            taken.remove(found);
+        }
+        Some(Self { since: self.since, last: at, taken })
     }
 
     /// The state with `places` more that lapse at `until`.
@@ -230,17 +251,7 @@ impl Guard for Concurrency {
 
     /// Returns the places of the receipt, whatever the outcome; a place that has lapsed is left without a trace.
     fn leave(&self, state: &ConcurrencyState, now: Tick, receipt: &Receipt, _: Outcome) -> ConcurrencyState {
-        let at = now.max(state.last);
-        let Ok(until) = u64::try_from(receipt.marks().0).map(Tick::from_nanos) else { return state.clone() };
-        let live = state.live(at);
-        let found = live.binary_search_by_key(&until, |taken| taken.until);
-        let (Ok(found), true) = (found, receipt.at >= state.since) else { return state.clone() };
-        let mut taken: SmallVec<[Taken; 1]> = SmallVec::from_slice(live);
-        taken[found].places = taken[found].places.saturating_sub(receipt.cost.units());
-        if taken[found].places == 0 {
-            taken.remove(found);
-        }
-        ConcurrencyState { since: state.since, last: at, taken }
+        state.without(now.max(state.last), receipt).unwrap_or_else(|| state.clone())
     }
 
     /// `reset_after` is the time until the last place lapses, [`Duration::MAX`] where one never does. `debt` counts the places in

@@ -30,10 +30,11 @@
 
 use core::time::Duration;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, LIMITS};
 use super::evidence::{Evidence, nanos};
 use super::law::{Law, Sample};
 use crate::average::{Average, toward};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
@@ -65,7 +66,7 @@ const PLAIN: u32 = 10;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gradient {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     tolerance: f64,
     queue: f64,
     smoothing: f64,
@@ -227,6 +228,45 @@ impl Law for Gradient {
             }
             Evidence::Failure(_) | Evidence::Alive | Evidence::Nothing => {}
         }
+    }
+}
+
+impl Bytes for Gradient {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        for number in [self.tolerance, self.queue, self.smoothing, self.long_weight, self.backoff] {
+            out.f64(number);
+        }
+        out.duration(self.timeout);
+        out.flag(self.ignores_overload);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            bounds: Bytes::read(from)?,
+            tolerance: from.within("tolerance", 1.0..=10.0)?,
+            queue: from.within("queue", 0.0..=1000.0)?,
+            smoothing: from.within("smoothing", 0.001..=1.0)?,
+            long_weight: from.within("long window", 2.0 / 100_001.0..=2.0 / 11.0)?,
+            backoff: from.within("backoff", 0.1..=0.999)?,
+            timeout: from.duration("timeout")?,
+            ignores_overload: from.flag("ignores overload")?,
+        })
+    }
+}
+
+impl Bytes for GradientState {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.limit);
+        self.long.write(out);
+        out.flag(self.backed_off.is_some());
+        out.tick(self.backed_off.unwrap_or(Tick::EPOCH));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (limit, long) = (from.within("limit", LIMITS)?, Bytes::read(from)?);
+        let (backed_off, at) = (from.flag("backed off")?, from.tick()?);
+        Ok(Self { limit, long, backed_off: backed_off.then_some(at) })
     }
 }
 

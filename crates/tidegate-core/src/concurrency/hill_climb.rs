@@ -38,6 +38,7 @@ mod tests;
 
 use super::bounds::Bounds;
 use super::law::{Law, Sample};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::Tick;
 use epoch::Reading;
@@ -70,7 +71,7 @@ const FADING: f64 = 0.995;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HillClimb {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
 }
 
 impl Default for HillClimb {
@@ -134,7 +135,8 @@ impl Law for HillClimb {
     }
 
     fn limit(&self, state: &HillClimbState) -> u64 {
-        state.allowed as u64
+        // Clamped here as well: the state may have been made under other bounds.
+        self.bounds.clamp(state.allowed) as u64
     }
 
     fn learn(&self, state: &mut HillClimbState, sample: &Sample) {
@@ -167,5 +169,15 @@ impl Law for HillClimb {
         let moved = state.goal() != state.allowed;
         state.allowed = state.allowed.min(state.goal());
         state.epoch.next(sample, limit, moved);
+    }
+}
+
+impl Bytes for HillClimb {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { bounds: Bytes::read(from)? })
     }
 }

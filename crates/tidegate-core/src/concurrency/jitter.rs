@@ -1,5 +1,7 @@
 //! Numbers that look random, for what must not happen everywhere at once; the same seed gives the same ones on every machine.
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+
 /// A row of such numbers.
 ///
 /// # Source
@@ -24,5 +26,15 @@ impl Jitter {
     pub(super) fn unit(self) -> f64 {
         // The upper 53 bits, as many as a float holds.
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
+    }
+}
+
+impl Bytes for Jitter {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.0);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        from.u64().map(Self)
     }
 }

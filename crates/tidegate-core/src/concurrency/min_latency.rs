@@ -34,10 +34,11 @@ mod median;
 
 use core::time::Duration;
 
-use super::bounds::Bounds;
+use super::bounds::{Bounds, LIMITS};
 use super::evidence::{Evidence, nanos};
 use super::jitter::Jitter;
 use super::law::{Law, Sample};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
@@ -71,7 +72,7 @@ const LATER: f64 = 0.15;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MinLatency {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     interval: Duration,
     buffer: f64,
     every: Duration,
@@ -254,6 +255,66 @@ impl Law for MinLatency {
                 Self::begin_measurement(state);
             }
         }
+    }
+}
+
+impl Bytes for MinLatency {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        out.duration(self.interval);
+        out.f64(self.buffer);
+        out.duration(self.every);
+        out.u32(self.requests);
+        out.u64(self.seed);
+        out.flag(self.measures_all);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let law = Self::default().bounds(Bytes::read(from)?);
+        let (interval, buffer) = (from.duration("interval")?, from.f64()?);
+        let (every, requests) = (from.duration("measure every")?, from.u32()?);
+        let law = law.interval(interval).and_then(|law| law.buffer(buffer)?.measure(every, requests));
+        let law = law.map_err(|_| DecodeError::Value { field: "interval" })?.seed(from.u64()?);
+        Ok(Self { measures_all: from.flag("measures all")?, ..law })
+    }
+}
+
+impl Bytes for MinLatencyState {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.limit);
+        out.flag(self.least.is_some());
+        out.f64(self.least.unwrap_or(1.0));
+        self.latencies.write(out);
+        out.flag(self.measuring);
+        for tick in [self.since, self.last, self.interval_ends, self.measure_at] {
+            out.tick(tick);
+        }
+        out.u32(self.at_least);
+        self.jitter.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (limit, known) = (from.within("limit", LIMITS)?, from.flag("least")?);
+        let least = from.within("least", 1.0..=f64::INFINITY)?;
+        let (latencies, measuring) = (Bytes::read(from)?, from.flag("measuring")?);
+        let (since, last, interval_ends, measure_at) =
+            (from.tick()?, from.tick()?, from.tick()?, from.tick()?);
+        let at_least = from.u32()?;
+        if at_least > INTERVALS_AT_LEAST {
+            return Err(DecodeError::Value { field: "at least" });
+        }
+        Ok(Self {
+            limit,
+            least: known.then_some(least),
+            latencies,
+            measuring,
+            since,
+            last,
+            interval_ends,
+            measure_at,
+            at_least,
+            jitter: Bytes::read(from)?,
+        })
     }
 }
 

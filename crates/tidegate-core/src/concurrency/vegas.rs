@@ -36,10 +36,11 @@ mod probe;
 
 use core::time::Duration;
 
-use super::bounds::{Bounds, log10_step};
+use super::bounds::{Bounds, LIMITS, log10_step};
 use super::evidence::{Evidence, nanos};
 use super::law::{Law, Sample};
 use crate::average::toward;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::knob::in_range;
@@ -67,7 +68,7 @@ use probe::Probe;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Vegas {
-    bounds: Bounds,
+    pub(super) bounds: Bounds,
     grow_below: f64,
     shrink_above: f64,
     smoothing: f64,
@@ -238,6 +239,45 @@ impl Law for Vegas {
         } else {
             self.learn_from_work(state, sample);
         }
+    }
+}
+
+impl Bytes for Vegas {
+    fn write(&self, out: &mut Writer) {
+        self.bounds.write(out);
+        for number in [self.grow_below, self.shrink_above, self.smoothing, self.probe_every] {
+            out.f64(number);
+        }
+        out.u64(self.seed);
+        out.flag(self.probes_under_load);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (bounds, grow_below) = (Bytes::read(from)?, from.within("grow below", 1.0..=99.0)?);
+        Ok(Self {
+            bounds,
+            grow_below,
+            shrink_above: from.within("shrink above", grow_below..=100.0)?,
+            smoothing: from.within("smoothing", 0.001..=1.0)?,
+            probe_every: from.within("probe every", 2.0..=10_000.0)?,
+            seed: from.u64()?,
+            probes_under_load: from.flag("probes under load")?,
+        })
+    }
+}
+
+impl Bytes for VegasState {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.limit);
+        out.flag(self.baseline.is_some());
+        out.f64(self.baseline.unwrap_or(1.0));
+        self.probe.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (limit, known) = (from.within("limit", LIMITS)?, from.flag("baseline")?);
+        let baseline = from.within("baseline", 1.0..=f64::MAX)?;
+        Ok(Self { limit, baseline: known.then_some(baseline), probe: Bytes::read(from)? })
     }
 }
 

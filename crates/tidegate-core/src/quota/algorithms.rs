@@ -9,7 +9,7 @@ use crate::algorithm::Algorithm;
 use crate::breaker::{CircuitBreaker, CircuitBreakerState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::changed;
-use crate::concurrency::{Concurrency, ConcurrencyState};
+use crate::concurrency::{AdaptiveConcurrency, AdaptiveConcurrencyState, Concurrency, ConcurrencyState};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::QuotaError;
 use crate::guard::{Finish, Guard, Outcome};
@@ -309,6 +309,8 @@ algorithms! {
         40 => Concurrency(Concurrency, ConcurrencyState);
         /// A circuit breaker.
         41 => Breaker(CircuitBreaker, CircuitBreakerState);
+        /// A number of places in flight that a law moves.
+        42 => Adaptive(AdaptiveConcurrency, AdaptiveConcurrencyState);
     }
 }
 
@@ -330,11 +332,13 @@ impl Quota {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
     }
 
-    /// Returns how many units or places it has in all: what a full limit grants at once, and of a queue also how many may wait.
+    /// Returns how many units or places it has in all: what a full limit grants at once, of a queue also how many may wait, and of a limit that
+    /// a law moves the most that it may become.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self {
             Self::LeakyQueue(queue) => queue.slack().saturating_add(1).saturating_add(queue.places()),
+            Self::Adaptive(guard) => guard.most(),
             _ => self.standing(&self.fresh(Tick::EPOCH), Tick::EPOCH).limit,
         }
     }

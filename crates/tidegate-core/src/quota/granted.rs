@@ -46,7 +46,9 @@ impl Quota {
             Self::SlidingWindow(limit) => in_any_window(limit.rate(), span),
             Self::SlidingLog(limit) => in_any_window(limit.rate(), span),
             Self::WarmUp(_) | Self::XTime(_) | Self::UberPacer(_) | Self::GuavaBursty(_) => return None,
-            Self::GuavaWarming(_) | Self::Concurrency(_) | Self::Breaker(_) => return None,
+            Self::GuavaWarming(_) | Self::Concurrency(_) | Self::Breaker(_) | Self::Adaptive(_) => {
+                return None;
+            }
         };
         Some(u64::try_from(granted).unwrap_or(u64::MAX))
     }

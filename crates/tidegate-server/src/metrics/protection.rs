@@ -16,6 +16,8 @@ pub(crate) struct Protection {
     breaker_would_open: Family<PolicyLabel, Counter>,
     over: Family<OverLabels, Counter>,
     too_late: Family<PolicyLabel, Counter>,
+    places: Family<PolicyLabel, Gauge>,
+    in_flight: Family<PolicyLabel, Gauge>,
 }
 
 impl Protection {
@@ -38,7 +40,33 @@ impl Protection {
             "Requests refused because too little time was left",
             made.too_late.clone(),
         );
+        registry.register(
+            "concurrency_limit",
+            "How many requests may be in flight at this moment, for policies with one key",
+            made.places.clone(),
+        );
+        registry.register(
+            "inflight",
+            "How many requests are in flight, for policies with one key",
+            made.in_flight.clone(),
+        );
         made
+    }
+
+    /// Sets how many places a policy has at this moment, and how many are in use.
+    pub(crate) fn show_places(&self, policy: &str, limit: u64, in_use: u64) {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        // At most 65,536 each, or what was inside when that was lowered.
+        let gauge = |places: u64| i64::try_from(places).unwrap_or(i64::MAX);
+        self.places.get_or_create(&label).set(gauge(limit));
+        self.in_flight.get_or_create(&label).set(gauge(in_use));
+    }
+
+    /// Drops the series of places of a policy that has none any more, or one set of them for each key.
+    pub(crate) fn forget_places(&self, policy: &str) {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        self.places.remove(&label);
+        self.in_flight.remove(&label);
     }
 
     /// Counts a request over a limit that let it through.
@@ -80,6 +108,7 @@ impl Protection {
             self.over.remove(&OverLabels { policy: policy.to_owned(), action });
         }
         self.forget_breakers(policy);
+        self.forget_places(policy);
     }
 
     /// Drops the series of a policy that has no breaker any more.

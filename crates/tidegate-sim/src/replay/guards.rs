@@ -56,6 +56,8 @@ pub(crate) struct GuardLimit {
     /// How many may be in flight of one key.
     pub(crate) at_most: Levels,
     refused: Refused,
+    /// Whether a law moves it.
+    moves: bool,
     /// `None` unless it is a breaker.
     pub(crate) breakers: Option<Followed>,
 }
@@ -98,6 +100,7 @@ impl Guards {
                 in_flight: level(),
                 at_most: level(),
                 refused: Refused::default(),
+                moves: matches!(**quota, Quota::Adaptive(_)),
                 breakers: matches!(**quota, Quota::Breaker(_)).then(Followed::default),
             })
         });
@@ -211,6 +214,11 @@ impl Guards {
 }
 
 impl GuardLimit {
+    /// Says whether it goes by how requests end.
+    pub(super) const fn judges(&self) -> bool {
+        self.breakers.is_some() || self.moves
+    }
+
     fn outcome(&self) -> GuardOutcome {
         let (changes, left_out) = self.breakers.as_ref().map(Followed::changes).unwrap_or_default();
         GuardOutcome {

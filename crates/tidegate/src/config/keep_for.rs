@@ -9,6 +9,7 @@ use super::node::{Node, Spot};
 use super::shares::kept;
 use super::words::{Owner, Words};
 use crate::policy::{KeepFor, Limit, Terms, most_at_once};
+use crate::store::kept_back;
 
 /// Builds what a limit keeps, and checks it against each of the limit's terms.
 pub(super) fn keep_for(
@@ -44,6 +45,10 @@ fn warn_of_costs(
     findings: &mut Findings,
 ) {
     let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
+    if kept_back::moves(quota) {
+        // Whoever finds nobody inside passes, whatever it costs.
+        return;
+    }
     let kept_back = keep_for.kept_back(Criticality::Sheddable.into(), quota.capacity());
     let left = most_at_once(quota, max_wait).saturating_sub(kept_back);
     if left > 0 && cost > left {

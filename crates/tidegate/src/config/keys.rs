@@ -4,11 +4,13 @@
 //! prints its defaults. Keys that are planned and not in this version are here too, marked: a file that uses one is told so, instead of
 //! that the key is unknown.
 
+mod adaptive;
 mod breaker;
 mod limit;
 mod policy;
 mod store;
 
+pub(super) use adaptive::{ADAPTIVE, LawWords};
 pub(super) use breaker::{BREAKER, JUDGED_BY_NAMES, Profile};
 pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL, RATED, SHADOW_LIMIT};
 pub(super) use policy::INHERITED;

@@ -7,11 +7,12 @@ use std::time::Duration;
 use foldhash::fast::RandomState;
 use tidegate_core::Replace;
 
+use super::adaptive;
 use super::breaker;
 use super::conditions;
 use super::diagnostic::Findings;
 use super::keep_for::keep_for;
-use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
+use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, LIMIT, RATED, SHADOW_LIMIT};
 use super::kind::Kind;
 use super::node::{Node, Spot};
 use super::places;
@@ -45,6 +46,10 @@ pub(super) fn limit(
                 name.spot,
                 match algorithm {
                     BREAKER => format!("{} does not belong to breaker, which goes by how calls end", name.text),
+                    ADAPTIVE => format!(
+                        "{} does not belong to adaptive, which counts what is in flight; a law says how much",
+                        name.text
+                    ),
                     _ => format!(
                         "{} does not belong to {algorithm}, which counts what is in flight; max says how much",
                         name.text
@@ -73,19 +78,20 @@ pub(super) fn limit(
     }
     let of_its_own = match algorithm {
         CONCURRENCY => "max",
-        BREAKER => "algorithm",
+        BREAKER | ADAPTIVE => "algorithm",
         _ => "rate",
     };
     if base.is_some() && node.entries().iter().all(|(name, _)| name.text != of_its_own) {
         findings.error(node.spot, format_args!("shadow_limit has no {of_its_own}"));
         complete = false;
     }
-    if matches!(algorithm, CONCURRENCY | BREAKER) {
+    if matches!(algorithm, CONCURRENCY | BREAKER | ADAPTIVE) {
         if !complete || !is_sound(node, &Kind::Table(table)) {
             return None;
         }
         let terms = match algorithm {
             BREAKER => breaker::terms(&words, node.spot, findings)?,
+            ADAPTIVE => adaptive::terms(&words, node.spot, owner, findings)?,
             _ => places::terms(&words, node.spot, owner, findings)?,
         };
         let mut built = Limit::of(terms);

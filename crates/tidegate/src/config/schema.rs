@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use tidegate_core::Rate;
 
-use super::keys::{ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE};
+use super::keys::{ADAPTIVE, ALGORITHMS, AlgorithmKeys, BREAKER, CONCURRENCY, FILE};
 use super::kind::{Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
@@ -47,13 +47,13 @@ fn table(table: &Table) -> Value {
                 { "required": ["rate_by", "rates", "otherwise"] },
                 { "properties": { "algorithm": { "const": CONCURRENCY } }, "required": ["algorithm", "max"] },
                 { "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered, { "required": ["max"] }] } },
+                { "properties": { "algorithm": { "const": ADAPTIVE } }, "required": ["algorithm"], "not": { "anyOf": [{ "required": ["rate"] }, tiered] } },
             ]);
             schema["allOf"] = ALGORITHMS.iter().map(parameters).collect();
         }
         "shadow_limit" => {
-            let breaker =
-                json!({ "properties": { "algorithm": { "const": BREAKER } }, "required": ["algorithm"] });
-            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, breaker]);
+            let guard = json!({ "properties": { "algorithm": { "enum": [BREAKER, ADAPTIVE] } }, "required": ["algorithm"] });
+            schema["anyOf"] = json!([{ "required": ["rate"] }, { "required": ["max"] }, guard]);
         }
         "forward_auth" => {
             let headers = json!({ "anyOf": [{ "required": ["method"] }, { "required": ["uri"] }, { "required": ["host"] }] });

@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 
 use super::diagnostic::Findings;
-use super::keys::{BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
+use super::keys::{ADAPTIVE, BREAKER, CONCURRENCY, PLACE_TTL, TICKET_TTL};
 use super::node::{Node, Spot};
 use super::suggest::nearest;
 use crate::policy::LLM_USAGE;
@@ -100,7 +100,7 @@ pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
         let one = policy.get("limit").into_iter();
         let limits = one.chain(policy.get("limits").map_or(&[][..], Node::each));
         for limit in limits.filter(|limit| {
-            matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER))
+            matches!(limit.get("algorithm").and_then(Node::text), Some(CONCURRENCY | BREAKER | ADAPTIVE))
         }) {
             let held = limit.get("ttl").and_then(Node::text).unwrap_or(PLACE_TTL);
             if span(held).is_ok_and(|held| held > life) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value as Json};
 
-use super::keys::{ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
+use super::keys::{ADAPTIVE, ALGORITHMS, BREAKER, CONCURRENCY, DEFAULTS, FILE, INHERITED, KINDS};
 use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
@@ -102,6 +102,11 @@ impl Walk<'_> {
             self.origins.insert(at.to_owned(), "default, of the profile".to_owned());
             return Some(default_value(word));
         }
+        if table.name == "limit" && algorithm == ADAPTIVE && !matches!(name, "algorithm" | "replace") {
+            let word = super::adaptive::in_effect(node?, name)?;
+            self.origins.insert(at.to_owned(), "default, of the law".to_owned());
+            return Some(default_value(&word));
+        }
         let foreign = match table.name {
             "limit" => match name {
                 "buckets" => algorithm != "sliding-window",
@@ -109,6 +114,7 @@ impl Walk<'_> {
                 "cold_factor" => algorithm != "warm-up",
                 "ttl" => !matches!(algorithm, CONCURRENCY | BREAKER),
                 "profile" => algorithm != BREAKER,
+                "law" => algorithm != ADAPTIVE,
                 _ => false,
             },
             "shadow_limit" => true,

@@ -224,8 +224,9 @@ impl PartOf<'_> {
     /// Fills the check's decision in with what its limits decided.
     fn tell(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
         let decided = |(at, line): &(usize, Line<'_>)| {
-            let decided = line.decided(settlements.get(*at)?.as_ref()?);
-            Some(LimitDecision { kept_back: plan.lines[*at].kept_back, ..decided })
+            let settlement = settlements.get(*at)?.as_ref()?;
+            let kept_back = line.kept_in_places(plan.lines[*at].kept_back, settlement);
+            Some(LimitDecision { kept_back, ..line.decided(settlement) })
         };
         decision.limits.extend(self.lines.iter().filter_map(decided));
         let all_asked = decision.limits.len() == self.lines.len();

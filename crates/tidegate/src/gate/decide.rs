@@ -17,6 +17,7 @@ use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet};
 use crate::precision::Precision;
+use crate::store::kept_back;
 use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, StepClock, StoreError};
 use crate::thread_buffers::{Borrowed, Buffers};
 
@@ -297,6 +298,12 @@ pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, plan: &mut Plan<'_
 }
 
 impl Line<'_> {
+    /// Returns how many units or places are kept back from the request, by how the limit stands now.
+    #[inline]
+    pub(super) fn kept_in_places(&self, kept_back: u64, settlement: &Settlement) -> u64 {
+        kept_back::in_places(self.quota, kept_back, settlement.decision.standing.limit, self.cost)
+    }
+
     #[inline]
     pub(super) fn decided(&self, settlement: &Settlement) -> LimitDecision {
         LimitDecision {
@@ -305,7 +312,7 @@ impl Line<'_> {
             binding: self.binding,
             on_failure: self.on_failure,
             cost: self.cost,
-            kept_back: self.kept_back,
+            kept_back: self.kept_in_places(self.kept_back, settlement),
             delays: !self.max_wait.is_zero(),
             decision: settlement.decision,
         }

@@ -31,7 +31,7 @@ pub(super) struct Load {
     begun: AtomicU64,
     /// Admissions that ended, however.
     ended: AtomicU64,
-    /// Those of them that were finished, and how long they took in all.
+    /// What was finished, by admissions and by tickets, and how long it took in all.
     finished: AtomicU64,
     spent: AtomicU64,
     /// Earlier counts, the oldest first: at most one for each tenth of a second of the window, and one before it.
@@ -90,9 +90,14 @@ impl Load {
     pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if begun.finished {
-            self.spent.fetch_add(nanos(took()), Ordering::Relaxed);
-            self.finished.fetch_add(1, Ordering::Relaxed);
+            self.finish(took());
         }
+    }
+
+    /// Counts work that was done, and took so long.
+    pub(super) fn finish(&self, took: Duration) {
+        self.spent.fetch_add(nanos(took), Ordering::Relaxed);
+        self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns how many admissions are not ended; `None` where none was ever made, as in a server that hands out tickets.

@@ -11,10 +11,10 @@ use tidegate_core::Tick;
 use super::charged::Keep;
 use super::load::Begun;
 use super::waits::{Waits, now};
-use super::{Check, Gate, GateDecision};
+use super::{Check, Gate, GateDecision, PlacesStanding};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
 use crate::signals::Reading;
-use crate::store::{Op, Settled, Settling, Step, StepClock, StoreError};
+use crate::store::StoreError;
 
 impl Gate {
     /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
@@ -125,6 +125,14 @@ impl Gate {
         Some(self.sensing.load.begin())
     }
 
+    /// Counts work that was done under a ticket, where policies go by how long work takes.
+    #[cfg(feature = "ticket")]
+    pub(super) fn took(&self, span: Duration) {
+        if self.policies.load().sensed().is_some() {
+            self.sensing.load.finish(span);
+        }
+    }
+
     /// Counts its end, which was `took` later.
     pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
         self.sensing.load.end(begun, took);
@@ -134,22 +142,8 @@ impl Gate {
     /// have to be awaited.
     fn share_in_use(&self, policies: &PolicySet, name: &str, now: Tick) -> Option<f64> {
         let (place, _) = policies.find(name)?;
-        let plan = policies.plan_of_one_key(place);
-        let mut fullest: Option<f64> = None;
-        for line in &plan.lines {
-            let store = self.routes.of(line.share).ok()?;
-            let charge = plan.charge(line);
-            let tag = self.routes.tag(store, charge.key);
-            let charges = std::slice::from_ref(&charge);
-            let step = Step { now, clock: StepClock::Engine, tag, receipts: false, op: Op::Peek, charges };
-            let mut settled = Settled::default();
-            let Settling::Done(Ok(())) = self.routes.store(store).settle_into(&step, &mut settled) else {
-                return None;
-            };
-            let standing = settled.lines.first()?.decision.standing;
-            let left = standing.remaining as f64 / standing.limit.max(1) as f64;
-            fullest = Some(fullest.unwrap_or(0.0).max((1.0 - left) * 100.0));
-        }
-        fullest
+        let left = |one: &PlacesStanding| one.standing.remaining as f64 / one.standing.limit.max(1) as f64;
+        let standings = self.standings(policies, place, now)?;
+        standings.iter().map(|one| (1.0 - left(one)) * 100.0).reduce(f64::max).map(|fullest| fullest.max(0.0))
     }
 }

@@ -13,6 +13,7 @@ use smallvec::SmallVec;
 use tidegate_core::rate::Gcra;
 use tidegate_core::{Cost, Criticality, Priority, Quota, Replace};
 
+use super::busy;
 use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::follows::Levels;
@@ -22,7 +23,7 @@ use super::learned::{Learned, Learning, most_at_once};
 use super::matching::Match;
 use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
-use crate::store::{Durable, OnStoreError};
+use crate::store::{Durable, OnStoreError, kept_back};
 
 /// One policy, as a check sees it.
 #[derive(Debug)]
@@ -249,8 +250,11 @@ impl Ready {
             replace: limit.replace,
             owner,
             binding: policy.mode != Mode::Shadow && policy.over.refuses() && !policy.is_shadow_limit(at),
-            varies: limit.tiers.is_some() || !limit.overrides.is_empty() || limit.follows.is_some(),
-            levels: limit.follows.as_ref().map(|follows| Box::new(Levels::of(follows))),
+            varies: limit.tiers.is_some()
+                || !limit.overrides.is_empty()
+                || limit.follows.is_some()
+                || busy::busy_from(limit).is_some(),
+            levels: limit.follows.as_ref().map(Levels::of).or_else(|| busy::levels(limit)).map(Box::new),
             keeps: Keeps::of(limit),
             one_place: limit.is_guard() && policy.cost.is_none(),
         };
@@ -296,7 +300,7 @@ impl Ready {
 impl Keeps {
     fn of(limit: &Limit) -> Option<Box<Self>> {
         let keep_for = limit.keep_for;
-        let capacity = limit.terms.quota.as_ref().map_or(0, |quota| quota.capacity());
+        let capacity = limit.terms.quota.as_ref().map_or(0, |quota| kept_back::whole(quota));
         let kept_back = Criticality::ALL.map(|level| keep_for.kept_back(level.into(), capacity));
         (!keep_for.is_nothing()).then(|| Box::new(Self { keep_for, kept_back }))
     }
@@ -305,6 +309,6 @@ impl Keeps {
         if for_everyone {
             return self.kept_back[priority.level() as usize];
         }
-        self.keep_for.kept_back(priority, quota.capacity())
+        self.keep_for.kept_back(priority, kept_back::whole(quota))
     }
 }

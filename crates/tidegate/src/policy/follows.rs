@@ -113,6 +113,11 @@ impl Levels {
         Self { quotas: follows.levels.clone(), at: AtomicUsize::new(Follows::STEPS) }
     }
 
+    /// Makes them of limits, of which the first is in force.
+    pub(super) fn from_first(quotas: [Arc<Quota>; 2]) -> Self {
+        Self { quotas: Box::new(quotas), at: AtomicUsize::new(0) }
+    }
+
     #[inline]
     pub(super) fn in_force(&self) -> &Arc<Quota> {
         // Relaxed: the quotas never change, and which of them a check meets in the moment of a change does not matter.
@@ -121,7 +126,7 @@ impl Levels {
 
     pub(super) fn set(&self, level: usize) {
         // Relaxed: as above.
-        self.at.store(level.min(Follows::STEPS), Ordering::Relaxed);
+        self.at.store(level.min(self.quotas.len() - 1), Ordering::Relaxed);
     }
 }
 

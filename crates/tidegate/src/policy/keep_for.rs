@@ -6,9 +6,10 @@
 use std::fmt;
 use std::time::Duration;
 
-use tidegate_core::{Criticality, Priority, Quota};
+use tidegate_core::{Cost, Criticality, Priority, Quota};
 
 use super::learned::most_at_once;
+use crate::store::kept_back;
 
 /// How much of a limit is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,6 +94,16 @@ impl KeepFor {
         above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
     }
 
+    /// Returns how much a request of a priority and a cost has to leave of a limit that stands somewhere.
+    pub(crate) fn kept_in_places(
+        &self,
+        priority: Priority,
+        quota: &Quota,
+        (limit, cost): (u64, Cost),
+    ) -> u64 {
+        kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
+    }
+
     /// Returns the least that a limit must have in all, so that a request of a priority finds `units` beside what it has to leave; `None`
     /// where no limit has that much.
     #[must_use]
@@ -118,9 +129,16 @@ impl KeepFor {
         if !self.is_nothing() && grants_any_cost(quota) {
             return Err(KeepForError::AnyCost);
         }
-        let capacity = quota.capacity();
-        // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
-        let most = most_at_once(quota, max_wait);
+        let capacity = kept_back::whole(quota);
+        let most = if kept_back::moves(quota) {
+            if let Some((level, kept)) = self.parts().find(|(_, kept)| matches!(kept, Kept::Units(1..))) {
+                return Err(KeepForError::Moves { level, kept });
+            }
+            capacity
+        } else {
+            // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
+            most_at_once(quota, max_wait)
+        };
         let mut below: Option<(Criticality, Kept)> = None;
         for (level, kept) in self.parts() {
             if level == Criticality::Sheddable {
@@ -201,6 +219,14 @@ pub enum KeepForError {
         /// How many are granted at once or within the longest delay.
         most: u64,
     },
+    /// A number of places of a limit that moves: more than all of it at times.
+    #[error("keep_for.{level}: {kept} is no part of a limit that moves; write a share of it, as 20%")]
+    Moves {
+        /// The level that it is kept for.
+        level: Criticality,
+        /// What is kept.
+        kept: Kept,
+    },
     /// More is kept for a higher level than for a lower one.
     #[error(
         "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
@@ -224,7 +250,7 @@ impl KeepForError {
         match self {
             Self::AnyCost => None,
             Self::Everybody => Some(Criticality::Sheddable),
-            Self::Percent { level, .. } | Self::All { level, .. } => Some(*level),
+            Self::Percent { level, .. } | Self::All { level, .. } | Self::Moves { level, .. } => Some(*level),
             Self::MaxWait { level, .. } | Self::Order { level, .. } => Some(*level),
         }
     }

@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tidegate_core::Tick;
 use tidegate_core::following::FollowingState;
 
+use super::busy;
 use super::compiled::Compiled;
 use super::follows::Follows;
 use super::policy::Policy;
@@ -50,6 +51,7 @@ pub(crate) struct Sensed {
     pub(super) sources: Vec<Source>,
     pub(super) conditioned: Vec<Conditioned>,
     followed: Vec<Followed>,
+    busy: Vec<Busy>,
     /// The tick from which readings are taken again, in nanoseconds.
     due: AtomicU64,
     pub(super) state: Mutex<State>,
@@ -69,6 +71,16 @@ struct Followed {
     limit: usize,
     source: usize,
     follows: Follows,
+}
+
+/// A limit whose law asks whether the processor is busy.
+#[derive(Debug)]
+struct Busy {
+    policy: usize,
+    limit: usize,
+    source: usize,
+    /// From which use on it is, in percent.
+    from: f64,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -102,7 +114,8 @@ impl Sensed {
     /// # Errors
     /// [`ConditionsError`] for a condition on a policy that has none or more than one key, and for too many of anything.
     pub(super) fn of(policies: &[Policy]) -> Result<Option<Box<Self>>, ConditionsError> {
-        let (mut sources, mut conditioned, mut followed) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut sources, mut conditioned) = (Vec::new(), Vec::new());
+        let (mut followed, mut busy) = (Vec::new(), Vec::new());
         let mut place_of = |source: &Source| {
             sources.iter().position(|other| other == source).unwrap_or_else(|| {
                 sources.push(source.clone());
@@ -122,6 +135,10 @@ impl Sensed {
                 conditioned.push(Conditioned { policy, conditions: conditions.collect() });
             }
             for (limit, of) in limits().enumerate() {
+                if let Some(from) = busy::busy_from(of) {
+                    busy.push(Busy { policy, limit, source: place_of(&Source::Cpu), from });
+                    count += 1;
+                }
                 let Some(follows) = of.follows.clone() else { continue };
                 followed.push(Followed { policy, limit, source: place_of(follows.source()), follows });
             }
@@ -138,7 +155,7 @@ impl Sensed {
             laws: followed.iter().map(|one| (one.follows.law().start(Tick::EPOCH), None)).collect(),
         };
         let (due, state) = (AtomicU64::new(0), Mutex::new(state));
-        Ok(Some(Box::new(Self { sources, conditioned, followed, due, state })))
+        Ok(Some(Box::new(Self { sources, conditioned, followed, busy, due, state })))
     }
 
     /// Says whether readings are to be taken now, by the caller: of several who ask at the same time, one is told so.
@@ -188,6 +205,15 @@ impl Sensed {
             let level = one.follows.level_of(one.follows.law().rate(law));
             compiled[one.policy].limits[one.limit].set_level(level);
         }
+        self.set_busy(readings, compiled);
+    }
+
+    /// Tells limits whether the processor is busy. While nobody has read that it has time.
+    fn set_busy(&self, readings: &[Option<Taken>], compiled: &[Compiled]) {
+        for one in &self.busy {
+            let is_busy = readings[one.source].is_some_and(|taken| taken.value >= one.from);
+            compiled[one.policy].limits[one.limit].set_level(usize::from(is_busy));
+        }
     }
 
     /// Goes on from the readings of another set, and from what its conditions and laws made of them where they are the same.
@@ -228,6 +254,7 @@ impl Sensed {
             let level = one.follows.level_of(one.follows.law().rate(law));
             compiled[one.policy].limits[one.limit].set_level(level);
         }
+        self.set_busy(&state.readings, compiled);
     }
 }
 

@@ -26,7 +26,8 @@ pub enum Source {
     Load,
     /// `in-flight`: admissions of the gate that are not ended, a number.
     InFlight,
-    /// `latency`: how long the admissions that finished within the last second took, the mean, in milliseconds.
+    /// `latency`: how long the work took that was finished within the last second, by an admission or by its ticket: the mean, in
+    /// milliseconds.
     Latency,
     /// `rate`: requests that the gate let through within the last second.
     Rate,

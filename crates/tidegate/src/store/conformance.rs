@@ -17,11 +17,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate_core::breaker::{CircuitBreaker, SentinelRule, Window};
-use tidegate_core::concurrency::Concurrency;
+use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Bounds, Concurrency};
 use tidegate_core::rate::{
     Bandwidth, CalendarUnit, ColdFactor, GuavaBursty, GuavaWarming, TokenBucket, UberPacer, XTime,
 };
-use tidegate_core::{Quota, Rate};
+use tidegate_core::{Quota, QuotaError, Rate};
 
 use self::subject::Subject;
 use super::Store;
@@ -120,6 +120,10 @@ pub fn quotas() -> Vec<Arc<Quota>> {
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),
         Quota::concurrency(5, Duration::from_secs(2)),
         Concurrency::new(7).map(Quota::from),
+        // Moves and is forgotten within the span of a trace.
+        adaptive("aimd", 5, |guard| guard.forget_after(Duration::from_secs(3))),
+        adaptive("hill-climb", 3, |guard| Ok(guard.never_forget())),
+        adaptive("min-latency", 4, Ok),
         // Trips, waits and recovers within the span of a trace.
         CircuitBreaker::builder()
             .window(Window::Time { span: Duration::from_secs(2), buckets: 4 })
@@ -135,4 +139,15 @@ pub fn quotas() -> Vec<Arc<Quota>> {
             .map(Quota::from),
     ];
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
+}
+
+/// Makes a limit that a law moves between 1 and 8 places, of which each lapses after two seconds.
+fn adaptive(
+    law: &str,
+    start: u64,
+    with: impl Fn(AdaptiveConcurrency) -> Result<AdaptiveConcurrency, QuotaError>,
+) -> Result<Quota, QuotaError> {
+    let law: Adaptive = law.parse().expect("the name of a law");
+    let law = law.with_bounds(Bounds::new(1, 8)?.start_at(start)?);
+    with(AdaptiveConcurrency::new(law).ttl(Duration::from_secs(2))?).map(Quota::from)
 }

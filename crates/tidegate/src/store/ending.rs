@@ -116,8 +116,11 @@ impl Cell {
 
 /// Returns the receipt of a charge with the units that came back as its cost; `None` where none did.
 fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
-    let level = |standing: &Standing| i128::from(standing.remaining) - i128::from(standing.debt);
-    let units = (level(after) - level(before)).clamp(0, i128::from(receipt.cost.units()));
+    // What is in use, and not what is left: a limit that a law moves is another one before and after.
+    let in_use = |standing: &Standing| {
+        i128::from(standing.limit) - i128::from(standing.remaining) + i128::from(standing.debt)
+    };
+    let units = (in_use(before) - in_use(after)).clamp(0, i128::from(receipt.cost.units()));
     // Fits 64 bits: at most a cost.
     let cost = Cost::new(units as u64)?;
     Some(Receipt { cost, ..*receipt })

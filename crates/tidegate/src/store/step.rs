@@ -23,6 +23,10 @@ pub struct Charge<'a> {
     /// where one of `cost` and these together would be, with the same `max_wait`, and then takes `cost`; else it is refused as that one
     /// would be. So what is kept back is kept from being refused to others, not from a delay that `max_wait` allows. A step that ends
     /// charges does not look at it.
+    ///
+    /// Of a limit that a law moves it is a share of the limit as it stands, in parts of
+    /// [`Concurrency::MAX_PLACES`](tidegate_core::concurrency::Concurrency::MAX_PLACES), and taken in whole percent: all of them are never
+    /// left by anybody.
     pub kept_back: u64,
     /// The longest delay this line accepts; zero for all but queues and waits.
     pub max_wait: Duration,

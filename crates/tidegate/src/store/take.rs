@@ -9,6 +9,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
 use super::cell::{Cell, current, keep, met};
+use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
 /// The ruling on one charge by itself, and what follows if the step is allowed.
@@ -25,12 +26,18 @@ pub(super) trait Hand {
     /// Decides one charge for itself: the ruling, and what follows if the step is allowed. The only place where a part that is kept back
     /// refuses, but for words that are permitted at a glance (`memory/word_path.rs`).
     fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>) {
-        if let Some(with_kept_back) = charge.with_kept_back()
+        if let Some(with_kept_back) = self.with_kept_back(charge, now)
             && let (denied @ Ruling::Denied { .. }, _) = self.decide_cost(&with_kept_back, now)
         {
             return (denied, None);
         }
         self.decide_cost(charge, now)
+    }
+
+    /// Returns the charge that has to be allowed for this one to be; `None` where nothing is kept back.
+    #[inline]
+    fn with_kept_back<'c>(&self, charge: &Charge<'c>, _now: Tick) -> Option<Charge<'c>> {
+        charge.with_kept_back()
     }
 
     /// Returns how the limit stands, or would stand.
@@ -55,6 +62,11 @@ impl Hand for Option<Cell> {
             Transition::Allowed { wait, next, receipt } => (Ruling::Allowed { wait }, Some((next, receipt))),
             Transition::Denied { retry } => (Ruling::Denied { retry }, None),
         }
+    }
+
+    #[inline]
+    fn with_kept_back<'c>(&self, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
+        if charge.kept_back == 0 { None } else { with_share(self, charge, now) }
     }
 
     fn standing(&self, charge: &Charge<'_>, next: Option<&State>, now: Tick) -> Standing {
@@ -88,6 +100,17 @@ impl Hand for Option<Cell> {
         }
         fills
     }
+}
+
+/// Returns the charge with what is kept back from it, of a limit that moves by where it stands.
+#[cold]
+fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
+    if !kept_back::moves(charge.quota) {
+        return charge.with_kept_back();
+    }
+    let limit = cell.standing(charge, None, now).limit;
+    let kept_back = kept_back::in_places(charge.quota, charge.kept_back, limit, charge.cost);
+    Charge { kept_back, ..*charge }.with_kept_back()
 }
 
 /// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer

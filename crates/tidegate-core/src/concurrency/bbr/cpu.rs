@@ -1,6 +1,7 @@
 //! How busy the processor is, smoothed over readings.
 
 use crate::average::toward;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// The smoothed use of the processor in thousandths.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -26,6 +27,17 @@ impl Cpu {
     pub(super) fn thousandths(&self) -> u16 {
         // An average of readings of at most 1000 is at most that, but for rounding.
         self.used.round().min(1000.0) as u16
+    }
+}
+
+impl Bytes for Cpu {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.used);
+        out.flag(self.heard);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self { used: from.within("cpu", 0.0..=1000.0)?, heard: from.flag("cpu heard")? })
     }
 }
 

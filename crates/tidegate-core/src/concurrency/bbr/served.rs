@@ -2,6 +2,7 @@
 
 use core::time::Duration;
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 use crate::window::{Buckets, Peak};
 
@@ -93,5 +94,27 @@ impl Served {
             Counting::MillisecondsRounded => (most.unwrap_or(1.0), least.map_or(1000.0, f64::round) / 1e3),
         };
         Some(most * seconds * window.per_second())
+    }
+}
+
+impl Bytes for Served {
+    fn write(&self, out: &mut Writer) {
+        self.most.write(out);
+        self.least.write(out);
+        out.u64(self.newest);
+        out.u64(self.served);
+        out.u64(self.timed);
+        out.f64(self.latencies);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            most: Bytes::read(from)?,
+            least: Bytes::read(from)?,
+            newest: from.u64()?,
+            served: from.count("served")?,
+            timed: from.count("timed")?,
+            latencies: from.within("latencies", 0.0..=f64::MAX)?,
+        })
     }
 }

@@ -1,6 +1,7 @@
 //! Where work begins to fail: a limit that is not gone near for a while, since the fall from it can last much longer than the visit.
 
 use super::epoch::Reading;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// For so many measurements a limit at which work began to fail is not tried again: half a minute at a tenth of a second each.
 const FOR: u32 = 256;
@@ -54,5 +55,23 @@ impl Cliff {
             (self.at, self.measurements) = (inside, FOR);
         }
         true
+    }
+}
+
+impl Bytes for Cliff {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.at);
+        out.u32(self.measurements);
+        out.f64(self.unharmed);
+        out.f64(self.usual);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        Ok(Self {
+            at: from.within("cliff", 0.0..=f64::INFINITY)?,
+            measurements: from.u32()?,
+            unharmed: from.within("unharmed", 0.0..=f64::MAX)?,
+            usual: from.within("usual", 0.0..=1.0)?,
+        })
     }
 }

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use super::super::law::Sample;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::{Tick, nanos, onward};
 
@@ -37,7 +38,7 @@ pub(super) struct Evidence {
 }
 
 /// What a measurement found.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// Work that ended well, per nanosecond.
     pub(super) rate: f64,
@@ -163,6 +164,11 @@ impl Epoch {
         }
     }
 
+    /// Returns a measurement that begins where this one stands, and knows of it how long work takes.
+    pub(super) fn anew(&self) -> Self {
+        Self::starting(self.last, self.typical())
+    }
+
     fn moved_at(&mut self, at: Tick, typical: f64) {
         *self = Self { from: at.after(Duration::from_nanos(typical as u64)), ..Self::starting(at, typical) };
     }
@@ -211,3 +217,55 @@ impl Epoch {
 
 /// [`LONGEST`] as a span.
 const LONGEST_SPAN: Duration = Duration::from_secs(10);
+
+impl Bytes for Reading {
+    fn write(&self, out: &mut Writer) {
+        for number in [self.rate, self.latency, self.failed, self.peak, self.good] {
+            out.f64(number);
+        }
+        out.flag(self.full);
+        out.flag(self.failing);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let mut number = |field| from.within(field, 0.0..=f64::MAX);
+        let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
+        let (peak, good) = (number("peak")?, number("good")?);
+        let (full, failing) = (from.flag("full")?, from.flag("failing")?);
+        Ok(Self { rate, latency, full, failed, failing, peak, good })
+    }
+}
+
+impl Bytes for Epoch {
+    fn write(&self, out: &mut Writer) {
+        out.tick(self.moved);
+        out.tick(self.from);
+        out.flag(self.first.is_some());
+        out.tick(self.first.unwrap_or(Tick::EPOCH));
+        out.tick(self.last);
+        out.f64(self.rounds);
+        out.f64(self.typical);
+        for count in [self.good, self.failed, self.full, self.peak] {
+            out.u64(count);
+        }
+        out.f64(self.latencies);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (moved, begins, began, first) = (from.tick()?, from.tick()?, from.flag("began")?, from.tick()?);
+        let last = from.tick()?;
+        Ok(Self {
+            moved,
+            from: begins,
+            first: began.then_some(first),
+            last,
+            rounds: from.within("rounds", 0.0..=f64::MAX)?,
+            typical: from.within("typical", 0.0..=f64::MAX)?,
+            good: from.count("good")?,
+            failed: from.count("failed")?,
+            full: from.count("full")?,
+            peak: from.count("peak")?,
+            latencies: from.within("latencies", 0.0..=f64::MAX)?,
+        })
+    }
+}

@@ -1,7 +1,9 @@
 //! What the hill climb knows: the limit and the trial, the goodput, the base, and which hints held.
 
+use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
 use super::epoch::{Epoch, Evidence, Reading};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
 /// How far the limit is moved without a hint: throughput then changes by a fifth at most, which 150 samples show.
@@ -68,6 +70,21 @@ impl HillClimbState {
         }
     }
 
+    /// Returns what of the state holds under other bounds: all of it where the limit lies within them; else it begins anew at the nearest
+    /// limit, with the base and the best that it knows.
+    pub(in super::super) fn bounded(&self, bounds: &Bounds) -> Self {
+        let is_within = |limit: f64| bounds.clamp(limit) == limit;
+        let mut next = *self;
+        if is_within(self.limit) && is_within(self.allowed) && self.trial.is_none_or(is_within) {
+            return next;
+        }
+        (next.limit, next.trial) = (bounds.nearest(self.limit), None);
+        next.allowed = next.limit;
+        next.epoch = self.epoch.anew();
+        next.forget();
+        next
+    }
+
     /// The limit that is tried, or holds.
     pub(super) fn goal(&self) -> f64 {
         self.trial.unwrap_or(self.limit)
@@ -103,5 +120,50 @@ impl HillClimbState {
     pub(super) fn forget(&mut self) {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
         (self.rests, self.rejected) = (0, 0);
+    }
+}
+
+impl Bytes for HillClimbState {
+    fn write(&self, out: &mut Writer) {
+        out.f64(self.limit);
+        out.flag(self.trial.is_some());
+        out.f64(self.trial.unwrap_or(1.0));
+        out.f64(self.allowed);
+        self.epoch.write(out);
+        out.flag(self.known.is_some());
+        self.known.unwrap_or_default().write(out);
+        out.f64(self.base);
+        out.f64(self.best);
+        let [proved, upwards] = [self.base_proved, self.upwards];
+        for flag in [proved, upwards, self.may_leap, self.may_plunge, self.may_regain] {
+            out.flag(flag);
+        }
+        self.cliff.write(out);
+        out.u32(self.rests);
+        out.u32(self.rejected);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (limit, tries) = (from.within("limit", LIMITS)?, from.flag("tries")?);
+        let (trial, allowed) = (from.within("trial", LIMITS)?, from.within("allowed", LIMITS)?);
+        let (epoch, knows, known) = (Bytes::read(from)?, from.flag("knows")?, Bytes::read(from)?);
+        let (base, best) = (from.within("base", 0.0..=f64::MAX)?, from.within("best", 0.0..=f64::MAX)?);
+        Ok(Self {
+            limit,
+            trial: tries.then_some(trial),
+            allowed,
+            epoch,
+            known: knows.then_some(known),
+            base,
+            best,
+            base_proved: from.flag("base proved")?,
+            upwards: from.flag("upwards")?,
+            may_leap: from.flag("may leap")?,
+            may_plunge: from.flag("may plunge")?,
+            may_regain: from.flag("may regain")?,
+            cliff: Bytes::read(from)?,
+            rests: from.u32()?,
+            rejected: from.u32()?,
+        })
     }
 }

@@ -1,5 +1,7 @@
 //! The median of latencies, from a histogram of fixed size.
 
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+
 /// How many cells each doubling has: neighbours differ by an eighth at most.
 const CELLS_A_DOUBLING: usize = 8;
 /// Latencies up to 2⁶⁴ ns, and one cell for what is longer than all of them.
@@ -41,6 +43,25 @@ impl Median {
         }
         self.count = 0;
         found.map(middle)
+    }
+}
+
+impl Bytes for Median {
+    fn write(&self, out: &mut Writer) {
+        self.cells.iter().for_each(|&cell| out.u32(cell));
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        if from.left() < CELLS * size_of::<u32>() {
+            return Err(DecodeError::Short);
+        }
+        let (mut median, mut sum) = (Self::new(), 0u64);
+        for cell in &mut median.cells {
+            *cell = from.u32()?;
+            sum += u64::from(*cell);
+        }
+        median.count = u32::try_from(sum).map_err(|_| DecodeError::Value { field: "latencies" })?;
+        Ok(median)
     }
 }
 

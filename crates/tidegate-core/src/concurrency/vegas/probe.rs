@@ -2,6 +2,7 @@
 
 use super::super::jitter::Jitter;
 use crate::average::Average;
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
 /// How many samples make a measurement: enough for the least of them to be a quick one, few enough to be soon through.
 const SAMPLES: u32 = 10;
@@ -77,5 +78,25 @@ impl Probe {
     /// Half of what the service works on at once: nobody waits among so few, even if the baseline is twice too long.
     fn few(&self) -> f64 {
         (self.working.get().unwrap_or(0.0) / 2.0).ceil().max(1.0)
+    }
+}
+
+impl Bytes for Probe {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.count);
+        self.jitter.write(out);
+        self.working.write(out);
+        out.f64(self.quick);
+        out.u32(self.seen);
+        out.flag(self.draining);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (count, jitter, working) = (from.u64()?, Bytes::read(from)?, Bytes::read(from)?);
+        let (quick, seen) = (from.within("quick", 1.0..=f64::INFINITY)?, from.u32()?);
+        if seen > SAMPLES {
+            return Err(DecodeError::Value { field: "seen" });
+        }
+        Ok(Self { count, jitter, working, quick, seen, draining: from.flag("draining")? })
     }
 }

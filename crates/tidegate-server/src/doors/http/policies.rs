@@ -40,6 +40,9 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
     }
+    if let Some(places) = app.engine.places(&live).get(&policy.name) {
+        shown["places"] = json!({ "limit": places.standing.limit, "in_use": places.in_use() });
+    }
     Ok(tagged(&shown, request))
 }
 

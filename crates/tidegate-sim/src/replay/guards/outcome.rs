@@ -12,7 +12,7 @@ use crate::json_units;
 pub struct GuardOutcome {
     /// The limit in words.
     pub limit: String,
-    /// Its algorithm: `concurrency`, `breaker`.
+    /// Its algorithm: `concurrency`, `adaptive`, `breaker`.
     pub kind: String,
     /// The most requests that were in it at once, of all keys.
     pub most_in_flight: u64,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::breaker::CircuitBreaker;
+use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Bounds};
 
 use crate::replay::{DENIED, Outcome, Replay, ReplayOptions};
 use crate::traffic::Traffic;
@@ -51,6 +52,26 @@ fn places_are_held_for_as_long_as_the_line_says() {
         (service.p50, service.p99),
         (Some(Duration::from_millis(200)), Some(Duration::from_millis(400)))
     );
+}
+
+/// The service does not follow the limit in a replay, so the law is one that goes by the time that work takes.
+#[test]
+fn a_limit_that_moves_is_the_one_that_refuses() {
+    let law: Adaptive = "aimd".parse().unwrap();
+    let Adaptive::Aimd(law) = law.with_bounds(Bounds::new(1, 100).unwrap().start_at(10).unwrap()) else {
+        panic!("it is")
+    };
+    let law = Adaptive::Aimd(law.timeout(Duration::from_millis(500)).unwrap());
+    let guard = AdaptiveConcurrency::new(law).ttl(Duration::from_secs(60)).unwrap();
+    let policy = Policy::new("places", Limit::new(Quota::from(guard), "adaptive aimd"));
+    let replay = simulated(vec![policy], "steady 200/s 10s taking 200ms, steady 200/s 10s taking 800ms");
+    let outcome = only(&replay);
+    let guard = &outcome.policies[0].guards[0];
+    assert_eq!((guard.kind.as_str(), guard.refused()), ("adaptive", outcome.denied));
+    let limits = &replay.guards(0).unwrap().limits()[0].at_most;
+    // It grows as far as 40 at once need it, and falls once they take too long.
+    assert!(limits.most() >= 40 && limits.now() <= 3, "{} and then {}", limits.most(), limits.now());
+    assert!(outcome.denied > 1000, "{}", outcome.denied);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use tidegate_core::concurrency::Concurrency;
 
+use super::adaptive::{self, ADAPTIVE};
 use super::breaker::{self, BREAKER};
 use crate::config::kind::{Key, Kind, Table, key};
 
@@ -83,6 +84,7 @@ pub(in crate::config) const ALGORITHMS: &[AlgorithmKeys] = &[
         takes: &["max", "ttl", "keep_for"],
         needs: &["max"],
     },
+    AlgorithmKeys { name: ADAPTIVE, common: GUARDING, takes: adaptive::TAKES, needs: &[] },
     AlgorithmKeys { name: BREAKER, common: GUARDING, takes: breaker::TAKES, needs: &[] },
 ];
 
@@ -175,7 +177,12 @@ const PLAIN_KEYS: &[Key] = &[
         Some("as-is"),
         "What a changed limit does with what was spent",
     ),
-    key("max", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The most in flight at once"),
+    key(
+        "max",
+        Kind::Whole(1, Concurrency::MAX_PLACES),
+        None,
+        "The most in flight at once; of adaptive the most that its law makes of it",
+    ),
     key(
         "ttl",
         Kind::Span,
@@ -201,21 +208,37 @@ const PLAIN_KEYS: &[Key] = &[
         None,
         "From where to where of that number the rate falls to the floor, as 70%..90%",
     ),
-    key("adaptive", Kind::Unavailable, None, "The law that moves the limit"),
+    key(
+        "adaptive",
+        Kind::Elsewhere("algorithm: adaptive, and its law as law: hill-climb"),
+        None,
+        "An adaptive limit is an algorithm, and what moves it is its law",
+    ),
     key("bandwidths", Kind::Unavailable, None, "Several rates of one bucket; write several limits instead"),
 ];
 
-/// All keys: those of a breaker come last.
+const PARTS: [&[Key]; 4] = [PLAIN_KEYS, &adaptive::KEYS, &breaker::KEYS, &breaker::JUDGED_BY];
+
+const KEY_COUNT: usize = {
+    let (mut count, mut part) = (0, 0);
+    while part < PARTS.len() {
+        count += PARTS[part].len();
+        part += 1;
+    }
+    count
+};
+
+/// All keys: those of single guards come last.
 const LIMIT_KEYS: &[Key] = &{
-    let mut keys = [PLAIN_KEYS[0]; PLAIN_KEYS.len() + breaker::KEYS.len() + breaker::JUDGED_BY.len()];
-    let mut at = 0;
-    while at < keys.len() {
-        keys[at] = match at.checked_sub(PLAIN_KEYS.len()) {
-            None => PLAIN_KEYS[at],
-            Some(own) if own < breaker::KEYS.len() => breaker::KEYS[own],
-            Some(own) => breaker::JUDGED_BY[own - breaker::KEYS.len()],
-        };
-        at += 1;
+    let mut keys = [PLAIN_KEYS[0]; KEY_COUNT];
+    let (mut at, mut part) = (0, 0);
+    while part < PARTS.len() {
+        let mut own = 0;
+        while own < PARTS[part].len() {
+            keys[at] = PARTS[part][own];
+            (at, own) = (at + 1, own + 1);
+        }
+        part += 1;
     }
     keys
 };

@@ -42,7 +42,7 @@ const DENY: Table = Table {
             "status",
             Kind::Whole(400, 599),
             None,
-            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit or a breaker: then we are short ourselves",
+            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit, an adaptive one or a breaker: then we are short ourselves",
         ),
         key(
             "problem",

@@ -148,7 +148,11 @@ impl Gate {
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
         let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
-        self.settle_endings(endings, &charges, waits).await?.ok_or(TicketError::Settled)
+        let finished = self.settle_endings(endings, &charges, waits).await?.ok_or(TicketError::Settled)?;
+        if part != Part::Spent && outcome != Outcome::Ignored {
+            self.took(self.now().since(ticket.made));
+        }
+        Ok(finished)
     }
 }
 

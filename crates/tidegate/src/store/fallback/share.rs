@@ -11,6 +11,9 @@
 //! no request of higher priority could use that by itself; there a cost beyond the rest passes where the limit is full, as it does where
 //! nothing is kept.
 //!
+//! A limit that a law moves is moved on each node by its own traffic, of which every piece of work counts as many places as there are nodes. So
+//! the law sees the load that the service has while all nodes send as much, and what one node lets in is its part of where the limit stands.
+//!
 //! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
 
 use parking_lot::RwLock;
@@ -93,7 +96,11 @@ impl Share {
         if nodes == 1 {
             return Self { nodes, asked, charged: asked };
         }
-        let limit = quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit;
+        let limit = match quota {
+            // Where it stands now may be less than one unit for each node: whoever finds nobody inside enters nevertheless.
+            Quota::Adaptive(_) => quota.capacity(),
+            _ => quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit,
+        };
         // A cost beyond the limit is refused for good by most, as it is.
         let charged =
             if asked.units() > limit { whole } else { whole.min(Cost::new(limit).unwrap_or(whole)) };

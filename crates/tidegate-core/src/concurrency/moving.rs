@@ -1,0 +1,315 @@
+//! A number of places that a law moves: the adaptive bulkhead as a guard of stores and policies.
+//!
+//! Places are those of [`Concurrency`], time to live included. Whoever leaves with an outcome is one sample for the law: the work took from
+//! the tick at which its receipt was made to the tick at which it left, and found as many inside as the receipt says. The law is the
+//! same that moves a bulkhead within a process.
+//!
+//! # What teaches nothing
+//! Work that ended as [`Outcome::Ignored`]: it was undone, or nobody knows. And a place that has lapsed: whoever comes back after the time to
+//! live is too late to tell anything, and whoever never comes back has said nothing.
+//!
+//! # When nobody is inside
+//! A law learns from those who leave, so a limit below what an ask takes would refuse it for ever. Whoever finds nobody inside therefore
+//! enters, as long as the limit may ever be that large.
+//!
+//! # Forgetting
+//! What a law learnt of a service that has answered nobody for an hour is no better than its start, and keys that are gone must not take room
+//! for ever. So it is forgotten then ([`AdaptiveConcurrency::forget_after`]).
+//!
+//! # The processor
+//! [`Bbr`](super::Bbr) needs readings of the processor, and a state lies where no reading reaches it. So the reading is a parameter
+//! ([`AdaptiveConcurrency::cpu`]): whoever holds the limit replaces it when the reading changes, and a key takes the reading in when it is
+//! next used.
+
+mod kept;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::adaptive::{Adaptive, AdaptiveState};
+use super::fixed::{Concurrency, ConcurrencyState};
+use super::law::{Law, Sample, Signal};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
+use crate::error::QuotaError;
+use crate::guard::{Guard, Outcome};
+use crate::knob::in_range;
+use crate::time::{Rate, Tick, nanos};
+
+/// As many places in use at once as a law says.
+///
+/// # Examples
+/// ```
+/// use std::time::Duration;
+/// use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Aimd, Bounds};
+/// use tidegate_core::{Ask, Cost, Guard, Outcome, Tick, Transition};
+///
+/// let law = Adaptive::Aimd(Aimd::default().bounds(Bounds::new(1, 100)?.start_at(10)?));
+/// let guard = AdaptiveConcurrency::new(law).ttl(Duration::from_secs(30))?;
+/// let mut state = guard.fresh(Tick::EPOCH);
+/// assert_eq!(guard.standing(&state, Tick::EPOCH).limit, 10);
+///
+/// for second in 0..3 {
+///     let ask = Ask::allow(Tick::from_secs(second), Cost::ONE);
+///     let Transition::Allowed { next, receipt, .. } = guard.enter(&state, ask) else { panic!() };
+///     state = guard.leave(&next, Tick::from_secs(second + 1), &receipt, Outcome::Overloaded);
+/// }
+/// assert_eq!(guard.standing(&state, Tick::from_secs(3)).limit, 7, "a tenth less each time, rounded down");
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptiveConcurrency {
+    /// Boxed: most limits have parameters of a few words.
+    by: Box<Parameters>,
+}
+
+// The numbers of laws are checked to lie in ranges, so each equals itself.
+impl Eq for AdaptiveConcurrency {}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Parameters {
+    law: Adaptive,
+    /// As many places as the limit may ever be, and their time to live.
+    places: Concurrency,
+    /// In nanoseconds; `u64::MAX` is never.
+    forget: u64,
+    /// How busy the processor is, in thousandths; `None` where nobody has said.
+    cpu: Option<u16>,
+    /// The limit while nothing is known.
+    at_start: u64,
+}
+
+/// What [`AdaptiveConcurrency`] remembers of a key: 56 bytes and what lies beside the places in use, as in [`ConcurrencyState`]. From the first
+/// sample on also what its law knows, 260 bytes, 2 KiB more for the minimum latency, and up to 32 for each bucket of BBR.
+#[derive(Clone, Debug, PartialEq)]
+pub struct AdaptiveConcurrencyState {
+    /// Boxed: most limits have states of a few words, and all lie in one table.
+    is: Box<Inner>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+struct Inner {
+    places: ConcurrencyState,
+    /// `None` before the first sample.
+    law: Option<Learnt>,
+}
+
+/// What a law knows.
+#[derive(Clone, Debug, PartialEq)]
+struct Learnt {
+    /// The last sample.
+    at: Tick,
+    /// Shared by the states before and after somebody enters, which does not change it.
+    state: Arc<AdaptiveState>,
+}
+
+// No law computes what is not a number, and none is read from bytes, so each equals itself.
+impl Eq for AdaptiveConcurrencyState {}
+
+impl AdaptiveConcurrencyState {
+    fn of(places: ConcurrencyState, law: Option<Learnt>) -> Self {
+        Self { is: Box::new(Inner { places, law }) }
+    }
+}
+
+impl AdaptiveConcurrency {
+    /// After which time without a sample what a law learnt is forgotten, unless another is set.
+    pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
+
+    /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`]. Places do not lapse.
+    #[must_use]
+    pub fn new(law: Adaptive) -> Self {
+        let one = Concurrency::new(1).expect("one place is a number of places");
+        let places = one.resized(law.bounds().most());
+        let mut by = Parameters { law, places, forget: nanos(Self::FORGET_AFTER), cpu: None, at_start: 0 };
+        by.at_start = by.limit_at_start();
+        Self { by: Box::new(by) }
+    }
+
+    /// Sets the time to live of a place whose holder never comes back, as [`Concurrency::ttl`] does.
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn ttl(mut self, ttl: Duration) -> Result<Self, QuotaError> {
+        self.by.places = self.by.places.ttl(ttl)?;
+        Ok(self)
+    }
+
+    /// Sets after which time without a sample what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
+    ///
+    /// # Errors
+    /// [`QuotaError::Parameter`] when it is out of range.
+    pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
+        let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
+        let want = "is no time to forget after; use 1 s to 146 years";
+        self.by.forget = nanos(in_range("forget_after", span, &range, want)?);
+        Ok(self)
+    }
+
+    /// Forgets nothing. Such a key takes room for ever, wherever it is kept.
+    #[must_use]
+    pub fn never_forget(mut self) -> Self {
+        self.by.forget = u64::MAX;
+        self
+    }
+
+    /// Tells how busy the processor is, in thousandths from 0 to 1000: more counts as 1000. A law that does not ask does nothing with it.
+    #[must_use]
+    pub fn cpu(mut self, thousandths: u16) -> Self {
+        self.by.cpu = Some(thousandths.min(1000));
+        self.by.at_start = self.by.limit_at_start();
+        self
+    }
+
+    /// Returns the law.
+    #[must_use]
+    pub const fn law(&self) -> &Adaptive {
+        &self.by.law
+    }
+
+    /// Returns the most that the limit may ever be.
+    #[must_use]
+    pub const fn most(&self) -> u64 {
+        self.by.places.max()
+    }
+
+    /// Returns the time to live of a place; `None` where places do not lapse.
+    #[must_use]
+    pub const fn time_to_live(&self) -> Option<Duration> {
+        self.by.places.time_to_live()
+    }
+
+    /// Returns after which time what was learnt is forgotten; `None` where it never is.
+    #[must_use]
+    pub const fn forgets_after(&self) -> Option<Duration> {
+        match self.by.forget {
+            u64::MAX => None,
+            span => Some(Duration::from_nanos(span)),
+        }
+    }
+
+    /// What the law knows at a tick; `None` where that is nothing.
+    fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
+        let known = state.is.law.as_ref()?;
+        (at < self.forgotten_at(known)).then_some(known)
+    }
+
+    /// The tick at which what was learnt is forgotten; [`Tick::MAX`] is never.
+    fn forgotten_at(&self, known: &Learnt) -> Tick {
+        self.forgets_after().map_or(Tick::MAX, |span| known.at.after(span))
+    }
+
+    fn limit(&self, known: Option<&Learnt>) -> u64 {
+        known.map_or(self.by.at_start, |known| self.by.law.limit(&known.state)).clamp(1, self.most())
+    }
+}
+
+impl Parameters {
+    /// What the law knows before the first sample.
+    fn start(&self, at: Tick) -> AdaptiveState {
+        let mut state = self.law.start(at);
+        self.sense(&mut state, at);
+        state
+    }
+
+    fn sense(&self, state: &mut AdaptiveState, at: Tick) {
+        if let Some(thousandths) = self.cpu {
+            self.law.sense(state, at, Signal::Cpu(thousandths));
+        }
+    }
+
+    fn limit_at_start(&self) -> u64 {
+        self.law.limit(&self.start(Tick::EPOCH))
+    }
+}
+
+/// Walks the places on every question. To enter copies their list, to leave with an outcome also what the law knows.
+impl Guard for AdaptiveConcurrency {
+    type State = AdaptiveConcurrencyState;
+
+    fn fresh(&self, now: Tick) -> AdaptiveConcurrencyState {
+        AdaptiveConcurrencyState::of(self.by.places.fresh(now), None)
+    }
+
+    /// Enters where `ask.cost` places are free under the limit of this moment, or nobody is inside. Never where the limit cannot become that
+    /// large.
+    fn enter(&self, state: &AdaptiveConcurrencyState, ask: Ask) -> Transition<AdaptiveConcurrencyState> {
+        let cost = ask.cost.units();
+        if cost > self.most() {
+            return Transition::NEVER;
+        }
+        let at = ask.now.max(state.is.places.last());
+        let (known, inside) = (self.known(state, at), state.is.places.in_use(at));
+        let limit = self.limit(known);
+        let room = if inside == 0 { limit.max(cost) } else { limit };
+        match self.by.places.resized(room).enter(&state.is.places, ask) {
+            Transition::Allowed { wait, next, receipt } => {
+                let (until, inside) = (receipt.marks().0, inside.saturating_add(cost));
+                let receipt = Receipt { mark: Receipt::mark(until, u128::from(inside)), ..receipt };
+                let next = AdaptiveConcurrencyState::of(next, known.cloned());
+                Transition::Allowed { wait, next, receipt }
+            }
+            Transition::Denied { .. } => Transition::Denied { retry: Retry::Unknown },
+        }
+    }
+
+    /// Returns the places of the receipt; where they had not lapsed, the law learns from the outcome.
+    fn leave(
+        &self,
+        state: &AdaptiveConcurrencyState,
+        now: Tick,
+        receipt: &Receipt,
+        outcome: Outcome,
+    ) -> AdaptiveConcurrencyState {
+        let at = now.max(state.is.places.last());
+        let Some(places) = state.is.places.without(at, receipt) else { return state.clone() };
+        let known = self.known(state, at);
+        if outcome == Outcome::Ignored {
+            return AdaptiveConcurrencyState::of(places, known.cloned());
+        }
+        let mut next =
+            known.map_or_else(|| self.by.start(receipt.at), |known| AdaptiveState::clone(&known.state));
+        // At most as many as there can be places, which were counted when the receipt was made.
+        let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
+        let sample = Sample { at, latency: at.since(receipt.at), in_flight, outcome };
+        self.by.law.learn(&mut next, &sample);
+        AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
+    }
+
+    /// As [`Concurrency`] has it, under the limit of this moment. `reset_after` is the time until the last place lapses.
+    fn standing(&self, state: &AdaptiveConcurrencyState, now: Tick) -> Standing {
+        let at = now.max(state.is.places.last());
+        self.by.places.resized(self.limit(self.known(state, at))).standing(&state.is.places, at)
+    }
+
+    /// Whoever is inside stays inside, as in [`Concurrency`]. What was learnt stays learnt under the same law with other knobs, and goes to the
+    /// nearest limit within its bounds; another law begins at its start, and so does BBR with another window. `Reset` forgets both.
+    fn carry(
+        &self,
+        old: &Self,
+        state: &AdaptiveConcurrencyState,
+        now: Tick,
+        how: Replace,
+    ) -> AdaptiveConcurrencyState {
+        let at = now.max(state.is.places.last());
+        let places = self.by.places.carry(&old.by.places, &state.is.places, now, how);
+        if how == Replace::Reset {
+            return AdaptiveConcurrencyState::of(places, None);
+        }
+        let law = old.known(state, at).and_then(|known| {
+            let mut state = self.by.law.carried(&old.by.law, &known.state)?;
+            if self.by.cpu != old.by.cpu {
+                self.by.sense(&mut state, at);
+            }
+            Some(Learnt { at: known.at, state: Arc::new(state) })
+        });
+        AdaptiveConcurrencyState::of(places, law)
+    }
+
+    fn full_at(&self, state: &AdaptiveConcurrencyState) -> Option<Tick> {
+        let empty = self.by.places.full_at(&state.is.places)?;
+        let full = state.is.law.as_ref().map_or(empty, |known| empty.max(self.forgotten_at(known)));
+        (full != Tick::MAX).then_some(full)
+    }
+}

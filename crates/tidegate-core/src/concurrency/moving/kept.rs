@@ -1,0 +1,79 @@
+//! The byte forms of the guard and of its state, its size, and what becomes of a state whose clock was set back.
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use super::{AdaptiveConcurrency, AdaptiveConcurrencyState, Learnt};
+use crate::bytes::{Bytes, DecodeError, Reader, Writer};
+use crate::kept::Kept;
+use crate::time::Tick;
+
+/// Where nobody has said how busy the processor is.
+const UNKNOWN: u32 = u32::MAX;
+
+impl Kept for AdaptiveConcurrency {
+    type State = AdaptiveConcurrencyState;
+
+    fn last_change(state: &AdaptiveConcurrencyState) -> Option<Tick> {
+        Some(state.is.places.last())
+    }
+
+    /// Places are set back as they are without a law. The law keeps what it knows: it was told of no tick later than the last change, and does
+    /// by itself with a clock that steps back.
+    fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
+        let places = self.by.places.set_back(&state.is.places, to);
+        let law = state.is.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
+        AdaptiveConcurrencyState::of(places, law)
+    }
+
+    fn largest(&self) -> usize {
+        self.by.places.largest() + 1 + 8 + self.by.law.largest()
+    }
+}
+
+impl Bytes for AdaptiveConcurrency {
+    fn write(&self, out: &mut Writer) {
+        out.u64(self.time_to_live().map_or(u64::MAX, crate::time::nanos));
+        out.u64(self.by.forget);
+        out.u32(self.by.cpu.map_or(UNKNOWN, u32::from));
+        self.by.law.write(out);
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (ttl, forget, cpu) = (from.u64()?, from.u64()?, from.u32()?);
+        let guard = Self::new(Bytes::read(from)?);
+        let guard = match ttl {
+            u64::MAX => Ok(guard),
+            ttl => guard.ttl(Duration::from_nanos(ttl)),
+        };
+        let guard = guard.and_then(|guard| match forget {
+            u64::MAX => Ok(guard.never_forget()),
+            span => guard.forget_after(Duration::from_nanos(span)),
+        });
+        let guard = guard.map_err(|_| DecodeError::Value { field: "ttl" })?;
+        match cpu {
+            UNKNOWN => Ok(guard),
+            // At most a thousand, which fits.
+            thousandths @ ..=1000 => Ok(guard.cpu(thousandths as u16)),
+            _ => Err(DecodeError::Value { field: "cpu" }),
+        }
+    }
+}
+
+impl Bytes for AdaptiveConcurrencyState {
+    fn write(&self, out: &mut Writer) {
+        self.is.places.write(out);
+        out.flag(self.is.law.is_some());
+        if let Some(law) = &self.is.law {
+            out.tick(law.at);
+            law.state.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        let (places, known) = (Bytes::read(from)?, from.flag("known")?);
+        let law =
+            if known { Some(Learnt { at: from.tick()?, state: Arc::new(Bytes::read(from)?) }) } else { None };
+        Ok(Self::of(places, law))
+    }
+}

@@ -1,0 +1,219 @@
+//! Makes the terms of a limit on work in flight that a law moves, `algorithm: adaptive`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::concurrency::{
+    Adaptive, AdaptiveConcurrency, Aimd, Bbr, Bounds, Concurrency, Gradient, MinLatency, Vegas,
+};
+use tidegate_core::{Quota, QuotaError};
+
+use super::diagnostic::Findings;
+use super::grammars::{factor, forget, share};
+use super::keys::{LawWords, PLACE_TTL};
+use super::node::{Node, Spot};
+use super::words::{Owner, Words};
+use crate::policy::{Terms, span, whole_number};
+
+/// The law unless the file names one.
+const DEFAULT: &str = "hill-climb";
+
+/// After which time without use what was learnt is forgotten, unless the file says otherwise.
+const FORGET_AFTER: &str = "1h";
+
+/// The words of such a limit, with those of its law behind them.
+struct Stated<'w, 'n> {
+    words: &'w Words<'n>,
+    law: &'static LawWords,
+}
+
+impl<'n> Stated<'_, 'n> {
+    fn text(&self, key: &str) -> Option<&'n str> {
+        self.words.text(key).map(str::trim).or_else(|| self.law.word(key))
+    }
+
+    fn time(&self, key: &str) -> Option<Duration> {
+        span(self.text(key)?).ok()
+    }
+
+    fn number(&self, key: &str) -> Option<u32> {
+        u32::try_from(whole_number(self.text(key)?).ok()?).ok()
+    }
+
+    fn part(&self, key: &str) -> Option<f64> {
+        share(self.text(key)?)
+    }
+
+    /// Returns the bounds: those of the file, and beside them those of the law, as far as they go together.
+    ///
+    /// # Errors
+    /// [`QuotaError`] where those of the file do not go together.
+    fn bounds(&self, law: &Adaptive) -> Result<Bounds, QuotaError> {
+        let (least, most) = (self.words.whole("min"), self.words.whole("max"));
+        let start = self.words.whole("start");
+        let own = law.bounds();
+        let high = most.unwrap_or_else(|| {
+            let needed = least.unwrap_or(1).max(start.unwrap_or(1));
+            if own.most() > needed {
+                own.most().min(Concurrency::MAX_PLACES)
+            } else {
+                Concurrency::MAX_PLACES
+            }
+        });
+        // Where the law's own least does not leave it any room, one place is the least.
+        let low = least.unwrap_or_else(|| {
+            if own.least() < high && own.least() <= start.unwrap_or(high) { own.least() } else { 1 }
+        });
+        let bounds = Bounds::new(low, high)?;
+        bounds.start_at(start.unwrap_or_else(|| own.start().clamp(low, high)))
+    }
+}
+
+/// Returns what holds for a key that a limit of the file leaves out, in the words of the file.
+pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
+    let words = &Words { node, base: None };
+    let name = words.text("law").unwrap_or(DEFAULT);
+    let stated = Stated { words, law: LawWords::named(name)? };
+    let bounds = || stated.bounds(&name.parse().ok()?).ok();
+    match key {
+        "law" => Some(DEFAULT.to_owned()),
+        "min" => bounds().map(|bounds| bounds.least().to_string()),
+        "max" => bounds().map(|bounds| bounds.most().to_string()),
+        "start" => bounds().map(|bounds| bounds.start().to_string()),
+        "ttl" => Some(PLACE_TTL.to_owned()),
+        "forget_after" => Some(FORGET_AFTER.to_owned()),
+        key => stated.law.word(key).map(str::to_owned),
+    }
+}
+
+/// Makes the terms, and checks that one request can enter at all; words that are not possible by themselves were reported with the
+/// shape.
+pub(super) fn terms(
+    words: &Words<'_>,
+    spot: Spot,
+    owner: Owner<'_>,
+    findings: &mut Findings,
+) -> Option<Terms> {
+    let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
+    let name = words.text("law").unwrap_or(DEFAULT);
+    let stated = Stated { words, law: LawWords::named(name)? };
+    let mut fits = true;
+    for (key, _) in words.node.entries() {
+        let mut others = LawWords::with(&key.text).peekable();
+        if others.peek().is_some() && !stated.law.has(&key.text) {
+            let others = others.collect::<Vec<_>>().join(", ");
+            let key_name = &key.text;
+            findings.error(
+                key.spot,
+                format_args!("{key_name} does not belong to law {name}; it belongs to {others}"),
+            );
+            fits = false;
+        }
+    }
+    if !fits {
+        return None;
+    }
+    let made = name.parse::<Adaptive>().ok().map(|law| {
+        let law = stated.bounds(&law).map(|bounds| law.with_bounds(bounds))?;
+        knobs(law, &stated).and_then(|law| guard(law, &stated))
+    });
+    match made? {
+        Ok(guard) => {
+            let bounds = guard.law().bounds();
+            let ttl = words.text("ttl").unwrap_or(PLACE_TTL).trim();
+            let label = format!("adaptive {name} {}..{} ttl {ttl}", bounds.least(), bounds.most());
+            if let Some(cost) = owner.cost.filter(|cost| *cost > guard.most()) {
+                let most = guard.most();
+                let message =
+                    format!("a request may cost {cost}, and {label} never grants more than {most} at once");
+                findings.error(spot_of("max"), message);
+                return None;
+            }
+            Some(Terms { quota: Some(Arc::new(Quota::from(guard))), label })
+        }
+        Err(error) => {
+            let (key, text) = told(&error, &stated);
+            findings.error(spot_of(key), text);
+            None
+        }
+    }
+}
+
+/// Sets the knobs of a law. One that is missing was reported with the shape, and keeps its default.
+fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError> {
+    Ok(match law {
+        Adaptive::Aimd(law) => {
+            let law = law.backoff(stated.part("backoff").unwrap_or(0.9))?;
+            Adaptive::Aimd(stated.time("timeout").map_or(Ok(law), |timeout| Aimd::timeout(law, timeout))?)
+        }
+        Adaptive::Vegas(law) => {
+            let law = law.smoothing(stated.part("smoothing").unwrap_or(1.0))?;
+            Adaptive::Vegas(
+                stated.number("probe_every").map_or(Ok(law), |every| Vegas::probe_every(law, every))?,
+            )
+        }
+        Adaptive::Gradient(law) => {
+            let law = law.smoothing(stated.part("smoothing").unwrap_or(0.2))?;
+            let law = law.backoff(stated.part("backoff").unwrap_or(0.9))?;
+            let law = law.tolerance(stated.text("tolerance").and_then(factor).unwrap_or(1.5))?;
+            let law = stated.number("long_window").map_or(Ok(law), |calls| law.long_window(calls))?;
+            Adaptive::Gradient(
+                stated.time("timeout").map_or(Ok(law), |timeout| Gradient::timeout(law, timeout))?,
+            )
+        }
+        Adaptive::MinLatency(law) => {
+            let law = law.buffer(stated.part("buffer").unwrap_or(0.25))?;
+            let law = stated.time("interval").map_or(Ok(law), |span| MinLatency::interval(law, span))?;
+            let (every, calls) = (stated.time("measure_every"), stated.number("measure_calls"));
+            Adaptive::MinLatency(
+                every.zip(calls).map_or(Ok(law), |(every, calls)| law.measure(every, calls))?,
+            )
+        }
+        Adaptive::Bbr(law) => {
+            // Readings are smoothed already where they are taken.
+            let law = law.smoothing(0.0)?;
+            // A share of at most one is at most a thousand thousandths.
+            let busy = stated.part("busy_from").map(|share| (share * 1000.0).round() as u16);
+            let law = busy.map_or(Ok(law), |from| law.threshold(from))?;
+            Adaptive::Bbr(stated.time("cool_off").map_or(Ok(law), |span| Bbr::cool_off(law, span))?)
+        }
+        law => law,
+    })
+}
+
+fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, QuotaError> {
+    let ttl = span(stated.words.text("ttl").unwrap_or(PLACE_TTL)).unwrap_or(Duration::from_secs(60));
+    let guard = AdaptiveConcurrency::new(law).ttl(ttl)?;
+    match forget(stated.words.text("forget_after").map_or(FORGET_AFTER, str::trim)) {
+        Some(None) => Ok(guard.never_forget()),
+        Some(Some(after)) => guard.forget_after(after),
+        None => Ok(guard),
+    }
+}
+
+/// Returns the key of the file that a mistake of core speaks of, and the mistake in the words of the file.
+fn told(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
+    let QuotaError::Parameter { name, .. } = error else { return ("algorithm", error.to_string()) };
+    let written = |key: &str| stated.text(key).unwrap_or_default();
+    match *name {
+        "least" | "most" => {
+            let (least, most) = (written("min"), written("max"));
+            ("min", format!("min {least} is more than max {most}; use 1 to {most}"))
+        }
+        "start" => {
+            let bounds = match (stated.words.text("min"), stated.words.text("max")) {
+                (Some(least), Some(most)) => format!("{} to {}", least.trim(), most.trim()),
+                (Some(least), None) => format!("{} or more", least.trim()),
+                (None, most) => format!("1 to {}", most.unwrap_or_default().trim()),
+            };
+            ("start", format!("start {} is outside the bounds; use {bounds}", written("start")))
+        }
+        "backoff" => {
+            ("backoff", format!("backoff {} leaves the limit as it is; use 10% to 99%", written("backoff")))
+        }
+        "tolerance" => ("tolerance", format!("tolerance {} is too much; use 1 to 10", written("tolerance"))),
+        "measure every" => ("measure_every", error.to_string().replace("measure every", "measure_every")),
+        "cool-off" => ("cool_off", error.to_string().replace("cool-off", "cool_off")),
+        name => (name, error.to_string()),
+    }
+}

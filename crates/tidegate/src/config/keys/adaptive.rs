@@ -1,0 +1,122 @@
+//! The keys of `algorithm: adaptive`, and the numbers of each law in the words of the file.
+
+use tidegate_core::concurrency::Concurrency;
+
+use crate::config::grammars::{FACTOR, SHARE};
+use crate::config::kind::{Key, Kind, key};
+
+/// The algorithm of a number in flight that a law moves.
+pub(in crate::config) const ADAPTIVE: &str = "adaptive";
+
+/// The keys of such a limit alone; `max`, `ttl`, `keep_for` and `forget_after` it shares with others.
+pub(super) const KEYS: [Key; 15] = [
+    key(
+        "law",
+        Kind::Word(&LAW_NAMES, &[]),
+        Some("hill-climb"),
+        "What moves the limit: by experiment, by refusals, by latency, or by a busy processor",
+    ),
+    key("start", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The limit before anything was learnt"),
+    key("min", Kind::Whole(1, Concurrency::MAX_PLACES), None, "The least that the law makes of the limit"),
+    key("backoff", Kind::Percent, None, "What is left of the limit after an overload"),
+    key("timeout", Kind::Span, None, "What takes longer counts as an overload"),
+    key("tolerance", Kind::Read(&FACTOR), None, "How many times slower than usual work may be, 1 to 10"),
+    key("smoothing", Kind::Percent, None, "Which part of each change of the limit is made at once"),
+    key("long_window", Kind::Whole(10, 100_000), None, "How many calls say what is usual"),
+    key(
+        "probe_every",
+        Kind::Whole(2, 10_000),
+        None,
+        "After how many calls for each place the least latency is measured anew",
+    ),
+    key("buffer", Kind::Read(&SHARE), None, "By how much work may be slower than was measured"),
+    key("interval", Kind::Span, None, "How often the limit moves"),
+    key(
+        "measure_every",
+        Kind::Span,
+        None,
+        "How long it is from one measurement of the least latency to the next",
+    ),
+    key("measure_calls", Kind::Whole(1, 100_000), None, "How many calls such a measurement takes"),
+    key("busy_from", Kind::Percent, None, "From which use of the processor on the limit holds"),
+    key("cool_off", Kind::Span, None, "How long the limit stays after the processor was last busy"),
+];
+
+/// The keys that laws share with other algorithms.
+const SHARED: [&str; 4] = ["max", "ttl", "keep_for", "forget_after"];
+
+/// What `algorithm: adaptive` takes.
+pub(super) const TAKES: &[&str] = &{
+    let mut names = [""; KEYS.len() + SHARED.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = if at < KEYS.len() { KEYS[at].name } else { SHARED[at - KEYS.len()] };
+        at += 1;
+    }
+    names
+};
+
+/// One law: its name, its knobs, and their numbers where a file leaves them out.
+#[derive(Debug)]
+pub(in crate::config) struct LawWords {
+    pub(in crate::config) name: &'static str,
+    pub(in crate::config) words: &'static [(&'static str, Option<&'static str>)],
+}
+
+impl LawWords {
+    /// Returns the law of a name.
+    pub(in crate::config) fn named(name: &str) -> Option<&'static Self> {
+        LAWS.iter().find(|law| law.name == name)
+    }
+
+    /// Says whether the law has a knob.
+    pub(in crate::config) fn has(&self, key: &str) -> bool {
+        self.words.iter().any(|(name, _)| *name == key)
+    }
+
+    /// Returns what holds for a knob that a file leaves out; `None` where that is nothing.
+    pub(in crate::config) fn word(&self, key: &str) -> Option<&'static str> {
+        self.words.iter().find(|(name, _)| *name == key).and_then(|(_, word)| *word)
+    }
+
+    /// Returns the names of the laws that have a knob.
+    pub(in crate::config) fn with(key: &str) -> impl Iterator<Item = &'static str> {
+        LAWS.iter().filter(move |law| law.has(key)).map(|law| law.name)
+    }
+}
+
+const LAWS: [LawWords; 6] = [
+    LawWords { name: "hill-climb", words: &[] },
+    LawWords { name: "aimd", words: &[("backoff", Some("90%")), ("timeout", Some("5s"))] },
+    LawWords { name: "vegas", words: &[("smoothing", Some("100%")), ("probe_every", Some("30"))] },
+    LawWords {
+        name: "gradient",
+        words: &[
+            ("tolerance", Some("1.5")),
+            ("smoothing", Some("20%")),
+            ("long_window", Some("600")),
+            ("backoff", Some("90%")),
+            ("timeout", None),
+        ],
+    },
+    LawWords {
+        name: "min-latency",
+        words: &[
+            ("buffer", Some("25%")),
+            ("interval", Some("100ms")),
+            ("measure_every", Some("60s")),
+            ("measure_calls", Some("50")),
+        ],
+    },
+    LawWords { name: "bbr", words: &[("busy_from", Some("80%")), ("cool_off", Some("1s"))] },
+];
+
+const LAW_NAMES: [&str; LAWS.len()] = {
+    let mut names = [""; LAWS.len()];
+    let mut at = 0;
+    while at < names.len() {
+        names[at] = LAWS[at].name;
+        at += 1;
+    }
+    names
+};

@@ -1,0 +1,69 @@
+//! What is kept back for requests of higher priority, of a limit that moves.
+//!
+//! Whoever plans a charge does not know where such a limit stands: its state lies in the store. So a charge says a share of it, and the store
+//! makes places of that.
+
+use tidegate_core::concurrency::Concurrency;
+use tidegate_core::{Cost, Quota};
+
+/// Into how many parts a limit that moves is divided: a share in whole percent comes back exactly.
+const PARTS: u64 = Concurrency::MAX_PLACES;
+
+/// Returns what shares are taken of: all that a limit has, or the parts of one that a law moves.
+#[inline]
+pub(crate) fn whole(quota: &Quota) -> u64 {
+    if moves(quota) { PARTS } else { quota.capacity() }
+}
+
+/// Says whether a law moves the limit.
+#[inline]
+pub(crate) const fn moves(quota: &Quota) -> bool {
+    matches!(quota, Quota::Adaptive(_))
+}
+
+/// Returns how many units or places are kept back from a charge of `cost`, where a charge says `kept_back` and the limit stands at `limit`.
+///
+/// Of a limit that moves it is a share, rounded up, and leaves room for the cost where the limit is at its most: a share of less than all
+/// keeps nobody out for ever.
+#[inline]
+pub(crate) fn in_places(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
+    if kept_back == 0 || !moves(quota) { kept_back } else { share(quota, kept_back, limit, cost) }
+}
+
+#[cold]
+fn share(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
+    let percent = u128::from(kept_back) * 100 / u128::from(PARTS);
+    if percent >= 100 {
+        return PARTS;
+    }
+    // Less than the limit.
+    let places = (u128::from(limit) * percent).div_ceil(100) as u64;
+    places.min(quota.capacity().saturating_sub(cost.units()))
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency, Bounds};
+
+    use super::*;
+
+    #[test]
+    fn every_percent_comes_back_and_is_one_of_the_limit_as_it_stands() {
+        let quota = |most| {
+            let law: Adaptive = "aimd".parse().unwrap();
+            Quota::from(AdaptiveConcurrency::new(law.with_bounds(Bounds::new(1, most).unwrap())))
+        };
+        let wide = quota(1000);
+        for percent in 0..=99_u64 {
+            let kept_back = (PARTS * percent).div_ceil(100);
+            for limit in [1, 7, 20, 100, 900] {
+                let expected = (limit * percent).div_ceil(100);
+                assert_eq!(in_places(&wide, kept_back, limit, Cost::ONE), expected, "{percent}% of {limit}");
+            }
+        }
+        assert_eq!(in_places(&wide, PARTS, 20, Cost::ONE), PARTS, "all is more than there can be");
+        assert_eq!(in_places(&quota(1), PARTS / 2, 1, Cost::ONE), 0, "the only place is nobody's alone");
+        let fixed = Quota::concurrency(10, std::time::Duration::from_secs(1)).unwrap();
+        assert_eq!((in_places(&fixed, 3, 10, Cost::ONE), whole(&fixed), whole(&wide)), (3, 10, PARTS));
+    }
+}
