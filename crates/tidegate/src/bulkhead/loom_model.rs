@@ -10,6 +10,10 @@ use loom::thread;
 use tidegate_core::concurrency::{Law, Partition, Sample};
 use tidegate_core::{Criticality, Outcome, Retry, Tick};
 
+use super::moving::Moving;
+use super::rules::Rules;
+use super::shared::Parts;
+use super::throttling::Throttling;
 use super::*;
 use crate::clock::ManualClock;
 use crate::sync::explore;
@@ -25,7 +29,9 @@ impl Wake for Unpark {
 
 fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     // A manual clock: loom would follow the atomics of the system clock.
-    let bulkhead = Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), rules, limit, moving) };
+    let clock = Arc::new(ManualClock::default());
+    let parts = Parts { clock, limit, moving, throttling: None, observer: None };
+    let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
     // Loom's cells are made at the first look, and that has to be before the threads.
     assert_eq!(bulkhead.standing().limit, limit);
     bulkhead

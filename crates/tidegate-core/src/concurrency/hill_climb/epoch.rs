@@ -45,6 +45,8 @@ pub(super) struct Reading {
     pub(super) latency: f64,
     /// Whether most found the limit nearly reached when they entered.
     pub(super) full: bool,
+    /// Whether most found more inside than the limit, themselves included: they ask for several places each, and get them alone.
+    pub(super) wider: bool,
     /// The share that failed.
     pub(super) failed: f64,
     /// Whether it failed because there was too much of it.
@@ -88,6 +90,7 @@ pub(super) struct Epoch {
     good: u64,
     failed: u64,
     full: u64,
+    wider: u64,
     peak: u64,
     latencies: f64,
 }
@@ -105,6 +108,7 @@ impl Epoch {
             good: 0,
             failed: 0,
             full: 0,
+            wider: 0,
             peak: 0,
             latencies,
         }
@@ -192,6 +196,7 @@ impl Epoch {
         }
         // Within a tenth: small limits have to be reached exactly.
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
+        self.wider += u64::from(sample.in_flight > limit);
         self.peak = self.peak.max(sample.in_flight);
     }
 
@@ -201,6 +206,7 @@ impl Epoch {
             rate: good / span,
             latency: self.latencies / good.max(1.0),
             full: self.full * 2 >= ended,
+            wider: self.wider * 2 > ended,
             failed: self.failed as f64 / ended.max(1) as f64,
             failing: false,
             peak: self.peak as f64,

@@ -116,8 +116,30 @@ impl HillClimbState {
         }
         // Where nobody waits and nothing got worse, more places are likely to help, and are tried again soon.
         let soon = up && verdict.no_queue && verdict.gain > -NEEDED;
-        self.rejected = if soon { 1 } else { self.rejected.saturating_add(1) };
+        if soon {
+            self.rejected = 0;
+        }
+        self.rest();
+    }
+
+    /// Rests before the next experiment, the longer the more of them changed nothing.
+    fn rest(&mut self) {
+        self.rejected = self.rejected.saturating_add(1);
         self.rests = (1 << self.rejected.min(5)).min(MOST_RESTS) - 1;
+    }
+
+    /// Takes in that most ask for more places at once than there are. Each then works alone, under any limit below that; so fewer cost
+    /// nothing and bring nothing, and the limit is at least what one of them takes.
+    pub(super) fn widen(&mut self, bounds: &Bounds, reading: &Reading) {
+        let widest = bounds.nearest(reading.peak);
+        let tried_fewer = self.trial.take().is_some();
+        if widest > self.limit {
+            self.limit = widest;
+            self.forget();
+        } else if tried_fewer {
+            (self.upwards, self.may_plunge) = (true, false);
+            self.rest();
+        }
     }
 
     /// Whether a trial lies so close to the border that more samples are worth their time.
