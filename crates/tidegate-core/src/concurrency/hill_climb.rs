@@ -159,7 +159,7 @@ impl Law for HillClimb {
         state.best = reading.rate.max(state.best * FADING);
         if reading.wider {
             state.widen(&self.bounds, &reading);
-        } else if !reading.full {
+        } else if !reading.full && !fell {
             self.idle(state, &reading);
         } else if let Some(trial) = state.trial.take() {
             state.judge(&self.bounds, trial, reading);

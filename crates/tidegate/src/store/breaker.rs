@@ -34,6 +34,7 @@ pub(super) fn handle(
                 condition: breaker.condition(state, now),
                 totals: breaker.totals(state, now),
                 forced: breaker.forced(state, now),
+                state: state.clone(),
             }));
             if *state != before {
                 keep(cell, charge.quota, State::Breaker(state.clone()), now);

@@ -8,6 +8,9 @@ use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
 const NO_QUEUE: f64 = 1.25;
 /// From this many times the base on, most of the time inside is spent waiting.
 const LONG_QUEUE: f64 = 2.2;
+/// From this many times the base on, fewer places are tried first also where most of the goodput was lost: more would be measured over
+/// latencies that are longer still, beyond what callers wait for. A fewer-first experiment on a dependency that became slower is soon over.
+const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
 /// the queue, the less can more places be needed, so the more proof it takes.
 const WORTH: (f64, f64) = (0.1, 0.45);
@@ -52,7 +55,7 @@ impl HillClimbState {
         let step = if lost { LEAP } else { STEP };
         let trial = if known.failing && self.may_plunge {
             limit / LEAP
-        } else if lost && self.may_regain && room {
+        } else if lost && self.may_regain && room && queue <= VERY_LONG_QUEUE {
             self.may_regain = false;
             limit * LEAP
         } else if queue > LONG_QUEUE && self.may_plunge {
@@ -103,6 +106,13 @@ impl HillClimbState {
         self.may_plunge = up;
         if up {
             self.may_leap = false;
+            if known.rate * 2.0 < self.best {
+                // More places did not regain what was lost, so the service cannot do that any more. Fewer are tried at once.
+                self.best = known.rate.max(reading.rate);
+                (self.rests, self.rejected) = (0, 0);
+                self.experiment(bounds);
+                return;
+            }
         } else if reading.rate < known.rate * ratio * (1.0 - CHANGED)
             && reading.latency > known.latency * SLOWER
         {
