@@ -110,7 +110,8 @@ impl Places {
         let mut count = self.count();
         loop {
             open(count)?;
-            if !count.has(places, kept(count.limit())) && !(alone && count.is_empty()) {
+            let fits = count.has(places, kept(count.limit())) || alone && count.is_empty();
+            if !fits {
                 return Err(NotNow::Full);
             }
             let taken = count.0 + places;
