@@ -142,6 +142,7 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("layer-rate", Tidegate, "Tidegate, rate limit", layers::rate_limit),
     contender("layer-places", Tidegate, "Tidegate, concurrency", layers::concurrency),
     contender("layer-adaptive", Tidegate, "Tidegate, concurrency moved by Vegas", layers::adaptive),
+    contender("layer-self-tuning", Tidegate, "Tidegate, concurrency that tunes itself", layers::self_tuning),
     contender("layer-breaker", Tidegate, "Tidegate, breaker", layers::breaker_layer),
     contender("layer-deadline", Tidegate, "Tidegate, deadline", layers::deadline_layer),
     contender("layer-gate", Tidegate, "Tidegate, gate of one policy", layers::gate),
@@ -160,6 +161,8 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("tower-timeout", Peer, "tower, `Timeout`", tower::timeout),
     contender("resilience-breaker", Peer, "tower-resilience, breaker", layers::resilience_breaker),
     contender("resilience-bulkhead", Peer, "tower-resilience, bulkhead", layers::resilience_bulkhead),
+    contender("resilience-rate", Peer, "tower-resilience, rate limit", layers::resilience_rate),
+    contender("resilience-adaptive", Peer, "tower-resilience, moved by Vegas", layers::resilience_adaptive),
 ];
 
 /// The contenders of [`KEYED`] that are flooded, each in one form.

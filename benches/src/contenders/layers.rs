@@ -17,8 +17,10 @@ use tidegate_tower::{
     GateLayer, LoadShedLayer, RateLimitLayer, RetryLayer, ServerStack,
 };
 use tower_layer::Layer;
+use tower_resilience_adaptive::AdaptiveLimiterLayer;
 use tower_resilience_bulkhead::BulkheadLayer;
 use tower_resilience_circuitbreaker::CircuitBreakerLayer;
+use tower_resilience_ratelimiter::RateLimiterLayer;
 
 use crate::workloads::permits::{AnswersAtOnce, PLACES, Permits};
 
@@ -69,6 +71,10 @@ pub(crate) fn concurrency(run: &mut Permits<'_>) -> Result<()> {
 
 pub(crate) fn adaptive(run: &mut Permits<'_>) -> Result<()> {
     run.layers(ConcurrencyLayer::new("places", Bulkhead::adaptive(Vegas::default())).layer(AnswersAtOnce))
+}
+
+pub(crate) fn self_tuning(run: &mut Permits<'_>) -> Result<()> {
+    run.layers(ConcurrencyLayer::self_tuning("places").layer(AnswersAtOnce))
 }
 
 pub(crate) fn breaker_layer(run: &mut Permits<'_>) -> Result<()> {
@@ -125,4 +131,14 @@ pub(crate) fn resilience_breaker(run: &mut Permits<'_>) -> Result<()> {
 pub(crate) fn resilience_bulkhead(run: &mut Permits<'_>) -> Result<()> {
     let layer = BulkheadLayer::builder().max_concurrent_calls(PLACES as usize).build()?;
     run.layers(layer.layer(AnswersAtOnce))
+}
+
+pub(crate) fn resilience_rate(run: &mut Permits<'_>) -> Result<()> {
+    let layer = RateLimiterLayer::builder().limit_for_period(1_000_000_000).refresh_period(SECOND).build()?;
+    run.layers(layer.layer(AnswersAtOnce))
+}
+
+pub(crate) fn resilience_adaptive(run: &mut Permits<'_>) -> Result<()> {
+    let law = tower_resilience_adaptive::Vegas::builder().build()?;
+    run.layers(AdaptiveLimiterLayer::new(law).layer(AnswersAtOnce))
 }

@@ -15,9 +15,9 @@ use tidegate::policy::{Policy, PolicySet, Source};
 /// use tidegate::{Policy, Quota};
 ///
 /// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
-///     .when("latency above 200ms".parse()?);
+///     .when("in-flight above 20".parse()?);
 /// let warnings = tidegate_server::unknown_numbers(&PolicySet::new(vec![careful])?);
-/// assert!(warnings[0].starts_with("policy \"careful\": the server does not know latency"));
+/// assert!(warnings[0].starts_with("policy \"careful\": the server does not know in-flight"));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[must_use]
@@ -53,7 +53,6 @@ fn of_policy(policy: &Policy) -> Vec<String> {
 fn instead_of(source: &Source) -> Option<&'static str> {
     match source {
         Source::InFlight => Some("a program's gate does; take `policy NAME` of a concurrency limit"),
-        Source::Latency => Some("a program's gate does; report what you measure as a signal"),
         Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {
             Some("this system does not tell it; report it as a signal")
         }

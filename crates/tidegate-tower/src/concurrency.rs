@@ -69,6 +69,20 @@ pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems> {
 }
 
 impl ConcurrencyLayer {
+    /// Limits calls under a name that callers are told, with nothing to configure: to the places of [`Bulkhead::self_tuning`].
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tidegate_tower::ConcurrencyLayer;
+    ///
+    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ConcurrencyLayer::self_tuning("pages"));
+    /// ```
+    #[must_use]
+    pub fn self_tuning(name: &str) -> Self {
+        Self::new(name, Bulkhead::self_tuning())
+    }
+
     /// Limits calls to the places of a bulkhead, under a name that callers are told.
     #[must_use]
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
@@ -80,7 +94,7 @@ impl ConcurrencyLayer {
 
 impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
     /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), how long it waits at most. All
-    /// are alike unless set. Called once, and once more where the request has to wait.
+    /// are alike unless set. Called once for each request.
     #[must_use]
     pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A> {
         ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules }
@@ -158,13 +172,12 @@ where
 
     fn call(&mut self, request: Req) -> Self::Future {
         let rules = Arc::clone(&self.rules);
-        let entry = || -> Enter { self.entering.enter(self.bulkhead.enter(), &request) };
-        if let Ok(permit) = entry().now() {
+        let mut entry: Enter = self.entering.enter(self.bulkhead.enter(), &request);
+        if let Some(permit) = entry.try_now() {
             // Before the call, which may panic: what is inside leaves then.
             let inside = Inside::new(permit, rules);
             return ConcurrencyFuture::called(inside, self.inner.call(request));
         }
-        let mut entry = entry();
         if let Some(deadline) = tidegate::deadline::carried() {
             entry = entry.until(deadline);
         }

@@ -2,6 +2,8 @@
 
 use tower_layer::{Identity, Layer};
 
+use crate::concurrency::ConcurrencyLayer;
+
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
 /// 1. the fallback, which sees whatever the others refuse;
@@ -14,11 +16,10 @@ use tower_layer::{Identity, Layer};
 /// ```
 /// use std::time::Duration;
 /// use axum::{Router, routing::get};
-/// use tidegate::{Bulkhead, Limiter, Quota};
-/// use tidegate_tower::{ConcurrencyLayer, DeadlineLayer, RateLimitLayer, ServerStack};
+/// use tidegate::{Limiter, Quota};
+/// use tidegate_tower::{DeadlineLayer, RateLimitLayer, ServerStack};
 ///
-/// let stack = ServerStack::new()
-///     .concurrency(ConcurrencyLayer::new("pages", Bulkhead::new(64)?.with_room(128)))
+/// let stack = ServerStack::self_tuning("pages")
 ///     .rate_limit(RateLimitLayer::all("all", Limiter::new(Quota::per_second(1000))?))
 ///     .deadline(DeadlineLayer::within(Duration::from_secs(2), Duration::from_secs(30))?);
 /// let app: Router = Router::new().route("/", get(async || "the page")).layer(stack);
@@ -38,6 +39,22 @@ impl ServerStack {
     #[must_use]
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Begins with what protects any server from overload, under a name that callers are told: a limit of requests at once that is found
+    /// by itself, with a short line and shedding before it ([`ConcurrencyLayer::self_tuning`]). [`ServerStack::concurrency`] puts another in
+    /// its place.
+    ///
+    /// # Examples
+    /// ```
+    /// use axum::{Router, routing::get};
+    /// use tidegate_tower::ServerStack;
+    ///
+    /// let app: Router = Router::new().route("/", get(async || "the page")).layer(ServerStack::self_tuning("pages"));
+    /// ```
+    #[must_use]
+    pub fn self_tuning(name: &str) -> ServerStack<Identity, Identity, Identity, ConcurrencyLayer> {
+        Self::new().concurrency(ConcurrencyLayer::self_tuning(name))
     }
 }
 

@@ -1,4 +1,5 @@
-//! Observers: code that is told of each decision, of each change of a breaker and of what layers do, for metrics, logs and alerts.
+//! Observers: code that is told of each decision, of each change of a breaker or of a limit that moves, and of what layers do, for metrics,
+//! logs and alerts.
 //!
 //! A limiter or a layer without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
 //! line cannot become a list of callers' addresses.
@@ -12,7 +13,7 @@ use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
 use crate::store::StoreError;
 
-/// Is told what a limiter decided, how a breaker changed, and what a layer did.
+/// Is told what a limiter decided, how a breaker or the limit of a bulkhead changed, and what a layer did.
 ///
 /// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
 /// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
@@ -67,6 +68,19 @@ pub trait Observer: fmt::Debug + Send + Sync {
         let _ = change;
     }
 
+    /// Called when the breaker of one key of a [`KeyedBreaker`](crate::KeyedBreaker) changes its state. Goes to [`Observer::on_change`] unless
+    /// written, so that one method hears of every breaker.
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        let _ = key;
+        self.on_change(change);
+    }
+
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) was changed: by its law, which may move it with each piece of work
+    /// that ends, or by hand. Changes of different threads may be told in another order than they came about; their ticks order them.
+    fn on_limit(&self, moved: &LimitMoved) {
+        let _ = moved;
+    }
+
     /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it let pass has ended.
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
@@ -90,9 +104,29 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
         (**self).on_change(change);
     }
 
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        (**self).on_key_change(change, key);
+    }
+
+    fn on_limit(&self, moved: &LimitMoved) {
+        (**self).on_limit(moved);
+    }
+
     fn on_layer(&self, event: &LayerEvent<'_>) {
         (**self).on_layer(event);
     }
+}
+
+/// Another number of places in a bulkhead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LimitMoved {
+    /// When, by the bulkhead's clock.
+    pub at: Tick,
+    /// How many places there were.
+    pub from: u64,
+    /// How many there are.
+    pub to: u64,
 }
 
 /// What a layer around a service did with one request.

@@ -159,7 +159,9 @@ impl Law for HillClimb {
         let fell = raised && state.known.is_some_and(|known| reading.rate * 2.0 < known.rate);
         reading.failing = state.cliff.failing(&reading, limit, fell);
         state.best = reading.rate.max(state.best * FADING);
-        if !reading.full {
+        if reading.wider {
+            state.widen(&self.bounds, &reading);
+        } else if !reading.full && !fell {
             self.idle(state, &reading);
         } else if let Some(trial) = state.trial.take() {
             state.judge(&self.bounds, trial, reading);

@@ -18,6 +18,4 @@ pub(super) struct Call {
     /// Whether the service has answered.
     pub(super) left: bool,
     pub(super) began: u64,
-    pub(super) entered: u64,
-    pub(super) in_flight: u64,
 }

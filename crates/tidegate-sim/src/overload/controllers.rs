@@ -1,7 +1,8 @@
 //! What is judged: protections by name, from none at all to the default.
 
-use tidegate_core::concurrency::{Aimd, Bbr, Gradient, HillClimb, MinLatency, Vegas};
-use tidegate_core::throttle::{Pid, Shedding, Sre};
+use tidegate::Bulkhead;
+use tidegate::concurrency::{Aimd, Bbr, Concurrency, Gradient, HillClimb, Law, MinLatency, Vegas};
+use tidegate::throttle::{Pid, Shedding, Sre};
 
 use super::backend::Backend;
 use super::front::Front;
@@ -17,11 +18,11 @@ pub struct Controller {
     pub protect: fn(&Backend) -> Front,
 }
 
-/// The default: the hill climb, a short line by priority, and shedding.
+/// The default, [`Bulkhead::self_tuning`]: the hill climb, a short line by priority, and shedding.
 pub const DEFAULT: Controller = Controller {
     name: "default",
     about: "hill climb on goodput, a short line by priority, shedding at the door; nothing configured",
-    protect: |_| Front::law(HillClimb::default()).with_line().throttled(Shedding::default()),
+    protect: |_| Front::behind(Bulkhead::self_tuning()),
 };
 
 /// No protection.
@@ -32,45 +33,44 @@ pub const NONE: Controller =
 pub const RIGHT: Controller = Controller {
     name: "fixed, right",
     about: "as many as finish the most, and the line and shedding of the default: needs to be known, and does not move",
-    protect: |backend| Front::fixed(right(backend)).with_line().throttled(Shedding::default()),
+    protect: |backend| protected(right(backend)),
 };
 
 /// The published laws, as their authors run them: refusing at once where they have no line.
 pub const PUBLISHED: [Controller; 7] = [
-    Controller {
-        name: "AIMD",
-        about: "20 to 200, refuses at once",
-        protect: |_| Front::law(Aimd::default()),
-    },
+    Controller { name: "AIMD", about: "20 to 200, refuses at once", protect: |_| refusing(Aimd::default()) },
     Controller {
         name: "Vegas",
         about: "up to 1000, refuses at once",
-        protect: |_| Front::law(Vegas::default()),
+        protect: |_| refusing(Vegas::default()),
     },
     Controller {
         name: "Gradient2",
         about: "20 to 200, refuses at once",
-        protect: |_| Front::law(Gradient::default()),
+        protect: |_| refusing(Gradient::default()),
     },
     Controller {
         name: "Envoy",
         about: "by the least latency, measured anew each minute; refuses at once",
-        protect: |_| Front::law(MinLatency::default()),
+        protect: |_| refusing(MinLatency::default()),
     },
     Controller {
         name: "BBR",
         about: "by the processor signal, read every half second",
-        protect: |_| Front::law(Bbr::default()),
+        protect: |_| refusing(Bbr::default()),
     },
     Controller {
         name: "SRE",
         about: "the throttle of a caller: K of 2 over two minutes",
-        protect: |_| Front::open().throttled(Sre::default()),
+        protect: |_| Front::throttled(Sre::default()),
     },
     Controller {
         name: "PID",
         about: "on the rejection ratio, before a line and the limit of Vegas",
-        protect: |_| Front::law(Vegas::default()).with_line().throttled(Pid::default()),
+        protect: |_| {
+            let places = Bulkhead::adaptive(Vegas::default());
+            Front::behind(places.with_short_line().with_throttle(Pid::default()))
+        },
     },
 ];
 
@@ -79,14 +79,12 @@ pub const WRONG: [Controller; 2] = [
     Controller {
         name: "fixed, ¼",
         about: "a quarter of the right limit",
-        protect: |backend| {
-            Front::fixed((right(backend) / 4).max(1)).with_line().throttled(Shedding::default())
-        },
+        protect: |backend| protected((right(backend) / 4).max(1)),
     },
     Controller {
         name: "fixed, × 16",
         about: "sixteen times the right limit",
-        protect: |backend| Front::fixed(right(backend) * 16).with_line().throttled(Shedding::default()),
+        protect: |backend| protected(right(backend) * 16),
     },
 ];
 
@@ -95,12 +93,12 @@ pub const PARTS: [Controller; 2] = [
     Controller {
         name: "no line",
         about: "the hill climb alone; refuses at once",
-        protect: |_| Front::law(HillClimb::default()),
+        protect: |_| refusing(HillClimb::default()),
     },
     Controller {
         name: "no shedding",
         about: "the hill climb and the line",
-        protect: |_| Front::law(HillClimb::default()).with_line(),
+        protect: |_| Front::behind(Bulkhead::adaptive(HillClimb::default()).with_short_line()),
     },
 ];
 
@@ -108,6 +106,25 @@ pub const PARTS: [Controller; 2] = [
 #[must_use]
 pub fn all() -> Vec<Controller> {
     [&[DEFAULT, NONE, RIGHT][..], &WRONG, &PUBLISHED].concat()
+}
+
+/// So many places, and the line and shedding of the default.
+fn protected(places: u64) -> Front {
+    Front::behind(fixed(places).with_short_line().with_throttle(Shedding::default()))
+}
+
+/// A limit that a law moves, and nobody waits.
+fn refusing<L>(law: L) -> Front
+where
+    L: Law + Send + 'static,
+    L::State: Send,
+{
+    Front::behind(Bulkhead::adaptive(law).with_room(0))
+}
+
+/// A bulkhead of so many places, or the nearest number that one may have.
+pub(super) fn fixed(places: u64) -> Bulkhead {
+    Bulkhead::new(places.clamp(1, Concurrency::MAX_PLACES)).expect("the number is within the range")
 }
 
 fn right(backend: &Backend) -> u64 {

@@ -1,34 +1,36 @@
-//! What stands in front of a simulated service: a limit, a throttle, a line, and who is shed.
+//! What stands in front of a simulated service: a bulkhead of the library itself, driven by the virtual clock.
+//!
+//! Nothing of the protection is written a second time here. Each call enters as a program's would, by [`Bulkhead::enter`]; it is polled when it
+//! arrives, when the bulkhead wakes it and when its timer goes off; and what the service answered is said by [`Permit::leave`]. So what the
+//! figures judge is what programs run. One published protection stands at the caller instead and knows no places: a throttle alone.
 
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt::Debug;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
-use tidegate::{Outcome, Priority, Tick};
-use tidegate_core::concurrency::{Law, Sample, Signal};
-use tidegate_core::throttle::{Arrival, Room, Throttle};
+use tidegate::clock::Sleep;
+use tidegate::concurrency::Signal;
+use tidegate::throttle::{Arrival, Throttle};
+use tidegate::{Bulkhead, Clock, Enter, Outcome, Permit, Priority, TakeError, Tick};
 
 /// What is decided of one who arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Enters,
-    Waits,
+    /// Waits, and has to be asked for again at this time, in nanoseconds.
+    WaitsUntil(u64),
     Refused,
 }
 
-/// A law with its state.
-pub(super) trait Limit: Debug {
-    fn limit(&self) -> u64;
-    fn learn(&mut self, sample: &Sample);
-    fn sense(&mut self, at: Tick, signal: Signal);
-}
-
 /// A throttle with its state.
-pub(super) trait Gatekeeper: Debug {
+trait Gatekeeper: Debug + Send {
     fn admit(&mut self, arrival: &Arrival) -> bool;
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
-    fn sense(&mut self, at: Tick, room: Room);
 }
 
 #[derive(Debug)]
@@ -37,21 +39,10 @@ struct With<P, S> {
     state: S,
 }
 
-impl<L: Law> Limit for With<L, L::State> {
-    fn limit(&self) -> u64 {
-        self.parameters.limit(&self.state)
-    }
-
-    fn learn(&mut self, sample: &Sample) {
-        self.parameters.learn(&mut self.state, sample);
-    }
-
-    fn sense(&mut self, at: Tick, signal: Signal) {
-        self.parameters.sense(&mut self.state, at, signal);
-    }
-}
-
-impl<T: Throttle> Gatekeeper for With<T, T::State> {
+impl<T: Throttle + Send> Gatekeeper for With<T, T::State>
+where
+    T::State: Send,
+{
     fn admit(&mut self, arrival: &Arrival) -> bool {
         self.parameters.admit(&mut self.state, arrival)
     }
@@ -59,23 +50,26 @@ impl<T: Throttle> Gatekeeper for With<T, T::State> {
     fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome) {
         self.parameters.learn(&mut self.state, at, latency, outcome);
     }
-
-    fn sense(&mut self, at: Tick, room: Room) {
-        self.parameters.sense(&mut self.state, at, room);
-    }
 }
 
 /// What a protection is made of; each part may be missing.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Front {
-    limit: Option<Box<dyn Limit>>,
-    fixed: Option<u64>,
+    bulkhead: Option<Bulkhead>,
+    /// At the caller: it learns how calls end for whoever made them.
     throttle: Option<Box<dyn Gatekeeper>>,
-    lines_up: bool,
-    in_flight: u64,
-    line: BTreeMap<(Reverse<Priority>, Reverse<u32>), ()>,
-    /// A slow mean of how long those inside take, in nanoseconds.
-    latency: f64,
+    clock: Arc<Dial>,
+    line: HashMap<u32, Pin<Box<Enter>>>,
+    inside: HashMap<u32, Permit>,
+    /// Those whom the bulkhead has woken, in order.
+    woken: (Sender<u32>, Receiver<u32>),
+}
+
+impl Default for Front {
+    fn default() -> Self {
+        let (line, inside) = (HashMap::new(), HashMap::new());
+        Self { bulkhead: None, throttle: None, clock: Arc::default(), line, inside, woken: channel() }
+    }
 }
 
 impl Front {
@@ -85,116 +79,81 @@ impl Front {
         Self::default()
     }
 
-    /// At most so many are inside; all others are refused at once.
+    /// A bulkhead stands before the service. It begins anew, by the virtual clock.
     #[must_use]
-    pub fn fixed(limit: u64) -> Self {
-        Self { fixed: Some(limit), ..Self::default() }
+    pub fn behind(bulkhead: Bulkhead) -> Self {
+        let clock = Arc::new(Dial::default());
+        Self { bulkhead: Some(bulkhead.with_clock(Arc::clone(&clock))), clock, ..Self::default() }
     }
 
-    /// A law moves the limit.
+    /// A throttle at the caller refuses a share of the calls.
     #[must_use]
-    pub fn law<L: Law + 'static>(parameters: L) -> Self
+    pub fn throttled<T>(throttle: T) -> Self
     where
-        L::State: 'static,
+        T: Throttle + Send + 'static,
+        T::State: Send + 'static,
     {
-        let state = parameters.start(Tick::EPOCH);
-        Self { limit: Some(Box::new(With { parameters, state })), ..Self::default() }
-    }
-
-    /// A throttle refuses a share of the arrivals.
-    #[must_use]
-    pub fn throttled<T: Throttle + 'static>(self, parameters: T) -> Self
-    where
-        T::State: 'static,
-    {
-        let state = parameters.start(Tick::EPOCH);
-        Self { throttle: Some(Box::new(With { parameters, state })), ..self }
-    }
-
-    /// Whoever finds no place waits in a short line: the most important first, then the newest; as many as may be inside, and no
-    /// longer than those inside take.
-    #[must_use]
-    pub fn with_line(self) -> Self {
-        Self { lines_up: true, ..self }
+        let state = throttle.start(Tick::EPOCH);
+        Self { throttle: Some(Box::new(With { parameters: throttle, state })), ..Self::default() }
     }
 
     /// Returns how many may be inside; `u64::MAX` for any number.
     #[must_use]
     pub fn limit_now(&self) -> u64 {
-        self.limit.as_ref().map(|limit| limit.limit()).or(self.fixed).unwrap_or(u64::MAX)
+        self.bulkhead.as_ref().map_or(u64::MAX, |bulkhead| bulkhead.standing().limit)
     }
 
-    pub(super) fn in_flight(&self) -> u64 {
-        self.in_flight
-    }
-
-    /// Decides about one who arrives. A second value is somebody who was waiting and has to go.
-    pub(super) fn arrive(
-        &mut self,
-        now: u64,
-        call: u32,
-        priority: Priority,
-        draw: u32,
-    ) -> (Verdict, Option<u32>) {
-        let at = Tick::from_nanos(now);
+    /// Decides about one who arrives; `draw` is its chance at a caller's throttle. Afterwards others may have been answered:
+    /// [`Front::answered`].
+    pub(super) fn arrive(&mut self, now: u64, call: u32, priority: Priority, draw: u32) -> Verdict {
+        let at = self.clock.set(now);
         if let Some(throttle) = &mut self.throttle
             && !throttle.admit(&Arrival { at, priority, draw })
         {
-            return (Verdict::Refused, None);
+            return Verdict::Refused;
         }
-        if self.in_flight < self.limit_now() {
-            self.in_flight += 1;
-            return (Verdict::Enters, None);
+        let Some(bulkhead) = &self.bulkhead else { return Verdict::Enters };
+        self.line.insert(call, Box::pin(bulkhead.enter().priority(priority)));
+        match self.ask(call) {
+            Some(true) => Verdict::Enters,
+            Some(false) => Verdict::Refused,
+            None => Verdict::WaitsUntil(self.clock.alarm.load(Ordering::Relaxed)),
         }
-        if !self.lines_up {
-            return (Verdict::Refused, None);
-        }
-        self.line.insert((Reverse(priority), Reverse(call)), ());
-        if self.line.len() as u64 <= self.limit_now() {
-            return (Verdict::Waits, None);
-        }
-        // The least important goes, the longest waiting first.
-        let last = self.line.pop_last().map(|((_, Reverse(last)), ())| last);
-        self.turned_away(now);
-        if last == Some(call) { (Verdict::Refused, None) } else { (Verdict::Waits, last) }
     }
 
-    /// Returns how long one who begins to wait now may wait, in nanoseconds.
-    pub(super) fn patience(&self) -> u64 {
-        (self.latency as u64 / 2).clamp(5_000_000, 1_000_000_000)
+    /// Asks for one who waits, whose timer has gone off: whether it enters now, or goes; `None` while it waits, or if it waits no longer.
+    pub(super) fn time_is_up(&mut self, now: u64, call: u32) -> Option<bool> {
+        self.clock.set(now);
+        self.ask(call)
     }
 
-    /// Ends the wait of one whose patience is over; `false` if they no longer wait.
-    pub(super) fn give_up(&mut self, now: u64, call: u32, priority: Priority) -> bool {
-        let waited = self.line.remove(&(Reverse(priority), Reverse(call))).is_some();
-        if waited {
-            self.turned_away(now);
+    /// Returns the next of those whom the bulkhead has answered while they waited, and whether it enters.
+    pub(super) fn answered(&mut self) -> Option<(u32, bool)> {
+        loop {
+            let call = self.woken.1.try_recv().ok()?;
+            if let Some(enters) = self.ask(call) {
+                return Some((call, enters));
+            }
         }
-        waited
     }
 
-    /// Lets the next of the line in, if there is a place.
-    pub(super) fn next(&mut self, now: u64) -> Option<u32> {
-        if self.line.is_empty() {
-            self.look(now);
-            return None;
-        }
-        if self.in_flight >= self.limit_now() {
-            return None;
-        }
-        let ((_, Reverse(call)), ()) = self.line.pop_first()?;
-        self.in_flight += 1;
-        Some(call)
+    fn ask(&mut self, call: u32) -> Option<bool> {
+        let entry = self.line.get_mut(&call)?;
+        let waker = Waker::from(Arc::new(Bell { call, woken: self.woken.0.clone() }));
+        let Poll::Ready(answer) = entry.as_mut().poll(&mut Context::from_waker(&waker)) else { return None };
+        self.line.remove(&call);
+        Some(self.keep(call, answer))
     }
 
-    /// Takes in that one who was inside has left.
-    pub(super) fn leave(&mut self, sample: &Sample) {
-        self.in_flight -= 1;
-        let latency = sample.latency.as_nanos() as f64;
-        self.latency =
-            if self.latency == 0.0 { latency } else { self.latency + (latency - self.latency) / 32.0 };
-        if let Some(limit) = &mut self.limit {
-            limit.learn(sample);
+    fn keep(&mut self, call: u32, answer: Result<Permit, TakeError>) -> bool {
+        answer.map(|permit| self.inside.insert(call, permit)).is_ok()
+    }
+
+    /// Takes in that one who was inside has left, and how its work went.
+    pub(super) fn leave(&mut self, now: u64, call: u32, outcome: Outcome) {
+        self.clock.set(now);
+        if let Some(permit) = self.inside.remove(&call) {
+            permit.leave(outcome);
         }
     }
 
@@ -205,24 +164,50 @@ impl Front {
         }
     }
 
-    /// Takes in how busy the processors were, and tells the throttle how the places stand.
+    /// Takes in how busy the processors were.
     pub(super) fn sense(&mut self, now: u64, signal: Signal) {
-        if let Some(limit) = &mut self.limit {
-            limit.sense(Tick::from_nanos(now), signal);
-        }
-        self.look(now);
-    }
-
-    fn look(&mut self, now: u64) {
-        let free = self.limit_now().saturating_sub(self.in_flight);
-        let room = Room { free, waiting: self.line.len() as u64 };
-        if let Some(throttle) = &mut self.throttle {
-            throttle.sense(Tick::from_nanos(now), room);
+        self.clock.set(now);
+        if let Some(bulkhead) = &self.bulkhead {
+            bulkhead.sense(signal);
         }
     }
+}
 
-    /// Somebody whom the throttle let in found no room.
-    fn turned_away(&mut self, now: u64) {
-        self.settled(now, 0, Outcome::Overloaded);
+/// The virtual clock as the bulkhead reads it. A timer is remembered, and its sleeper asked for by the world when it goes off.
+#[derive(Debug, Default)]
+struct Dial {
+    now: AtomicU64,
+    /// The timer that was set last.
+    alarm: AtomicU64,
+}
+
+impl Dial {
+    fn set(&self, now: u64) -> Tick {
+        // Relaxed, here and below: a run is one thread.
+        self.now.store(now, Ordering::Relaxed);
+        Tick::from_nanos(now)
+    }
+}
+
+impl Clock for Dial {
+    fn now(&self) -> Tick {
+        Tick::from_nanos(self.now.load(Ordering::Relaxed))
+    }
+
+    fn sleep_until(&self, tick: Tick) -> Sleep {
+        self.alarm.store(tick.as_nanos(), Ordering::Relaxed);
+        Box::pin(std::future::pending())
+    }
+}
+
+struct Bell {
+    call: u32,
+    woken: Sender<u32>,
+}
+
+impl Wake for Bell {
+    fn wake(self: Arc<Self>) {
+        // A run that has ended asks for nobody.
+        let _ = self.woken.send(self.call);
     }
 }

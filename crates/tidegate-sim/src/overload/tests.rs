@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::backend::{self, Backend, Contention, Excess, Sharing, Speed, Wait, Work};
-use super::controllers::{DEFAULT, NONE};
+use super::controllers::{DEFAULT, NONE, fixed};
 use super::scenario::{self, Chain};
 use super::{Front, Load, Measured, Service, ideal, run};
 
@@ -65,7 +65,7 @@ fn a_loss_system_turns_away_what_erlangs_b_says() {
     // A fixed limit of 8 without a line, 1600 a second on 8 workers of 10 ms: a load of 16.
     let blocked = (1..=8).fold(1.0, |blocked, server| 16.0 * blocked / (f64::from(server) + 16.0 * blocked));
     let backend = service(Sharing::Queued(8), Work::Exponential(ms(10)));
-    let protected = vec![Service { backend, front: Front::fixed(8) }];
+    let protected = vec![Service { backend, front: Front::behind(fixed(8).with_room(0)) }];
     let measured = run(protected, &Load::steady(1600.0, secs(60)), 7);
     let goodput = measured.goodput(secs(0), secs(60));
     assert!((goodput / (1600.0 * (1.0 - blocked)) - 1.0).abs() < 0.02, "{goodput}");
@@ -103,7 +103,7 @@ fn nobody_does_better_than_the_ideal_by_more_than_chance() {
     for backend in backend::table() {
         let load = scenario::overload_load(backend.capacity(), 2.0);
         let best = ideal(&backend, &load, secs(2), secs(10));
-        let front = Front::fixed(u64::from(backend.best_inside())).with_line();
+        let front = Front::behind(fixed(u64::from(backend.best_inside())).with_short_line());
         let measured =
             run(vec![Service { backend: backend.clone(), front }], &Load { until: secs(10), ..load }, 3);
         let goodput = measured.goodput(secs(2), secs(10)) / best;

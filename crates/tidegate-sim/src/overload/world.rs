@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
-use tidegate::{Outcome, Priority, Tick};
-use tidegate_core::concurrency::{Sample, Signal};
+use tidegate::Outcome;
+use tidegate::concurrency::Signal;
 
 use super::backend::{Backend, Excess};
 use super::call::{Call, Parent};
@@ -152,10 +152,12 @@ impl World<'_> {
             Event::TimedOut(call) => self.leaves(call, Outcome::Failure),
             Event::LineOver(call) => {
                 let service = self.calls[call as usize].service;
-                let priority = self.priority(call);
-                if self.nodes[service as usize].front.give_up(now, call, priority) {
-                    self.refuses(call);
+                match self.nodes[service as usize].front.time_is_up(now, call) {
+                    Some(true) => self.enters(call),
+                    Some(false) => self.refuses(call),
+                    None => {}
                 }
+                self.answered(service);
             }
             Event::Again { parent, service, attempt } => self.call(parent, service, attempt),
             Event::Speeds => {
@@ -177,13 +179,12 @@ impl World<'_> {
                     node.used = used;
                     node.front.sense(now, Signal::Cpu(share as u16));
                 }
+                for service in 0..self.nodes.len() {
+                    self.answered(service as u8);
+                }
                 self.agenda.put(now + SENSE_EVERY, Event::Senses);
             }
         }
-    }
-
-    fn priority(&self, call: u32) -> Priority {
-        self.requests[self.calls[call as usize].request as usize].priority
     }
 
     /// Chance that belongs to one try of one request at one service, whatever happened before.
@@ -202,17 +203,7 @@ impl World<'_> {
             Parent::Call(call) => self.calls[call as usize].request,
         };
         let number = self.calls.len() as u32;
-        let call = Call {
-            parent,
-            request,
-            service,
-            attempt,
-            settled: false,
-            left: false,
-            began: now,
-            entered: 0,
-            in_flight: 0,
-        };
+        let call = Call { parent, request, service, attempt, settled: false, left: false, began: now };
         let draw = (self.chance(&call).next() >> 32) as u32;
         self.calls.push(call);
         let node = &mut self.nodes[service as usize];
@@ -223,25 +214,24 @@ impl World<'_> {
         }
         self.agenda.put(now + self.deadline, Event::TimeUp(number));
         let priority = self.requests[request as usize].priority;
-        let (verdict, gone) = node.front.arrive(now, number, priority, draw);
-        let patience = node.front.patience();
-        match verdict {
+        match node.front.arrive(now, number, priority, draw) {
             Verdict::Enters => self.enters(number),
-            Verdict::Waits => self.agenda.put(now + patience, Event::LineOver(number)),
+            Verdict::WaitsUntil(time) => self.agenda.put(time, Event::LineOver(number)),
             Verdict::Refused => self.refuses(number),
         }
-        if let Some(gone) = gone {
-            self.refuses(gone);
+        self.answered(service);
+    }
+
+    /// Those who waited and were answered: they enter, or go.
+    fn answered(&mut self, service: u8) {
+        while let Some((call, enters)) = self.nodes[service as usize].front.answered() {
+            if enters { self.enters(call) } else { self.refuses(call) }
         }
     }
 
     fn enters(&mut self, number: u32) {
         let now = self.agenda.now();
-        let mut call = self.calls[number as usize];
-        let node = &mut self.nodes[call.service as usize];
-        call.entered = now;
-        call.in_flight = node.front.in_flight();
-        self.calls[number as usize] = call;
+        let call = self.calls[number as usize];
         let mut chance = self.chance(&call);
         chance.next();
         let node = &mut self.nodes[call.service as usize];
@@ -312,21 +302,13 @@ impl World<'_> {
         }
         call.left = true;
         let (service, settled) = (call.service, call.settled);
-        let sample = Sample {
-            at: Tick::from_nanos(now),
-            latency: Duration::from_nanos(now - call.entered),
-            in_flight: call.in_flight,
-            outcome,
-        };
-        self.nodes[service as usize].front.leave(&sample);
+        self.nodes[service as usize].front.leave(now, number, outcome);
         if settled {
             self.meter.late();
         } else {
             self.settles(number, outcome, false);
         }
-        while let Some(next) = self.nodes[service as usize].front.next(now) {
-            self.enters(next);
-        }
+        self.answered(service);
     }
 
     fn refuses(&mut self, number: u32) {

@@ -5,12 +5,14 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use tidegate_core::breaker::CircuitBreaker;
-use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Receipt, Retry};
+use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Receipt, Retry, Tick};
 
+use super::observed::Observed;
 use super::shared;
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::key::Key;
+use crate::observer::Observer;
 use crate::store::{Charge, Ending, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
 /// One breaker per key, for at most a chosen number of keys: a service that has many addresses, or many services.
@@ -18,7 +20,7 @@ use crate::store::{Charge, Ending, MemoryStore, Occupancy, Op, Settled, Step, St
 /// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter), and a key whose breaker is as new takes no
 /// room; so its time window, [`ttl`](super::BreakerBuilder::ttl) and [`forget_after`](super::BreakerBuilder::forget_after) say for how long
 /// a key is kept. In a full table the key that is nearest to that is forgotten first. Each call copies the state of its key twice, which
-/// allocates. Observers are told nothing of keys.
+/// allocates. [Observers](KeyedBreaker::with_observer) are told a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -41,6 +43,7 @@ struct Keys {
     time: Time,
     store: MemoryStore,
     capacity: usize,
+    observed: Option<Observed>,
 }
 
 impl KeyedBreaker {
@@ -55,7 +58,7 @@ impl KeyedBreaker {
     {
         let (quota, time) = (Arc::new(Quota::Breaker(law.try_into()?)), Time::new(SystemClock::new()));
         let store = MemoryStore::with_capacity(capacity)?;
-        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity }) })
+        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity, observed: None }) })
     }
 
     /// Returns a breaker that lives by `clock`. A step of construction: every key is closed, and nothing is shared with earlier clones.
@@ -64,10 +67,26 @@ impl KeyedBreaker {
     /// Where the system has no memory for the table once more.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
+        let observed = self.shared.observed.as_ref().map(Observed::again);
+        self.again(Time::new(clock), observed)
+    }
+
+    /// Returns a breaker whose changes of state `observer` is told, with a digest of the key ([`Observer::on_key_change`]). What time brings
+    /// about is told when a call of the key next enters or leaves; that a key was forgotten or [reset](KeyedBreaker::reset) is not told. Each
+    /// call then takes a lock that all keys share, and looks at its key once more. A step of construction, as [`KeyedBreaker::with_clock`] is.
+    ///
+    /// # Panics
+    /// As [`KeyedBreaker::with_clock`].
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        self.again(self.shared.time.again(), Some(Observed::by(Arc::new(observer))))
+    }
+
+    fn again(&self, time: Time, observed: Option<Observed>) -> Self {
         let Keys { quota, store, capacity, .. } = &*self.shared;
         let store = store.again(*capacity).expect("the system has memory for the table once more");
-        let (quota, time) = (Arc::clone(quota), Time::new(clock));
-        Self { shared: Arc::new(Keys { quota, time, store, capacity: *capacity }) }
+        let (quota, capacity) = (Arc::clone(quota), *capacity);
+        Self { shared: Arc::new(Keys { quota, time, store, capacity, observed }) }
     }
 
     /// Enters the breaker of a key, now or not at all.
@@ -103,8 +122,18 @@ impl KeyedBreaker {
 
 impl Keys {
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
+        let now = self.time.now();
+        match (&self.observed, &*self.quota) {
+            (Some(observed), Quota::Breaker(law)) => {
+                observed.settle(law, (now, key, op), |op| self.settle_at(now, key, op))
+            }
+            _ => self.settle_at(now, key, op),
+        }
+    }
+
+    fn settle_at(&self, now: Tick, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
-        let step = Step::new(self.time.now(), op, &charges);
+        let step = Step::new(now, op, &charges);
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 }

@@ -4,6 +4,7 @@ use tidegate_core::Retry;
 
 use super::*;
 use crate::clock::ManualClock;
+use crate::observer::KeyDigest;
 
 #[derive(Debug, Default)]
 struct Heard(Mutex<Vec<Change>>);
@@ -185,4 +186,48 @@ fn keys_have_breakers_of_their_own_and_are_forgotten() {
     }
     let occupancy = hosts.occupancy();
     assert!(occupancy.used <= occupancy.capacity && occupancy.evicted > 0, "{occupancy:?}");
+}
+
+/// Hears each key's changes beside those of a breaker for all.
+#[derive(Debug, Default)]
+struct ByKey(Heard, Mutex<Vec<KeyDigest>>);
+
+impl Observer for ByKey {
+    fn on_change(&self, change: &Change) {
+        self.0.on_change(change);
+    }
+
+    fn on_key_change(&self, change: &Change, key: KeyDigest) {
+        self.1.lock().unwrap().push(key);
+        self.on_change(change);
+    }
+}
+
+/// One observer heard every change of every breaker, but of those that a key has.
+#[test]
+fn an_observer_hears_of_keys_what_it_hears_of_one_breaker() {
+    let law = || CircuitBreaker::builder().consecutive(2).jitter(0.0);
+    let (clock, told) = (ManualClock::default(), Arc::new(ByKey::default()));
+    let hosts = KeyedBreaker::new(law(), 100).unwrap().with_clock(clock.clone()).with_observer(told.clone());
+    let (alone, its_clock, heard) = heard(law());
+    for step in 0..60 {
+        let outcome = [Outcome::Failure, Outcome::Failure, Outcome::Success, Outcome::Ignored][step % 7 % 4];
+        if let Ok(call) = hosts.try_enter("a") {
+            call.leave(outcome);
+        }
+        if let Ok(call) = alone.try_enter() {
+            call.leave(outcome);
+        }
+        clock.advance(SECOND);
+        its_clock.advance(SECOND);
+        assert_eq!(told.0.words(), heard.words(), "step {step}");
+    }
+    let keys: Vec<KeyDigest> = told.1.lock().unwrap().drain(..).collect();
+    assert!(keys.len() > 3 && keys.iter().all(|key| *key == keys[0]), "{keys:?}");
+    for _ in 0..2 {
+        hosts.try_enter("b").unwrap().leave(Outcome::Failure);
+    }
+    assert_ne!(told.1.lock().unwrap()[..], [keys[0]]);
+    hosts.reset("b");
+    assert_eq!(told.0.words().len(), 1, "a key that is reset is forgotten, which is not told");
 }

@@ -46,19 +46,29 @@ pub struct Enter {
     priority: Priority,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
+    /// When it arrived, where somebody asks how long work takes.
+    arrived: Tick,
     stage: Stage,
 }
 
 enum Stage {
     New,
-    InLine { ticket: Ticket, deadline: Option<Tick>, sleep: Option<Sleep> },
+    /// The throttle has let it in.
+    Admitted,
+    /// The throttle refuses it.
+    Refused,
+    InLine {
+        ticket: Ticket,
+        deadline: Option<Tick>,
+        sleep: Option<Sleep>,
+    },
     Ended,
 }
 
 impl Enter {
     pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
         let (priority, tenant, bound) = (Priority::default(), SmallVec::new(), TimeBound::NONE);
-        Self { shared, places, priority, tenant, bound, stage: Stage::New }
+        Self { shared, places, priority, tenant, bound, arrived: Tick::EPOCH, stage: Stage::New }
     }
 
     /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
@@ -97,18 +107,49 @@ impl Enter {
         self
     }
 
-    /// Enters now or not at all, whatever time there is. Without a lock where nobody waits and the places are not divided.
+    /// Enters now or not at all, whatever time there is. Without a lock where nobody waits, the places are not divided and no throttle is asked.
     ///
     /// # Errors
     /// As [`Enter`].
-    pub fn now(self) -> Result<Permit, TakeError> {
+    pub fn now(mut self) -> Result<Permit, TakeError> {
         let places = self.places?;
-        let answer = if self.bound.has_passed(&*self.shared.clock) {
-            Err(Retry::Never)
-        } else {
-            self.shared.enter(self.asked(places))
+        let answer = match self.arrive(places) {
+            Ok(()) => self.shared.enter(self.asked(places)),
+            Err(retry) => Err(retry),
         };
-        Ok(Permit::of(&self.shared, answer)?)
+        self.end(answer, self.arrived)
+    }
+
+    /// Enters now if that can be, without waiting; otherwise the entry is awaited as if this had not been called. It counts as one arrival,
+    /// so a [throttle](crate::Bulkhead::with_throttle) is asked once.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::Bulkhead;
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let database = Bulkhead::new(10)?;
+    /// let mut entry = database.enter();
+    /// let permit = match entry.try_now() {
+    ///     Some(permit) => permit,
+    ///     None => entry.await?,
+    /// };
+    /// # drop(permit);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Panics
+    /// Never; an entry that has ended already gives `None`.
+    pub fn try_now(&mut self) -> Option<Permit> {
+        let places = self.places.ok()?;
+        if !matches!(self.stage, Stage::New) || self.arrive(places).is_err() {
+            return None;
+        }
+        let granted = self.shared.enter(self.asked(places)).ok()?;
+        self.stage = Stage::Ended;
+        Some(Permit::new(&self.shared, granted, self.arrived))
     }
 
     /// Enters when it is this caller's turn, holding the calling thread meanwhile.
@@ -123,15 +164,32 @@ impl Enter {
         Asked { places: places.units(), priority: self.priority, tenant: &self.tenant }
     }
 
+    /// Asks the throttle, once. `Err` says when to ask again.
+    fn arrive(&mut self, places: Cost) -> Result<(), Retry> {
+        if self.bound.has_passed(&*self.shared.clock) {
+            return Err(Retry::Never);
+        }
+        // Whoever asks for more places than it may have is not turned away for want of room.
+        if self.shared.is_throttled()
+            && let Some(retry) = self.shared.never(self.asked(places))
+        {
+            return Err(retry);
+        }
+        if matches!(self.stage, Stage::New) {
+            self.arrived = self.shared.begin();
+            let admitted = self.shared.admits(self.arrived, self.priority);
+            self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
+        }
+        if matches!(self.stage, Stage::Refused) { Err(Retry::Unknown) } else { Ok(()) }
+    }
+
     /// Enters at once or joins the line. `Ok` is the ticket and the deadline; `Err` is the answer to a caller who need not wait
     /// or must not.
     fn begin(&mut self, places: Cost, cx: &Context<'_>) -> Result<(Ticket, Option<Tick>), Answer> {
+        self.bound = self.bound.by(&*self.shared.clock);
+        self.arrive(places).map_err(Err)?;
         let shared = &self.shared;
-        self.bound = self.bound.by(&*shared.clock);
-        if self.bound.has_passed(&*shared.clock) {
-            return Err(Err(Retry::Never));
-        }
-        let longest = shared.rules.longest_wait;
+        let longest = shared.longest_wait();
         if self.bound.is_at_once() || longest.is_zero() {
             return Err(shared.enter(self.asked(places)));
         }
@@ -150,9 +208,16 @@ impl Enter {
         Ok((ticket, deadline))
     }
 
-    fn ended(&mut self, answer: Answer) -> Poll<Result<Permit, TakeError>> {
+    /// Ends with an answer; `began` is when work begins, if there is any.
+    fn end(&mut self, answer: Answer, began: Tick) -> Result<Permit, TakeError> {
+        let admitted = matches!(self.stage, Stage::Admitted | Stage::InLine { .. });
         self.stage = Stage::Ended;
-        Poll::Ready(Permit::of(&self.shared, answer).map_err(TakeError::Denied))
+        let answer = answer.map(|granted| granted.after(began.since(self.arrived)));
+        let result = Permit::of(&self.shared, answer, began).map_err(TakeError::Denied);
+        if result.is_err() && admitted {
+            self.shared.turned_away(began);
+        }
+        result
     }
 }
 
@@ -161,7 +226,7 @@ impl Future for Enter {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        if matches!(this.stage, Stage::New) {
+        if matches!(this.stage, Stage::New | Stage::Admitted | Stage::Refused) {
             let places = match this.places {
                 Ok(places) => places,
                 Err(error) => {
@@ -171,7 +236,7 @@ impl Future for Enter {
             };
             let (ticket, deadline) = match this.begin(places, cx) {
                 Ok(joined) => joined,
-                Err(answer) => return this.ended(answer),
+                Err(answer) => return Poll::Ready(this.end(answer, this.arrived)),
             };
             // Set before the clock is asked for a timer, which may panic: the entry is dropped then, and has to leave the line.
             this.stage = Stage::InLine { ticket, deadline, sleep: None };
@@ -180,8 +245,10 @@ impl Future for Enter {
             panic!("an entry was polled after it had ended");
         };
         let shared = &this.shared;
+        // Before the place is fetched, for the clock may panic.
+        let began = shared.begin();
         if let Some(answer) = shared.ask(ticket, cx.waker().clone()) {
-            return this.ended(answer);
+            return Poll::Ready(this.end(answer, began));
         }
         let Some(tick) = *deadline else { return Poll::Pending };
         loop {
@@ -189,7 +256,8 @@ impl Future for Enter {
             if now >= tick {
                 // A place that was given before this is taken, late as it is.
                 let answer = shared.give_up(ticket, now);
-                return this.ended(answer);
+                let began = if shared.is_timed() { now } else { Tick::EPOCH };
+                return Poll::Ready(this.end(answer, began));
             }
             if sleep.get_or_insert_with(|| shared.clock.sleep_until(tick)).as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
@@ -202,8 +270,11 @@ impl Future for Enter {
 
 impl Drop for Enter {
     fn drop(&mut self) {
-        if let Stage::InLine { ticket, .. } = &self.stage {
-            self.shared.go(ticket);
+        match &self.stage {
+            Stage::InLine { ticket, .. } => self.shared.go(ticket),
+            // It was tried without a wait, and given up.
+            Stage::Admitted => self.shared.turned_away(self.arrived),
+            Stage::New | Stage::Refused | Stage::Ended => {}
         }
     }
 }
@@ -212,6 +283,8 @@ impl fmt::Debug for Enter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let stage = match self.stage {
             Stage::New => "new",
+            Stage::Admitted => "admitted",
+            Stage::Refused => "refused",
             Stage::InLine { .. } => "in line",
             Stage::Ended => "ended",
         };

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::task::Waker;
+use std::time::Duration;
 
 use smallvec::SmallVec;
 use tidegate_core::{Priority, Retry, Tick};
@@ -22,6 +23,8 @@ use super::rules::Rules;
 pub(super) struct Granted {
     places: u32,
     in_flight: u32,
+    /// How long the wait for them was, in microseconds.
+    waited: u32,
     pub(super) class: Class,
 }
 
@@ -29,7 +32,16 @@ impl Granted {
     #[inline]
     pub(super) fn new(places: u64, in_flight: u64, class: Class) -> Self {
         // Neither exceeds the most places there can be, 2¹⁶.
-        Self { places: places as u32, in_flight: in_flight as u32, class }
+        Self { places: places as u32, in_flight: in_flight as u32, waited: 0, class }
+    }
+
+    /// The same after a wait; of more than 71 minutes those count.
+    pub(super) fn after(self, wait: Duration) -> Self {
+        Self { waited: wait.as_micros().min(u32::MAX.into()) as u32, ..self }
+    }
+
+    pub(super) const fn waited(self) -> Duration {
+        Duration::from_micros(self.waited as u64)
     }
 
     pub(super) const fn places(self) -> u64 {
@@ -92,12 +104,14 @@ pub(super) struct Line {
     /// Answers that were not fetched yet, by the waiter's number.
     answered: BTreeMap<u64, Answer>,
     pace: Pace,
+    /// The latest tick that was passed in.
+    latest: Tick,
 }
 
 impl Line {
     pub(super) fn new(rules: &Rules, limit: u64, now: Tick) -> Self {
         let queues = Queues::new(rules, limit, now);
-        Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default() }
+        Self { arrivals: 0, queues, answered: BTreeMap::new(), pace: Pace::default(), latest: now }
     }
 
     pub(super) fn waiting(&self) -> usize {
@@ -115,7 +129,8 @@ impl Line {
         if !self.queues.has_room(class, wanted) {
             return None;
         }
-        let in_flight = places.enter_locked(wanted, |limit| rules.kept(priority, limit)).ok()?;
+        let kept = |limit| rules.kept(priority, limit);
+        let in_flight = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
         let class = self.queues.taken(class, wanted, now);
         Some(Granted::new(wanted, in_flight, class))
     }
@@ -169,7 +184,7 @@ impl Line {
         let (answer, mut due) = self.enter_if_next(rules, places, asked, now);
         let joined = match answer {
             Err(Retry::Unknown) if !self.is_late(asked, now, deadline) => {
-                self.wait(rules, asked, now, waker, &mut due)
+                self.wait((rules, places.count().limit()), asked, now, waker, &mut due)
             }
             answer => Err(answer),
         };
@@ -188,7 +203,7 @@ impl Line {
 
     fn wait(
         &mut self,
-        rules: &Rules,
+        (rules, limit): (&Rules, u64),
         asked: Asked<'_>,
         now: Tick,
         waker: &mut Option<Waker>,
@@ -196,7 +211,7 @@ impl Line {
     ) -> Result<Ticket, Answer> {
         const SHED: Answer = Err(Retry::Unknown);
         let class = self.queues.class_of(asked.tenant, now);
-        if self.queues.len() >= rules.room {
+        if self.queues.len() >= rules.room(limit) {
             let (class, turn) = self.queues.gives_way_to(class, asked.priority, now).ok_or(SHED)?;
             self.answer((class, turn), SHED, due);
         }
@@ -244,9 +259,10 @@ impl Line {
         (self.answered.remove(&ticket.turn.number), due)
     }
 
-    /// Takes out a waiter that was dropped; a place that was given to it goes to the next.
-    pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Tick) -> Due {
-        let (answer, mut due) = self.give_up(rules, places, ticket, now);
+    /// Takes out a waiter that was dropped; a place that was given to it goes to the next. `now` is `None` where the clock panicked: places
+    /// are passed on all the same.
+    pub(super) fn go(&mut self, rules: &Rules, places: &Places, ticket: &Ticket, now: Option<Tick>) -> Due {
+        let (answer, mut due) = self.give_up(rules, places, ticket, now.unwrap_or(self.latest));
         if let Some(Ok(granted)) = answer {
             places.leave(granted.places());
             due.wake.extend(self.left(rules, places, granted, now).wake);
@@ -254,8 +270,15 @@ impl Line {
         due
     }
 
-    /// Passes on places that were returned.
-    pub(super) fn left(&mut self, rules: &Rules, places: &Places, granted: Granted, now: Tick) -> Due {
+    /// Passes on places that were returned; `now` as for [`Line::go`].
+    pub(super) fn left(
+        &mut self,
+        rules: &Rules,
+        places: &Places,
+        granted: Granted,
+        now: Option<Tick>,
+    ) -> Due {
+        let now = now.unwrap_or(self.latest);
         self.queues.left(granted.class, granted.places(), now);
         let due = self.advance(rules, places, now);
         self.open_if_empty(places);
@@ -269,7 +292,7 @@ impl Line {
         places.change(limit);
         self.queues.change(limit);
         for (class, turn) in self.queues.too_wide(|priority| rules.most(priority, limit)) {
-            self.answer((class, turn), Err(rules.too_many_now()), &mut due);
+            self.answer((class, turn), Err(rules.too_many_now(1)), &mut due);
         }
         due.wake.extend(self.advance(rules, places, now).wake);
         self.open_if_empty(places);
@@ -278,6 +301,7 @@ impl Line {
 
     /// Gives places to those whose turn is next for as long as there are enough.
     fn advance(&mut self, rules: &Rules, places: &Places, now: Tick) -> Due {
+        self.latest = now;
         let mut due = Due::default();
         let open = |priority, wanted| rules.is_open(priority, wanted, places.count());
         while let Some((class, turn, waiting)) = self.queues.next(now, open) {

@@ -8,8 +8,13 @@ use std::task::{Context, Poll, Wake, Waker};
 use loom::thread;
 
 use tidegate_core::concurrency::{Law, Partition, Sample};
+use tidegate_core::throttle::{Arrival, Throttle};
 use tidegate_core::{Criticality, Outcome, Retry, Tick};
 
+use super::moving::Moving;
+use super::rules::Rules;
+use super::shared::Parts;
+use super::throttling::Throttling;
 use super::*;
 use crate::clock::ManualClock;
 use crate::sync::explore;
@@ -25,7 +30,9 @@ impl Wake for Unpark {
 
 fn built(rules: Rules, limit: u64, moving: Option<Moving>) -> Bulkhead {
     // A manual clock: loom would follow the atomics of the system clock.
-    let bulkhead = Bulkhead { shared: Shared::new(Arc::new(ManualClock::default()), rules, limit, moving) };
+    let clock = Arc::new(ManualClock::default());
+    let parts = Parts { clock, limit, moving, throttling: None, observer: None };
+    let bulkhead = Bulkhead { shared: Shared::new(parts, rules) };
     // Loom's cells are made at the first look, and that has to be before the threads.
     assert_eq!(bulkhead.standing().limit, limit);
     bulkhead
@@ -214,5 +221,52 @@ fn tenants_take_turns() {
         turns(&bulkhead, "bob");
         thread.join().unwrap();
         is_empty(&bulkhead);
+    });
+}
+
+/// Lets everybody in, and counts those it let in and those whose end it heard of.
+#[derive(Clone, Debug)]
+struct Counts(Plain<[std::sync::atomic::AtomicU64; 2]>);
+
+impl Throttle for Counts {
+    type State = ();
+
+    fn start(&self, _: Tick) {}
+
+    fn admit(&self, (): &mut (), _: &Arrival) -> bool {
+        self.0[0].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        true
+    }
+
+    fn learn(&self, (): &mut (), _: Tick, _: std::time::Duration, _: Outcome) {
+        self.0[1].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+    }
+
+    fn refused_share(&self, (): &(), _: Tick) -> u32 {
+        0
+    }
+}
+
+/// Two come for one place, one of whom does not wait: the throttle hears of each one's end once, with a place or without.
+#[test]
+fn a_throttle_hears_of_everybody_once() {
+    explore(Some(3), || {
+        let counts = Counts(Plain::default());
+        let throttling = Some(Throttling::new(counts.clone(), Tick::EPOCH));
+        let clock = Arc::new(ManualClock::default());
+        let parts = Parts { clock, limit: 1, moving: None, throttling, observer: None };
+        let bulkhead = Bulkhead { shared: Shared::new(parts, Rules { room: 9, ..Bulkhead::rules(false) }) };
+        bulkhead.try_enter().unwrap().leave(Outcome::Success);
+        let other = bulkhead.clone();
+        let thread = thread::spawn(move || {
+            if let Ok(permit) = other.try_enter() {
+                permit.leave(Outcome::Success);
+            }
+        });
+        turn(bulkhead.enter()).unwrap().leave(Outcome::Success);
+        thread.join().unwrap();
+        is_empty(&bulkhead);
+        let [let_in, ended] = [0, 1].map(|at: usize| counts.0[at].load(std::sync::atomic::Ordering::Relaxed));
+        assert_eq!((let_in, ended), (3, 3));
     });
 }

@@ -22,15 +22,16 @@ pub struct Permit {
 }
 
 impl Permit {
+    /// Makes a permit of places that were granted. Nothing foreign is called between the two: a panic would lose the places. So the clock
+    /// was read before them: [`Shared::begin`].
     #[inline]
-    pub(super) fn new(shared: &Arc<Shared>, granted: Granted) -> Self {
-        let (began, outcome) = (shared.begin(), Outcome::Ignored);
-        Self { shared: Arc::clone(shared), granted, began, outcome }
+    pub(super) fn new(shared: &Arc<Shared>, granted: Granted, began: Tick) -> Self {
+        Self { shared: Arc::clone(shared), granted, began, outcome: Outcome::Ignored }
     }
 
     /// Makes a permit of an answer that grants places.
-    pub(super) fn of(shared: &Arc<Shared>, answer: Answer) -> Result<Self, Denied> {
-        answer.map(|granted| Self::new(shared, granted)).map_err(|retry| shared.denied(retry))
+    pub(super) fn of(shared: &Arc<Shared>, answer: Answer, began: Tick) -> Result<Self, Denied> {
+        answer.map(|granted| Self::new(shared, granted, began)).map_err(|retry| shared.denied(retry))
     }
 
     /// Returns how many places it holds.

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// The places taken: at most [`Concurrency::MAX_PLACES`], for a limit is never higher and a lowered one lets nobody in.
+/// The places taken: at most [`Concurrency::MAX_PLACES`], for a limit is never higher, a lowered one lets nobody in, and one who takes more
+/// than there are is alone.
 const TAKEN: u64 = (1 << 24) - 1;
 /// Where the limit begins.
 const LIMIT: u32 = 24;
@@ -41,6 +42,10 @@ impl Count {
     const fn has(self, places: u64, kept: u64) -> bool {
         // None of the three exceeds 2⁶³: places are checked by the caller, and no more is kept than there is.
         self.taken() + places + kept <= self.limit()
+    }
+
+    const fn is_empty(self) -> bool {
+        self.taken() == 0
     }
 
     pub(super) const fn standing(self) -> Standing {
@@ -75,21 +80,27 @@ impl Places {
     }
 
     /// Takes places unless the lock has to be taken first; returns how many are taken then. `kept` says how many of so many places have to stay
-    /// free.
+    /// free. `alone`: more places than there are may be taken while none is.
     #[inline]
-    pub(super) fn enter(&self, places: u64, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
-        self.take_if(places, kept, |count| if count.is_locked() { Err(NotNow::Locked) } else { Ok(()) })
+    pub(super) fn enter(&self, places: u64, alone: bool, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
+        let open = |count: Count| if count.is_locked() { Err(NotNow::Locked) } else { Ok(()) };
+        self.take_if((places, alone), kept, open)
     }
 
     /// Takes places for whoever holds the lock.
-    pub(super) fn enter_locked(&self, places: u64, kept: impl Fn(u64) -> u64) -> Result<u64, NotNow> {
-        self.take_if(places, kept, |_| Ok(()))
+    pub(super) fn enter_locked(
+        &self,
+        places: u64,
+        alone: bool,
+        kept: impl Fn(u64) -> u64,
+    ) -> Result<u64, NotNow> {
+        self.take_if((places, alone), kept, |_| Ok(()))
     }
 
     #[inline]
     fn take_if(
         &self,
-        places: u64,
+        (places, alone): (u64, bool),
         kept: impl Fn(u64) -> u64,
         open: impl Fn(Count) -> Result<(), NotNow>,
     ) -> Result<u64, NotNow> {
@@ -99,7 +110,8 @@ impl Places {
         let mut count = self.count();
         loop {
             open(count)?;
-            if !count.has(places, kept(count.limit())) {
+            let fits = count.has(places, kept(count.limit())) || alone && count.is_empty();
+            if !fits {
                 return Err(NotNow::Full);
             }
             let taken = count.0 + places;
@@ -147,11 +159,11 @@ mod tests {
     #[test]
     fn places_kept_and_places_lacking_are_told_apart_from_a_line() {
         let places = Places::new(3);
-        assert_eq!(places.enter(2, |_| 0), Ok(2));
-        assert_eq!(places.enter(1, |limit| limit / 3), Err(NotNow::Full), "one of three is kept");
+        assert_eq!(places.enter(2, false, |_| 0), Ok(2));
+        assert_eq!(places.enter(1, false, |limit| limit / 3), Err(NotNow::Full), "one of three is kept");
         places.lock();
-        assert_eq!(places.enter(1, |_| 0), Err(NotNow::Locked));
-        assert_eq!(places.enter_locked(1, |_| 0), Ok(3));
+        assert_eq!(places.enter(1, false, |_| 0), Err(NotNow::Locked));
+        assert_eq!(places.enter_locked(1, false, |_| 0), Ok(3));
         assert!(places.leave(2), "somebody waits");
         places.open();
         assert!(!places.leave(1));
@@ -159,10 +171,21 @@ mod tests {
     }
 
     #[test]
+    fn more_places_than_there_are_are_taken_by_one_alone() {
+        let places = Places::new(2);
+        assert_eq!(places.enter(5, false, |_| 0), Err(NotNow::Full));
+        assert_eq!(places.enter(5, true, |_| 0), Ok(5));
+        assert_eq!((places.count().standing().debt, places.enter(5, true, |_| 0)), (3, Err(NotNow::Full)));
+        places.leave(5);
+        assert_eq!(places.enter(1, true, |_| 0), Ok(1));
+        assert_eq!(places.enter(5, true, |_| 0), Err(NotNow::Full), "somebody else is inside");
+    }
+
+    #[test]
     fn a_limit_moves_beneath_those_inside() {
         let places = Places::new(Concurrency::MAX_PLACES);
-        assert_eq!(places.enter(Concurrency::MAX_PLACES, |_| 0), Ok(Concurrency::MAX_PLACES));
-        assert_eq!(places.enter(u64::MAX, |_| 0), Err(NotNow::Full));
+        assert_eq!(places.enter(Concurrency::MAX_PLACES, false, |_| 0), Ok(Concurrency::MAX_PLACES));
+        assert_eq!(places.enter(u64::MAX, true, |_| 0), Err(NotNow::Full));
         places.change(1);
         let standing = places.count().standing();
         assert_eq!((standing.limit, standing.remaining, standing.debt), (1, 0, Concurrency::MAX_PLACES - 1));

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Priority, Retry};
 
 use super::places::Count;
@@ -14,6 +15,8 @@ use crate::signals::Watch;
 pub(super) struct Rules {
     /// How many may wait.
     pub(super) room: usize,
+    /// Whether no more wait than may be inside, and no longer than half of what the work takes.
+    pub(super) short_line: bool,
     pub(super) order: QueueOrder,
     /// The longest that anybody waits.
     pub(super) longest_wait: Duration,
@@ -43,17 +46,30 @@ impl Rules {
         }
     }
 
+    /// How many may wait under a limit.
+    pub(super) fn room(&self, limit: u64) -> usize {
+        // A limit is 2¹⁶ at the most.
+        if self.short_line { self.room.min(limit as usize) } else { self.room }
+    }
+
+    /// Whether one who asks for more places than there are takes them all while nobody else is inside. Where a law moves the limit: else
+    /// nobody might enter, the law would learn nothing, and the limit stay too low. Not where a part is kept or lent, which others were promised.
+    pub(super) const fn enters_alone(&self) -> bool {
+        self.moves && self.keep_for.is_none() && self.tenants.is_none()
+    }
+
     /// How many places a caller of a priority can have at the most.
     pub(super) fn most(&self, priority: Priority, limit: u64) -> u64 {
-        limit - self.kept(priority, limit)
+        if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept(priority, limit) }
     }
 
     /// Refuses whoever asks for more places than it could ever have under the limit.
     pub(super) fn too_many(&self, places: u64, priority: Priority, limit: u64) -> Option<Retry> {
-        (places > self.most(priority, limit)).then(|| self.too_many_now())
+        (places > self.most(priority, limit)).then(|| self.too_many_now(places))
     }
 
-    pub(super) const fn too_many_now(&self) -> Retry {
-        if self.moves { Retry::Unknown } else { Retry::Never }
+    /// What is told to one who asks for too many places under the limit of this moment.
+    pub(super) const fn too_many_now(&self, places: u64) -> Retry {
+        if self.moves && places <= Concurrency::MAX_PLACES { Retry::Unknown } else { Retry::Never }
     }
 }

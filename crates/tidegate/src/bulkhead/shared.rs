@@ -1,19 +1,26 @@
 //! What the clones of a bulkhead share, and the two ways in: past the lock, and through it.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Waker;
+use std::time::Duration;
 
 use tidegate_core::concurrency::{Sample, Signal};
 use tidegate_core::decision::Ruling;
+use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
+use super::latency::MeanLatency;
 use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
 use super::moving::Moving;
 use super::places::{NotNow, Places};
 use super::queues::Class;
 use super::rules::Rules;
+use super::throttling::Throttling;
 use crate::answer::{Answer as Answered, Denied};
 use crate::clock::Clock;
+use crate::observer::{LimitMoved, Observer};
 use crate::sync::Mutex;
 
 #[derive(Debug)]
@@ -21,20 +28,58 @@ pub(super) struct Shared {
     places: Places,
     pub(super) rules: Rules,
     moving: Option<Moving>,
+    throttling: Option<Throttling>,
+    latency: MeanLatency,
+    /// Whether somebody asks how long work takes.
+    timed: bool,
     pub(super) clock: Arc<dyn Clock>,
-    /// Never held while a clock is called, or a waker called, copied or dropped.
+    observer: Option<Arc<dyn Observer>>,
+    /// Never held while a clock or an observer is called, or a waker called, copied or dropped.
     line: Mutex<Line>,
 }
 
+/// What a bulkhead is made of beside its rules.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) clock: Arc<dyn Clock>,
+    /// How many places there are at the start.
+    pub(super) limit: u64,
+    pub(super) moving: Option<Moving>,
+    pub(super) throttling: Option<Throttling>,
+    pub(super) observer: Option<Arc<dyn Observer>>,
+}
+
+impl Parts {
+    /// The same by another clock, at which it is `now`.
+    pub(super) fn starting(&mut self, clock: Arc<dyn Clock>, now: Tick) {
+        self.moving = self.moving.take().map(|moving| moving.again(now));
+        self.throttling = self.throttling.take().map(|throttling| throttling.again(now));
+        self.clock = clock;
+    }
+
+    /// The same with the limit at which the law begins.
+    fn at_start(mut self) -> Self {
+        self.limit = self.moving.as_ref().map_or(self.limit, Moving::limit);
+        self
+    }
+}
+
+/// The ticket of one who waits, or the answer to one who need not wait or must not.
+pub(super) type Joined = Result<Ticket, Answer>;
+
 impl Shared {
-    pub(super) fn new(clock: Arc<dyn Clock>, rules: Rules, limit: u64, moving: Option<Moving>) -> Arc<Self> {
+    pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
+        let Parts { clock, limit, moving, throttling, observer } = parts;
         let places = Places::new(limit);
-        let line = Line::new(&rules, limit, clock.now());
+        let line = Mutex::new(Line::new(&rules, limit, clock.now()));
         if rules.tenants.is_some() {
             places.lock();
         }
         let signals = rules.signals.clone().filter(|_| moving.is_some());
-        let shared = Arc::new(Self { places, rules, moving, clock, line: Mutex::new(line) });
+        let timed = moving.is_some() || throttling.is_some() || rules.short_line;
+        let latency = MeanLatency::default();
+        let shared =
+            Arc::new(Self { places, rules, moving, throttling, latency, timed, clock, observer, line });
         if let Some(watch) = signals {
             // Weak, for the bulkhead holds the watch.
             let weak = Arc::downgrade(&shared);
@@ -43,11 +88,18 @@ impl Shared {
         shared
     }
 
-    /// Returns what makes an empty bulkhead of the same kind by another clock.
-    pub(super) fn again(&self, clock: &dyn Clock) -> (u64, Option<Moving>) {
-        let moving = self.moving.as_ref().map(|moving| moving.again(clock.now()));
-        let limit = moving.as_ref().map_or_else(|| self.standing().limit, Moving::limit);
-        (limit, moving)
+    /// Returns what makes an empty bulkhead of the same kind.
+    pub(super) fn again(&self) -> Parts {
+        let Self { moving, throttling, clock, observer, .. } = self;
+        let now = clock.now();
+        Parts {
+            clock: Arc::clone(clock),
+            limit: self.standing().limit,
+            moving: moving.as_ref().map(|moving| moving.again(now)),
+            throttling: throttling.as_ref().map(|throttling| throttling.again(now)),
+            observer: observer.clone(),
+        }
+        .at_start()
     }
 
     pub(super) fn standing(&self) -> Standing {
@@ -58,14 +110,48 @@ impl Shared {
         self.line.lock().waiting()
     }
 
+    /// Returns the share of arrivals that the throttle refuses now, in millionths.
+    pub(super) fn refused_share(&self) -> u32 {
+        self.throttling.as_ref().map_or(0, |throttling| throttling.refused_share(self.clock.now()))
+    }
+
+    pub(super) const fn is_timed(&self) -> bool {
+        self.timed
+    }
+
+    #[inline]
+    pub(super) const fn is_throttled(&self) -> bool {
+        self.throttling.is_some()
+    }
+
+    /// Returns the tick at which work begins that enters now. To be read before a place is taken: clocks are foreign code, and a panic must
+    /// not lose one. Where nobody asks how long work takes, the clock is not read.
+    #[inline]
+    pub(super) fn begin(&self) -> Tick {
+        if self.timed { self.clock.now() } else { Tick::EPOCH }
+    }
+
+    /// Whether the throttle lets one in who arrives now. To be asked once of each who arrives.
+    pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
+        self.throttling.as_ref().is_none_or(|throttling| throttling.admits(at, priority))
+    }
+
+    /// One whom the throttle let in goes without a place.
+    pub(super) fn turned_away(&self, at: Tick) {
+        if let Some(throttling) = &self.throttling {
+            throttling.turned_away(at);
+        }
+    }
+
     /// Enters at once where nobody waits and nobody shares, without a lock; says otherwise why not.
     #[inline]
     pub(super) fn enter_past_line(&self, places: u64, priority: Priority) -> Result<Granted, NotNow> {
-        let in_flight = self.places.enter(places, |limit| self.rules.kept(priority, limit))?;
+        let alone = places > 1 && self.rules.enters_alone();
+        let in_flight = self.places.enter(places, alone, |limit| self.rules.kept(priority, limit))?;
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
-    /// Enters at once or not at all.
+    /// Enters at once or not at all; of whoever the throttle has let in.
     #[inline]
     pub(super) fn enter(&self, asked: Asked<'_>) -> Answer {
         match self.enter_past_line(asked.places, asked.priority) {
@@ -87,8 +173,14 @@ impl Shared {
     }
 
     /// What is told to whoever asks for more places than it could ever have.
-    fn never(&self, asked: Asked<'_>) -> Option<Retry> {
+    pub(super) fn never(&self, asked: Asked<'_>) -> Option<Retry> {
         self.rules.too_many(asked.places, asked.priority, self.standing().limit)
+    }
+
+    /// Returns the longest that one may wait who begins now.
+    pub(super) fn longest_wait(&self) -> Duration {
+        let longest = self.rules.longest_wait;
+        if self.rules.short_line { longest.min(self.latency.short_wait()) } else { longest }
     }
 
     /// Enters or joins those who wait.
@@ -97,7 +189,7 @@ impl Shared {
         asked: Asked<'_>,
         (now, deadline): (Tick, Option<Tick>),
         waker: Waker,
-    ) -> Result<Ticket, Answer> {
+    ) -> Joined {
         let mut waker = Some(waker);
         let (joined, due) =
             self.line.lock().join(&self.rules, &self.places, asked, (now, deadline), &mut waker);
@@ -119,17 +211,15 @@ impl Shared {
         answer.unwrap_or(Err(Retry::Unknown))
     }
 
-    /// Takes out a waiter that was dropped.
+    /// Takes out a waiter that was dropped, without a place or with one that it has not fetched.
     pub(super) fn go(&self, ticket: &Ticket) {
-        let now = self.clock.now();
+        let (now, panicked) = self.now_or_panic();
         let due = self.line.lock().go(&self.rules, &self.places, ticket, now);
         due.settle();
-    }
-
-    /// When work begins that enters now. Without a law nobody asks how long it takes, and the clock is not read.
-    #[inline]
-    pub(super) fn begin(&self) -> Tick {
-        if self.moving.is_some() { self.clock.now() } else { Tick::EPOCH }
+        if let Some(now) = now {
+            self.turned_away(now);
+        }
+        go_on(panicked);
     }
 
     #[cold]
@@ -138,7 +228,7 @@ impl Shared {
         Answered::settled(decision, 0).into()
     }
 
-    /// Returns places, passes them on, and has the law learn from the outcome.
+    /// Returns places, passes them on, and has the law and the throttle learn from the outcome.
     ///
     /// What was granted stays where it is: copying it would have the atomic step wait for the copy.
     #[inline]
@@ -151,38 +241,92 @@ impl Shared {
 
     #[inline(never)]
     fn left(&self, granted: &Granted, began: Tick, outcome: Outcome, locked: bool) {
-        if locked {
-            let now = self.clock.now();
-            let due = self.line.lock().left(&self.rules, &self.places, *granted, now);
-            due.settle();
+        let timed = self.timed && outcome != Outcome::Ignored;
+        if !locked && !timed {
+            return;
         }
-        if let Some(moving) = &self.moving
-            && outcome != Outcome::Ignored
-        {
-            self.learn(moving, granted, began, outcome);
+        let (now, panicked) = self.now_or_panic();
+        let waiting = if locked { self.pass_on(granted, now) } else { 0 };
+        if let (true, Some(at)) = (timed, now) {
+            self.learn(granted, began, outcome, (at, waiting));
         }
+        go_on(panicked);
     }
 
-    fn learn(&self, moving: &Moving, granted: &Granted, began: Tick, outcome: Outcome) {
-        let at = self.clock.now();
-        let sample = Sample { at, latency: at.since(began), in_flight: granted.in_flight(), outcome };
-        let due = moving.learn(sample, |limit| self.set_limit(limit, at));
-        due.flatten().into_iter().for_each(Due::settle);
+    /// Gives places that were returned to whoever is next; returns how many wait on.
+    fn pass_on(&self, granted: &Granted, now: Option<Tick>) -> usize {
+        let mut line = self.line.lock();
+        let due = line.left(&self.rules, &self.places, *granted, now);
+        let waiting = line.waiting();
+        drop(line);
+        due.settle();
+        waiting
+    }
+
+    fn learn(&self, granted: &Granted, began: Tick, outcome: Outcome, (at, waiting): (Tick, usize)) {
+        let latency = at.since(began);
+        self.latency.learn(latency);
+        if let Some(moving) = &self.moving {
+            let sample = Sample { at, latency, in_flight: granted.in_flight(), outcome };
+            self.moved(moving.learn(sample, |limit| self.set_limit(limit, at)));
+        }
+        if let Some(throttling) = &self.throttling {
+            throttling.learn(at, latency.saturating_add(granted.waited()), outcome);
+            throttling.sense(at, Room { free: self.standing().remaining, waiting: waiting as u64 });
+        }
     }
 
     /// Has the law take in a reading of the machine.
     pub(super) fn sense(&self, signal: Signal) {
-        let Some(moving) = &self.moving else { return };
+        if self.moving.is_none() && self.throttling.is_none() {
+            return;
+        }
         let at = self.clock.now();
-        let due = moving.sense(at, signal, |limit| self.set_limit(limit, at));
-        due.into_iter().for_each(Due::settle);
+        if let Some(moving) = &self.moving {
+            self.moved(Some(moving.sense(at, signal, |limit| self.set_limit(limit, at))));
+        }
+        if let Some(throttling) = &self.throttling {
+            let room = Room { free: self.standing().remaining, waiting: self.waiting() as u64 };
+            throttling.sense(at, room);
+        }
     }
 
-    /// Changes the number of places. The wakers are called by the caller, who may hold the law.
-    pub(super) fn set_limit(&self, limit: u64, now: Tick) -> Option<Due> {
-        if self.standing().limit == limit {
-            return None;
+    /// Changes the number of places. The wakers and the observer are called by [`Shared::moved`], since the caller may hold the law.
+    pub(super) fn set_limit(&self, to: u64, at: Tick) -> Moved {
+        let from = self.standing().limit;
+        if from == to {
+            return Moved(None);
         }
-        Some(self.line.lock().change(&self.rules, &self.places, limit, now))
+        let due = self.line.lock().change(&self.rules, &self.places, to, at);
+        Moved(Some((due, LimitMoved { at, from, to })))
+    }
+
+    /// Wakes those whose turn has come under another limit, and tells the observer of it. Not to be called under a lock.
+    pub(super) fn moved(&self, moved: Option<Moved>) {
+        let Some(Moved(Some((due, event)))) = moved else { return };
+        due.settle();
+        if let Some(observer) = &self.observer {
+            observer.on_limit(&event);
+        }
+    }
+
+    /// Reads the clock where places are returned, which has to go on when the clock panics; the panic follows with [`go_on`].
+    fn now_or_panic(&self) -> (Option<Tick>, Option<Box<dyn Any + Send>>) {
+        match catch_unwind(AssertUnwindSafe(|| self.clock.now())) {
+            Ok(now) => (Some(now), None),
+            Err(panic) => (None, Some(panic)),
+        }
+    }
+}
+
+/// What follows a limit that was moved; nothing where it is as before.
+#[derive(Debug)]
+#[must_use = "wakers wait to be called"]
+pub(super) struct Moved(Option<(Due, LimitMoved)>);
+
+/// Goes on with a panic that was held up; not during another one, which would end the process.
+fn go_on(panicked: Option<Box<dyn Any + Send>>) {
+    if let Some(panic) = panicked.filter(|_| !std::thread::panicking()) {
+        resume_unwind(panic);
     }
 }

@@ -35,6 +35,7 @@ pub(super) fn handle(
                 totals: breaker.totals(state, now),
                 forced: breaker.forced(state, now),
                 would_trip: breaker.would_trip(state, now),
+                state: state.clone(),
             }));
             if *state != before {
                 keep(cell, charge.quota, State::Breaker(state.clone()), now);

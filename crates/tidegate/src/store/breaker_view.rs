@@ -1,6 +1,6 @@
 //! What people ask of breakers, and what they are told.
 
-use tidegate_core::breaker::{Condition, Forced, Totals, WouldTrip};
+use tidegate_core::breaker::{CircuitBreakerState, Condition, Forced, Totals, WouldTrip};
 
 /// What a person does with the breakers of a step.
 #[derive(Clone, Copy, Debug)]
@@ -25,4 +25,6 @@ pub struct BreakerView {
     pub forced: Option<Forced>,
     /// What it would have done since it was made to measure only.
     pub would_trip: Option<WouldTrip>,
+    /// All that is remembered of it.
+    pub(crate) state: CircuitBreakerState,
 }

@@ -5,7 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use tidegate::concurrency::{Law, Sample, Signal};
-use tidegate::{Bulkhead, ManualClock, Outcome, Retry, Tick};
+use tidegate::observer::{LimitMoved, Observer};
+use tidegate::{Bulkhead, ManualClock, Outcome, Tick};
 
 use super::{Waiter, ready};
 
@@ -83,17 +84,38 @@ fn a_lowered_limit_drains_and_a_raised_one_wakes() {
 }
 
 #[test]
-fn who_asks_for_more_than_there_is_may_come_back_and_nobody_else_sets_the_limit() {
+fn nobody_but_the_law_sets_the_limit() {
     let bulkhead = Bulkhead::adaptive(Told::default());
-    assert_eq!(bulkhead.try_enter_n(3).unwrap_err().retry(), Retry::Unknown);
-    assert_eq!(bulkhead.try_enter_n(0).unwrap_err().retry(), Retry::Never);
-    let _inside = bulkhead.try_enter().unwrap();
-    let mut wide = Waiter::new(bulkhead.enter_n(2));
-    assert!(wide.poll().is_pending());
-    bulkhead.sense(Signal::Memory(1));
-    assert_eq!(ready(wide.poll()).unwrap_err().retry(), Retry::Unknown, "it would hold up the others");
     let told = bulkhead.change(5).unwrap_err().to_string();
     assert_eq!(told, "max 5 cannot be set while a law moves the limit; change the law's least and most");
+}
+
+#[test]
+fn an_observer_hears_of_each_move_of_the_limit() {
+    let (moves, clock) = (Arc::new(Moves::default()), ManualClock::at(Tick::from_secs(7)));
+    let bulkhead =
+        Bulkhead::adaptive(Told::default()).with_observer(Arc::clone(&moves)).with_clock(clock.clone());
+    bulkhead.try_enter().unwrap().leave(Outcome::Success);
+    drop(bulkhead.try_enter().unwrap());
+    clock.advance(Duration::from_secs(1));
+    bulkhead.sense(Signal::Memory(9));
+    bulkhead.sense(Signal::Memory(9));
+    assert_eq!(*moves.0.lock().unwrap(), [(7, 2, 3), (8, 3, 9)]);
+    let fixed = Bulkhead::new(4).unwrap().with_clock(clock).with_observer(Arc::clone(&moves));
+    fixed.change(6).unwrap();
+    fixed.change(6).unwrap();
+    assert_eq!(moves.0.lock().unwrap().last(), Some(&(8, 4, 6)), "by hand, too");
+}
+
+/// Writes down when the limit moved, in seconds, from where and whereto.
+#[derive(Debug, Default)]
+struct Moves(Mutex<Vec<(u64, u64, u64)>>);
+
+impl Observer for Moves {
+    fn on_limit(&self, moved: &LimitMoved) {
+        let second = moved.at.as_nanos() / 1_000_000_000;
+        self.0.lock().unwrap().push((second, moved.from, moved.to));
+    }
 }
 
 #[test]

@@ -5,7 +5,10 @@
 mod adaptive;
 mod any_order;
 mod orders;
+mod panics;
 mod queues;
+mod throttled;
+mod wide;
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -23,6 +23,11 @@ const PATIENCE: f64 = 16.0;
 const ROUNDS: f64 = 2.0;
 /// What is known of one limit weighs as this many measurements at most, so that it follows a service that drifts.
 const MEMORY: f64 = 4.0;
+/// A service at which nothing ends for so many mean latencies stands still; under a small limit also not before this many pieces of work would
+/// have ended. Work that ends at random leaves such a gap once in 10¹³.
+const PAUSE: (f64, f64) = (4.0, 30.0);
+/// So often in a row a pause begins a measurement anew: a service may also be one that always works in fits.
+const MOST_PAUSES: u32 = 2;
 /// From so many samples on a mean latency counts.
 const PROOF: f64 = 12.0;
 /// Longer mean latencies count as this: whoever takes hours does not hold up what is learnt of the others.
@@ -46,6 +51,8 @@ pub(super) struct Reading {
     pub(super) latency: f64,
     /// Whether most found the limit nearly reached when they entered.
     pub(super) full: bool,
+    /// Whether most found more inside than the limit, themselves included: they ask for several places each, and get them alone.
+    pub(super) wider: bool,
     /// The share that failed.
     pub(super) failed: f64,
     /// Whether it failed because there was too much of it.
@@ -84,11 +91,14 @@ pub(super) struct Epoch {
     last: Tick,
     /// How many times as many samples are asked for.
     rounds: f64,
+    /// How often in a row it began anew because the service had stood still.
+    pauses: u32,
     /// The mean latency of the measurement before, in nanoseconds.
     typical: f64,
     good: u64,
     failed: u64,
     full: u64,
+    wider: u64,
     peak: u64,
     latencies: f64,
 }
@@ -102,10 +112,12 @@ impl Epoch {
             first,
             last,
             rounds: 1.0,
+            pauses: 0,
             typical,
             good: 0,
             failed: 0,
             full: 0,
+            wider: 0,
             peak: 0,
             latencies,
         }
@@ -121,7 +133,14 @@ impl Epoch {
             // The clock was set back: nothing that was measured has a span.
             *self = Self::starting(at, self.typical);
         }
+        let gap = nanos(at.since(self.last)) as f64;
         self.last = at;
+        if self.stood_still(gap, limit) {
+            let pauses = self.pauses + 1;
+            self.moved_at(at, self.typical());
+            self.pauses = pauses;
+            return None;
+        }
         if self.first.is_none()
             && (at < self.from || at.before(sample.latency.min(LONGEST_SPAN)) < self.moved)
         {
@@ -184,6 +203,14 @@ impl Epoch {
         tired || gross || span >= SPAN * typical && good >= wanted
     }
 
+    /// Says whether nothing ended for so long that the service cannot have been at work: no limit would have made it faster, so what was
+    /// measured until then and what stood still with it is no evidence.
+    fn stood_still(&self, gap: f64, limit: u64) -> bool {
+        let typical = self.typical();
+        let longest = PAUSE.0.max(PAUSE.1 / limit as f64) * typical;
+        typical > 0.0 && gap >= longest && self.pauses < MOST_PAUSES
+    }
+
     fn typical(&self) -> f64 {
         if self.good > 0 { (self.latencies / self.good as f64).min(LONGEST) } else { self.typical }
     }
@@ -198,6 +225,7 @@ impl Epoch {
         }
         // Within a tenth: small limits have to be reached exactly.
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
+        self.wider += u64::from(sample.in_flight > limit);
         self.peak = self.peak.max(sample.in_flight);
     }
 
@@ -207,6 +235,7 @@ impl Epoch {
             rate: good / span,
             latency: self.latencies / good.max(1.0),
             full: self.full * 2 >= ended,
+            wider: self.wider * 2 > ended,
             failed: self.failed as f64 / ended.max(1) as f64,
             failing: false,
             peak: self.peak as f64,

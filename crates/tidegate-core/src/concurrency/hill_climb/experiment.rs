@@ -8,6 +8,9 @@ use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
 const NO_QUEUE: f64 = 1.25;
 /// From this many times the base on, most of the time inside is spent waiting.
 const LONG_QUEUE: f64 = 2.2;
+/// From this many times the base on, fewer places are tried first also where most of the goodput was lost: more would be measured over
+/// latencies that are longer still, beyond what callers wait for. A fewer-first experiment on a dependency that became slower is soon over.
+const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
 /// the queue, the less can more places be needed, so the more proof it takes.
 const WORTH: (f64, f64) = (0.1, 0.45);
@@ -52,7 +55,7 @@ impl HillClimbState {
         let step = if lost { LEAP } else { STEP };
         let trial = if known.failing && self.may_plunge {
             limit / LEAP
-        } else if lost && self.may_regain && room {
+        } else if lost && self.may_regain && room && queue <= VERY_LONG_QUEUE {
             self.may_regain = false;
             limit * LEAP
         } else if queue > LONG_QUEUE && self.may_plunge {
@@ -103,6 +106,13 @@ impl HillClimbState {
         self.may_plunge = up;
         if up {
             self.may_leap = false;
+            if known.rate * 2.0 < self.best {
+                // More places did not regain what was lost, so the service cannot do that any more. Fewer are tried at once.
+                self.best = known.rate.max(reading.rate);
+                (self.rests, self.rejected) = (0, 0);
+                self.experiment(bounds);
+                return;
+            }
         } else if reading.rate < known.rate * ratio * (1.0 - CHANGED)
             && reading.latency > known.latency * SLOWER
         {
@@ -116,8 +126,30 @@ impl HillClimbState {
         }
         // Where nobody waits and nothing got worse, more places are likely to help, and are tried again soon.
         let soon = up && verdict.no_queue && verdict.gain > -NEEDED;
-        self.rejected = if soon { 1 } else { self.rejected.saturating_add(1) };
+        if soon {
+            self.rejected = 0;
+        }
+        self.rest();
+    }
+
+    /// Rests before the next experiment, the longer the more of them changed nothing.
+    fn rest(&mut self) {
+        self.rejected = self.rejected.saturating_add(1);
         self.rests = (1 << self.rejected.min(5)).min(MOST_RESTS) - 1;
+    }
+
+    /// Takes in that most ask for more places at once than there are. Each then works alone, under any limit below that; so fewer cost
+    /// nothing and bring nothing, and the limit is at least what one of them takes.
+    pub(super) fn widen(&mut self, bounds: &Bounds, reading: &Reading) {
+        let widest = bounds.nearest(reading.peak);
+        let tried_fewer = self.trial.take().is_some();
+        if widest > self.limit {
+            self.limit = widest;
+            self.forget();
+        } else if tried_fewer {
+            (self.upwards, self.may_plunge) = (true, false);
+            self.rest();
+        }
     }
 
     /// Whether a trial lies so close to the border that more samples are worth their time.

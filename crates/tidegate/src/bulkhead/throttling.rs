@@ -1,0 +1,115 @@
+//! A throttle before the line: some are refused on arrival, before they take a place or wait for one.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate_core::throttle::{Arrival, Room, Throttle};
+use tidegate_core::{Outcome, Priority, Tick};
+
+use crate::draw::Draws;
+use crate::sync::Mutex;
+
+/// Where the draws begin. Always at the same number: what a throttle refuses depends on what arrives, and the same arrivals are treated
+/// alike in every process and every replay.
+const SEED: u64 = 0;
+
+/// A throttle and what it knows.
+pub(super) struct Throttling {
+    /// Held while the throttle is asked or told; no other lock is taken under it.
+    throttle: Mutex<Box<dyn Throttles>>,
+    draws: Draws,
+}
+
+impl Throttling {
+    pub(super) fn new<T>(throttle: T, now: Tick) -> Self
+    where
+        T: Throttle + Send + 'static,
+        T::State: Send,
+    {
+        let state = throttle.start(now);
+        Self::with(Box::new(Throttled { throttle, state }))
+    }
+
+    fn with(throttle: Box<dyn Throttles>) -> Self {
+        Self { throttle: Mutex::new(throttle), draws: Draws::seeded(SEED) }
+    }
+
+    /// Returns the same throttle as it starts.
+    pub(super) fn again(&self, now: Tick) -> Self {
+        Self::with(self.throttle.lock().again(now))
+    }
+
+    /// Says whether one who arrives is let in.
+    pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
+        let draw = self.draws.next();
+        self.throttle.lock().admit(&Arrival { at, priority, draw })
+    }
+
+    /// One who was let in got no place.
+    pub(super) fn turned_away(&self, at: Tick) {
+        self.throttle.lock().learn(at, Duration::ZERO, Outcome::Overloaded);
+    }
+
+    /// One who was let in has ended its work, after so long, its wait included.
+    pub(super) fn learn(&self, at: Tick, latency: Duration, outcome: Outcome) {
+        self.throttle.lock().learn(at, latency, outcome);
+    }
+
+    /// Takes in how the places stand.
+    pub(super) fn sense(&self, at: Tick, room: Room) {
+        self.throttle.lock().sense(at, room);
+    }
+
+    /// Returns the share of arrivals that is refused now, in millionths.
+    pub(super) fn refused_share(&self, now: Tick) -> u32 {
+        self.throttle.lock().refused_share(now)
+    }
+}
+
+impl fmt::Debug for Throttling {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.throttle.lock().fmt(f)
+    }
+}
+
+/// A throttle with its state, whatever its type.
+trait Throttles: fmt::Debug + Send {
+    fn admit(&mut self, arrival: &Arrival) -> bool;
+    fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome);
+    fn sense(&mut self, at: Tick, room: Room);
+    fn refused_share(&self, now: Tick) -> u32;
+    fn again(&self, now: Tick) -> Box<dyn Throttles>;
+}
+
+#[derive(Debug)]
+struct Throttled<T: Throttle> {
+    throttle: T,
+    state: T::State,
+}
+
+impl<T> Throttles for Throttled<T>
+where
+    T: Throttle + Send + 'static,
+    T::State: Send,
+{
+    fn admit(&mut self, arrival: &Arrival) -> bool {
+        self.throttle.admit(&mut self.state, arrival)
+    }
+
+    fn learn(&mut self, at: Tick, latency: Duration, outcome: Outcome) {
+        self.throttle.learn(&mut self.state, at, latency, outcome);
+    }
+
+    fn sense(&mut self, at: Tick, room: Room) {
+        self.throttle.sense(&mut self.state, at, room);
+    }
+
+    fn refused_share(&self, now: Tick) -> u32 {
+        self.throttle.refused_share(&self.state, now)
+    }
+
+    fn again(&self, now: Tick) -> Box<dyn Throttles> {
+        let state = self.throttle.start(now);
+        Box::new(Self { throttle: self.throttle.clone(), state })
+    }
+}

@@ -1,0 +1,222 @@
+//! A bulkhead with a short line and a throttle before it, and the two together with a law: [`Bulkhead::self_tuning`].
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate::throttle::{Arrival, Room, Shedding, Throttle};
+use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick};
+
+use super::{Waiter, ready};
+
+/// Refuses the least level, and writes down what it hears.
+#[derive(Clone, Debug, Default)]
+struct Hears(Arc<Mutex<Vec<Heard>>>);
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Heard {
+    Arrived(Criticality),
+    Ended(Duration, Outcome),
+    Stood(Room),
+}
+
+impl Throttle for Hears {
+    type State = ();
+
+    fn start(&self, _: Tick) {}
+
+    fn admit(&self, (): &mut (), arrival: &Arrival) -> bool {
+        self.hear(Heard::Arrived(arrival.priority.level()));
+        arrival.priority.level() != Criticality::Sheddable
+    }
+
+    fn learn(&self, (): &mut (), _: Tick, latency: Duration, outcome: Outcome) {
+        self.hear(Heard::Ended(latency, outcome));
+    }
+
+    fn sense(&self, (): &mut (), _: Tick, room: Room) {
+        self.hear(Heard::Stood(room));
+    }
+
+    fn refused_share(&self, (): &(), _: Tick) -> u32 {
+        7
+    }
+}
+
+impl Hears {
+    fn hear(&self, heard: Heard) {
+        self.0.lock().unwrap().push(heard);
+    }
+
+    fn take(&self) -> Vec<Heard> {
+        std::mem::take(&mut self.0.lock().unwrap())
+    }
+}
+
+const CRITICAL: Heard = Heard::Arrived(Criticality::Critical);
+const AWAY: Heard = Heard::Ended(Duration::ZERO, Outcome::Overloaded);
+
+fn bulkhead(places: u64) -> (Bulkhead, Hears, ManualClock) {
+    let (hears, clock) = (Hears::default(), ManualClock::default());
+    let bulkhead = Bulkhead::new(places)
+        .unwrap()
+        .with_short_line()
+        .with_throttle(hears.clone())
+        .with_clock(clock.clone());
+    (bulkhead, hears, clock)
+}
+
+#[test]
+fn a_throttle_hears_of_each_arrival_once_and_how_it_ended() {
+    let (bulkhead, hears, clock) = bulkhead(1);
+    assert_eq!(bulkhead.refused_share(), 7);
+    let inside = bulkhead.try_enter().unwrap();
+    assert_eq!(hears.take(), [CRITICAL]);
+    assert!(bulkhead.try_enter().is_err());
+    assert!(bulkhead.enter().now().is_err());
+    assert_eq!(hears.take(), [CRITICAL, AWAY, CRITICAL, AWAY]);
+
+    let mut waiter = Waiter::new(bulkhead.enter());
+    assert!(waiter.poll().is_pending() && waiter.poll().is_pending());
+    clock.advance(Duration::from_millis(2));
+    inside.leave(Outcome::Success);
+    let full = Heard::Stood(Room { free: 0, waiting: 0 });
+    assert_eq!(hears.take(), [CRITICAL, Heard::Ended(Duration::from_millis(2), Outcome::Success), full]);
+    let waited = ready(waiter.poll()).unwrap();
+    clock.advance(Duration::from_millis(3));
+    waited.leave(Outcome::Failure);
+    let (with_its_wait, empty) = (Duration::from_millis(5), Heard::Stood(Room { free: 1, waiting: 0 }));
+    assert_eq!(hears.take(), [Heard::Ended(with_its_wait, Outcome::Failure), empty]);
+}
+
+#[test]
+fn whoever_a_throttle_refuses_takes_no_place_and_waits_for_none() {
+    let (bulkhead, hears, _) = bulkhead(1);
+    let low = || bulkhead.enter().priority(Criticality::Sheddable);
+    assert_eq!(low().now().unwrap_err().retry(), Retry::Unknown);
+    assert_eq!(ready(Waiter::new(low()).poll()).unwrap_err().retry(), Retry::Unknown);
+    assert_eq!((bulkhead.standing().remaining, bulkhead.waiting()), (1, 0));
+    assert_eq!(
+        hears.take(),
+        [Heard::Arrived(Criticality::Sheddable); 2],
+        "and is not turned away by the line"
+    );
+}
+
+#[test]
+fn an_entry_that_was_tried_first_arrives_once() {
+    let (bulkhead, hears, _) = bulkhead(1);
+    let inside = bulkhead.enter().try_now().unwrap();
+    let mut entry = bulkhead.enter();
+    assert!(entry.try_now().is_none() && entry.try_now().is_none());
+    let mut waiter = Waiter::new(entry);
+    assert!(waiter.poll().is_pending());
+    assert_eq!(hears.take(), [CRITICAL; 2]);
+    drop(inside);
+    drop(ready(waiter.poll()).unwrap());
+    let mut given_up = bulkhead.enter();
+    let inside = bulkhead.try_enter().unwrap();
+    assert!(given_up.try_now().is_none());
+    drop(given_up);
+    assert_eq!(hears.take(), [CRITICAL, CRITICAL, AWAY]);
+    drop(inside);
+    let mut low = bulkhead.enter().priority(Criticality::Sheddable);
+    assert!(low.try_now().is_none());
+    assert_eq!(ready(Waiter::new(low).poll()).unwrap_err().retry(), Retry::Unknown, "refused once for all");
+}
+
+#[test]
+fn those_who_leave_a_line_without_a_place_are_turned_away() {
+    let (bulkhead, hears, clock) = bulkhead(1);
+    let _inside = bulkhead.try_enter().unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter());
+    assert!(waiter.poll().is_pending());
+    hears.take();
+    drop(waiter);
+    assert_eq!(hears.take(), [AWAY], "a caller who hung up");
+    let [mut oldest, mut newest] = [Waiter::new(bulkhead.enter()), Waiter::new(bulkhead.enter())];
+    assert!(oldest.poll().is_pending() && newest.poll().is_pending());
+    assert!(ready(oldest.poll()).is_err(), "no more wait than there are places");
+    clock.advance(Duration::from_millis(5));
+    assert!(ready(newest.poll()).is_err(), "nobody has left yet, so the wait is the least");
+    assert_eq!(hears.take(), [CRITICAL, CRITICAL, AWAY, AWAY]);
+}
+
+#[test]
+fn whoever_asks_for_too_much_is_not_the_throttles_affair() {
+    let (bulkhead, hears, _) = bulkhead(2);
+    assert_eq!(bulkhead.try_enter_n(3).unwrap_err().retry(), Retry::Never);
+    assert_eq!(bulkhead.enter_n(3).now().unwrap_err().retry(), Retry::Never);
+    assert_eq!(hears.take(), []);
+}
+
+#[test]
+fn a_short_line_waits_for_half_of_what_work_takes() {
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::new(2).unwrap().with_short_line().with_clock(clock.clone());
+    let work = |millis| {
+        let permit = bulkhead.try_enter().unwrap();
+        clock.advance(Duration::from_millis(millis));
+        permit.leave(Outcome::Success);
+    };
+    work(80);
+    let _inside = bulkhead.try_enter_n(2).unwrap();
+    let mut waiter = Waiter::new(bulkhead.enter());
+    assert!(waiter.poll().is_pending());
+    clock.advance(Duration::from_millis(39));
+    assert!(waiter.poll().is_pending());
+    clock.advance(Duration::from_millis(1));
+    assert!(ready(waiter.poll()).is_err());
+}
+
+/// One place becomes free each millisecond, and four callers come for it: before long the least important are refused on arrival. With fewer
+/// callers than places the throttle opens again.
+#[test]
+fn the_line_has_the_throttle_shed_the_least_important_and_free_places_open_it() {
+    let clock = ManualClock::default();
+    let bulkhead = Bulkhead::new(20)
+        .unwrap()
+        .with_short_line()
+        .with_throttle(Shedding::default())
+        .with_clock(clock.clone());
+    let (mut inside, mut line, mut served) = (VecDeque::new(), Vec::new(), [0; 2]);
+    let mut millisecond = |callers: usize| {
+        line.extend((0..callers).map(|caller| {
+            let level = [Criticality::Sheddable, Criticality::Critical][caller % 2];
+            (caller % 2, Waiter::new(bulkhead.enter().priority(level)))
+        }));
+        line.retain_mut(|(level, waiter): &mut (usize, Waiter)| match waiter.poll() {
+            Poll::Pending => true,
+            Poll::Ready(answer) => {
+                if let Ok(permit) = answer {
+                    served[*level] += 1;
+                    inside.push_back(permit);
+                }
+                false
+            }
+        });
+        clock.advance(Duration::from_millis(1));
+        inside.pop_front().into_iter().for_each(|permit: Permit| permit.leave(Outcome::Success));
+        served
+    };
+    let [low, high] = (0..4000).map(|_| millisecond(4)).last().unwrap();
+    let share = bulkhead.refused_share();
+    assert!(
+        (450_000..=750_000).contains(&share),
+        "{share} of a million: a fifth more than a quarter is let in"
+    );
+    assert!(high > 3 * low, "{low} of the lower level, {high} of the higher");
+    for turn in 0..200 {
+        millisecond(turn % 2);
+    }
+    assert_eq!(bulkhead.refused_share(), 0);
+}
+
+#[test]
+fn steps_of_construction_keep_the_throttle_and_start_it_again() {
+    let api = Bulkhead::new(1).unwrap().with_throttle(Shedding::default());
+    let _inside = api.try_enter().unwrap();
+    let api = api.with_room(3).with_clock(ManualClock::default());
+    assert_eq!((api.refused_share(), api.standing().remaining), (0, 1));
+}
