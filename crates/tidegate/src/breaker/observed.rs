@@ -41,7 +41,7 @@ impl Observed {
     ) -> Settled {
         let turn = self.turn.lock();
         let before = match op {
-            Op::Take | Op::Finish(_) => settle(Op::Breaker(Handling::Look)).breaker,
+            Op::Take | Op::Draw | Op::Finish(_) => settle(Op::Breaker(Handling::Look)).breaker,
             Op::Peek | Op::Reset | Op::Breaker(_) => None,
         };
         let settled = settle(op);
@@ -66,7 +66,7 @@ fn changes(
     let mut changes = SmallVec::new();
     let mut tell = |change| changes.push(change);
     match op {
-        Op::Take => {
+        Op::Take | Op::Draw => {
             let _ = law.enter_in_place(&mut state, Ask::allow(now, Cost::ONE), &mut tell);
         }
         Op::Finish([Ending::Finish { receipt, finish, .. }]) => {

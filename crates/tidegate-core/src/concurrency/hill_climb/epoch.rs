@@ -253,6 +253,7 @@ impl Bytes for Reading {
             out.f64(number);
         }
         out.flag(self.full);
+        out.flag(self.wider);
         out.flag(self.failing);
     }
 
@@ -260,8 +261,8 @@ impl Bytes for Reading {
         let mut number = |field| from.within(field, 0.0..=f64::MAX);
         let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
         let (peak, good) = (number("peak")?, number("good")?);
-        let (full, failing) = (from.flag("full")?, from.flag("failing")?);
-        Ok(Self { rate, latency, full, failed, failing, peak, good })
+        let (full, wider, failing) = (from.flag("full")?, from.flag("wider")?, from.flag("failing")?);
+        Ok(Self { rate, latency, full, wider, failed, failing, peak, good })
     }
 }
 
@@ -274,7 +275,7 @@ impl Bytes for Epoch {
         out.tick(self.last);
         out.f64(self.rounds);
         out.f64(self.typical);
-        for count in [self.good, self.failed, self.full, self.peak] {
+        for count in [self.good, self.failed, self.full, self.wider, self.peak, u64::from(self.pauses)] {
             out.u64(count);
         }
         out.f64(self.latencies);
@@ -293,7 +294,10 @@ impl Bytes for Epoch {
             good: from.count("good")?,
             failed: from.count("failed")?,
             full: from.count("full")?,
+            wider: from.count("wider")?,
             peak: from.count("peak")?,
+            // A number that is more than it can be counts as the most: the state is then read as it is decided by.
+            pauses: u32::try_from(from.count("pauses")?).unwrap_or(u32::MAX),
             latencies: from.within("latencies", 0.0..=f64::MAX)?,
         })
     }
