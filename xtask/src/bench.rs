@@ -58,7 +58,12 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     if parts == [REDIS] {
         let manifest = "benches/redis/Cargo.toml";
         println!("{}", machine::describe()?);
-        return step::within(WHOLE, "cargo", &["run", "--quiet", "--release", "--manifest-path", manifest], &[]);
+        return step::within(
+            WHOLE,
+            "cargo",
+            &["run", "--quiet", "--release", "--manifest-path", manifest],
+            &[],
+        );
     }
     let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
     if let Some(part) = parts.iter().find(|part| !known(part)) {

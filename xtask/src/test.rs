@@ -20,7 +20,8 @@ pub(crate) fn run() -> Result<()> {
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
     // Checked by clippy, neither linked nor run: half a minute keeps the benches in step with the library they measure.
     for benches in BENCHES {
-        let arguments = ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
+        let arguments =
+            ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
         cargo(&arguments, &[])?;
     }
     deny::run()?;

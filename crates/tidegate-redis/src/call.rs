@@ -231,7 +231,8 @@ impl Replay<'_> {
         if settled.allowed == (letter == b'y') {
             return Told::Decided(Ok(settled));
         }
-        let reason = "the script and the library disagree about a decision, which is a mistake in one of them";
+        let reason =
+            "the script and the library disagree about a decision, which is a mistake in one of them";
         Told::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
     }
 

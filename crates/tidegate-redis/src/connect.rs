@@ -3,7 +3,10 @@
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind, Value};
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
 
 use crate::error::ConnectError;
 use crate::options::{RedisOptions, address};
@@ -40,7 +43,8 @@ impl Dialer {
     /// Connects to a server, and does no more than that.
     pub(crate) async fn plain(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, ConnectError> {
         let timeout = Some(self.options.timeout);
-        let config = AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         let failed = |error: RedisError| self.error(info, &error);
         let client = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
             // The driver takes the process's cryptography. A program that has chosen one keeps it.
@@ -74,7 +78,7 @@ impl Dialer {
         let mut probe = Cmd::new();
         probe.arg("HDEL").arg(&self.probe).arg("");
         match ask(&mut connection, &probe).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => return Err(failed(error)),
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Err(failed(error)),
             _ => Ok(Ready { connection, run, script, policy }),
         }
     }

@@ -5,7 +5,9 @@
 #[non_exhaustive]
 pub enum ConnectError {
     /// What was given as an address is none.
-    #[error("{what} is no address of a Redis server; write `redis://host:port/db`, `rediss://` for TLS, or `unix:///path`")]
+    #[error(
+        "{what} is no address of a Redis server; write `redis://host:port/db`, `rediss://` for TLS, or `unix:///path`"
+    )]
     Address {
         /// Which of the addresses, counted from 1; the text itself may hold a password.
         what: String,

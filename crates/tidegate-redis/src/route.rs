@@ -91,7 +91,10 @@ impl Drop for Cluster {
 }
 
 impl Cluster {
-    async fn connect(common: &Arc<Common>, nodes: Vec<ConnectionInfo>) -> Result<(Self, Ready), ConnectError> {
+    async fn connect(
+        common: &Arc<Common>,
+        nodes: Vec<ConnectionInfo>,
+    ) -> Result<(Self, Ready), ConnectError> {
         let (map, stale) = (Arc::new(RwLock::new(Map::default())), Arc::new(Notify::new()));
         let mut keeper = Keeper { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
         keeper.look().await?;
@@ -215,7 +218,9 @@ fn range_of(range: Value, asked: &ConnectionInfo) -> Option<(u16, u16, String)> 
     let mut master = master.into_iter();
     let host = master.next().and_then(text).filter(|host| !host.is_empty() && host != "?");
     let host = host.or_else(|| match asked.addr() {
-        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => Some(host.clone()),
+        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => {
+            Some(host.clone())
+        }
         _ => None,
     })?;
     let Some(Value::Int(port)) = master.next() else { return None };

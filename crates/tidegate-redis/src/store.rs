@@ -102,7 +102,8 @@ impl RedisStore {
         let keys = format!("tg:1:{{{}:*", options.namespace);
         let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
-        let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
+        let common =
+            Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
         let (route, ready) = Route::connect(&common).await?;
         if ready.policy.starts_with("allkeys") {
             tracing::warn!(
@@ -123,7 +124,10 @@ impl RedisStore {
         if after_loss == AfterLoss::Half {
             // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
             let begun = shared.begin().await;
-            begun.map_err(|error| ConnectError::Answer { address: "the server".to_owned(), reason: error.to_string() })?;
+            begun.map_err(|error| ConnectError::Answer {
+                address: "the server".to_owned(),
+                reason: error.to_string(),
+            })?;
         }
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -234,14 +238,17 @@ impl Shared {
                     continue;
                 }
             };
-            let other_clock = run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
-            let full = run.len() == self.common.dialer.options.steps_in_a_call || cells + prepared.cells.len() > MOST_CELLS;
+            let other_clock =
+                run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
+            let full = run.len() == self.common.dialer.options.steps_in_a_call
+                || cells + prepared.cells.len() > MOST_CELLS;
             if other_clock || full {
                 self.settle_run(std::mem::take(&mut run), &mut answers).await;
                 cells = 0;
             }
             // The run before may have moved time on.
-            let prepared = Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
+            let prepared =
+                Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
             cells += prepared.cells.len();
             run.push((at, prepared));
         }
@@ -308,8 +315,7 @@ impl Shared {
             let cells: SmallVec<[CellName; 4]> = step.charges.iter().map(name).collect();
             (tick, cells, self.scripted(step, tick))
         });
-        let (plan, asks, forms) =
-            scripted.unwrap_or_else(|| (Plan::Read, SmallVec::new(), SmallVec::new()));
+        let (plan, asks, forms) = scripted.unwrap_or_else(|| (Plan::Read, SmallVec::new(), SmallVec::new()));
         Prepared { step, tick, plan, cells, asks, forms }
     }
 
@@ -405,23 +411,31 @@ impl Shared {
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
-    fn decide(
-        &self,
-        prepared: &Prepared,
-        read: &Cells,
-    ) -> Result<(Settled, Vec<CellWrite>), StoreError> {
+    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Settled, Vec<CellWrite>), StoreError> {
         let now = read.now;
         let step = &prepared.step;
         let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
-        let mut rewritten = false;
+        let (mut replaced, mut mended) = (false, false);
         for (at, (found, lost)) in read.found.iter().enumerate() {
-            let (cell, anew) = self.cell(step, at, found, *lost, now)?;
-            rewritten |= anew;
-            cells.push(cell);
+            cells.push(match self.cell(step, at, found, *lost, now)? {
+                Met::Found(cell) => cell,
+                Met::Lost(cell) => {
+                    replaced = true;
+                    Some(cell)
+                }
+                Met::Garbage => {
+                    mended = true;
+                    None
+                }
+            });
         }
         let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
         settled.by = DecidedBy::Engine;
-        if !changed && !(rewritten && step.with(|step| !matches!(step.op, Op::Peek))) {
+        // What stands for a lost cell is written even by a refusal, so that the next step is the script's; garbage goes only where the step
+        // that forgets it is done.
+        let looks = step.with(|step| matches!(step.op, Op::Peek));
+        let anew = (replaced || mended) && !looks && (settled.allowed || !mended);
+        if !changed && !anew {
             return Ok((settled, Vec::new()));
         }
         let most = self.caps.largest_cell.unwrap_or(usize::MAX);
@@ -437,7 +451,7 @@ impl Shared {
         Ok((settled, writes))
     }
 
-    /// Returns the cell of a charge, and whether it differs from what was found.
+    /// Returns the cell that a charge meets.
     fn cell(
         &self,
         step: &OwnedStep,
@@ -445,7 +459,7 @@ impl Shared {
         found: &Found,
         lost: Tick,
         now: Tick,
-    ) -> Result<(Option<Cell>, bool), StoreError> {
+    ) -> Result<Met, StoreError> {
         use tidegate_core::bytes::DecodeError;
         let read = match found {
             Found::Nothing => None,
@@ -455,7 +469,7 @@ impl Shared {
         let read = match read.transpose() {
             Ok(read) => read,
             // A step that forgets the key wants the bytes gone.
-            Err(_) if step.forgets(charge) => return Ok((None, true)),
+            Err(_) if step.forgets(charge) => return Ok(Met::Garbage),
             Err(source) => {
                 add(&self.common.counters.corrupt, 1);
                 let digest = step.with(|step| XxHash64::oneshot(0, step.charges[charge].key));
@@ -467,10 +481,20 @@ impl Shared {
             step.with(|step| after_loss.replaced(step.charges[charge].quota, read.as_ref(), lost, now));
         if let Some(cell) = replaced {
             add(&self.common.counters.replaced, 1);
-            return Ok((Some(cell), true));
+            return Ok(Met::Lost(cell));
         }
-        Ok((read.map(|(cell, _)| cell), false))
+        Ok(Met::Found(read.map(|(cell, _)| cell)))
     }
+}
+
+/// The cell that a charge meets.
+enum Met {
+    /// What was found.
+    Found(Option<Cell>),
+    /// What stands for a cell that the server has lost.
+    Lost(Cell),
+    /// Nothing, in place of bytes that are no cell.
+    Garbage,
 }
 
 /// What is told where parts of this crate do not fit together.

@@ -31,7 +31,8 @@ pub(crate) fn allowed(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, takes:
     for from in (0..takes).step_by(100) {
         let steps = vec![step; (takes - from).min(100)];
         let answers = blocking_each(store, &steps);
-        allowed += answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count();
+        allowed +=
+            answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count();
     }
     allowed
 }

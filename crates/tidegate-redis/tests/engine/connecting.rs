@@ -124,8 +124,16 @@ fn tls_with_a_certificate_of_ones_own() {
     ];
     let port = free_port().to_string();
     let options_of_server = [
-        "--tls-port", &port, "--tls-ca-cert-file", &files[0], "--tls-cert-file", &files[1],
-        "--tls-key-file", &files[2], "--tls-auth-clients", "no",
+        "--tls-port",
+        &port,
+        "--tls-ca-cert-file",
+        &files[0],
+        "--tls-cert-file",
+        &files[1],
+        "--tls-key-file",
+        &files[2],
+        "--tls-auth-clients",
+        "no",
     ];
     let Some(server) = Server::start(&options_of_server) else { return };
     let url = format!("rediss://localhost:{port}/");

@@ -69,7 +69,8 @@ impl History<'_> {
             13 => 1_000_000_000 * self.random.below(3),
             // Back by less than ten seconds, by ten exactly, and by far more.
             14 => self.random.below(9_000_000_000).wrapping_neg(),
-            _ => [10_000_000_000, 10_000_000_001, 200_000_000_000u64][self.random.below(3) as usize].wrapping_neg(),
+            _ => [10_000_000_000, 10_000_000_001, 200_000_000_000u64][self.random.below(3) as usize]
+                .wrapping_neg(),
         };
         let moved = self.now.as_nanos().wrapping_add(nanos);
         self.now = Tick::from_nanos(moved / self.grain * self.grain);
@@ -112,7 +113,9 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
                 };
                 Charge {
                     kept_back: [0, 0, 0, 1, capacity / 3][history.random.below(5) as usize],
-                    max_wait: Duration::from_millis([0, 0, 0, 0, 0, 0, 40, 9_000][history.random.below(8) as usize]),
+                    max_wait: Duration::from_millis(
+                        [0, 0, 0, 0, 0, 0, 40, 9_000][history.random.below(8) as usize],
+                    ),
                     binding: history.random.below(6) != 0,
                     replace: Replace::AsIs,
                     ..Charge::new(&keys[key], quota, Cost::new(units.max(1)).unwrap())
@@ -120,8 +123,7 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
             };
             charges.push((0..lines).map(line).collect());
         }
-        let steps: Vec<Step<'_>> =
-            (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
+        let steps: Vec<Step<'_>> = (0..many).map(|at| Step::new(ticks[at], ops[at], &charges[at])).collect();
         for ((at, step), ours) in steps.iter().enumerate().zip(blocking_each(&nodes[behind], &steps)) {
             let ours = ours.unwrap();
             let mut held: Vec<Option<Cell>> =
@@ -160,7 +162,10 @@ fn the_script_decides_as_core_does() {
             }
         }
         println!("ticks of {grain} ns: the script decided {scripted} steps, the library {by_library}");
-        assert!(2 * scripted > by_library, "the script has decided many: {scripted}, the library {by_library}");
+        assert!(
+            2 * scripted > by_library,
+            "the script has decided many: {scripted}, the library {by_library}"
+        );
     }
 }
 

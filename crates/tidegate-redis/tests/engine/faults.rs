@@ -136,10 +136,8 @@ fn a_gone_server_is_stood_in_for() {
     let Some(mut server) = Server::start(&[]) else { return };
     let runtime = runtime();
     let redis = connect(&runtime, options(&server));
-    let store = Fallback::around(redis, SystemClock::new())
-        .nodes(2)
-        .probe_every(Duration::from_millis(50))
-        .build();
+    let store =
+        Fallback::around(redis, SystemClock::new()).nodes(2).probe_every(Duration::from_millis(50)).build();
     let quota = daily();
     let take = || {
         let charges = [Charge::new(b"a", &quota, Cost::ONE)];
@@ -167,7 +165,8 @@ fn nodes_that_write_the_same_cell_share_it_exactly() {
         let ask = |node: &tidegate_redis::RedisStore| {
             (0..100).filter(|_| take(node, b"a", &log, 1).is_ok_and(|settled| settled.allowed)).count()
         };
-        let workers: Vec<_> = nodes.iter().flat_map(|node| [node, node]).map(|node| scope.spawn(move || ask(node))).collect();
+        let workers: Vec<_> =
+            nodes.iter().flat_map(|node| [node, node]).map(|node| scope.spawn(move || ask(node))).collect();
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
     assert_eq!(taken as u64 + left(&nodes[0], b"a", &log), 100);

@@ -25,7 +25,11 @@ fn a_flush_is_noticed() {
         let quotas = [daily(), Arc::clone(&daily_windows), Arc::clone(&log)];
         for (key, quota) in quotas.iter().enumerate() {
             let first = allowed(&store, &[key as u8], quota, 100);
-            assert_eq!(first, if after_loss == AfterLoss::Empty { 0 } else { 100 }, "{after_loss:?} {quota:?}");
+            assert_eq!(
+                first,
+                if after_loss == AfterLoss::Empty { 0 } else { 100 },
+                "{after_loss:?} {quota:?}"
+            );
         }
         server.ask(&["FLUSHALL"]);
         for (key, quota) in quotas.iter().enumerate() {
@@ -88,7 +92,9 @@ fn an_eviction_is_noticed() {
     assert_eq!(store.eviction_policy(), "allkeys-random");
     assert_eq!(allowed(&store, b"a", &daily(), 100), 100);
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
-    until("it has evicted", || server.info("evicted_keys") != "0" || server.try_ask(&["SET", "x", "y"]).is_none());
+    until("it has evicted", || {
+        server.info("evicted_keys") != "0" || server.try_ask(&["SET", "x", "y"]).is_none()
+    });
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
 }

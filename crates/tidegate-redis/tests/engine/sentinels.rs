@@ -60,7 +60,8 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     until("the sentinel knows the replica", seen);
     let runtime = runtime();
     let connect = |after_loss| {
-        let options = RedisOptions::sentinel(&["redis://127.0.0.1:1/", &sentinel.url()], "tide", "redis://any/");
+        let options =
+            RedisOptions::sentinel(&["redis://127.0.0.1:1/", &sentinel.url()], "tide", "redis://any/");
         let options = options.unwrap().namespace(&crate::servers::namespace()).after_loss(after_loss);
         runtime.block_on(RedisStore::connect(options)).unwrap()
     };
@@ -71,7 +72,9 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     until("the replica has it all", behind);
     master.kill();
     assert!(take(&half, b"a", &quota, 1).is_err());
-    until("the replica decides", || take(&half, b"a", &quota, 101).is_ok() && take(&full, b"a", &quota, 101).is_ok());
+    until("the replica decides", || {
+        take(&half, b"a", &quota, 101).is_ok() && take(&full, b"a", &quota, 101).is_ok()
+    });
     // Nothing was lost, which nobody knows: 70 are left where that is trusted, and the sure half where it is not.
     assert_eq!((allowed(&half, b"a", &quota, 100), allowed(&full, b"a", &quota, 100)), (50, 70));
 }

@@ -25,7 +25,10 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let found = found.into_iter().find(|path| path.exists());
     if found.is_none() {
         let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-        assert!(!required, "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install redis-server");
+        assert!(
+            !required,
+            "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install redis-server"
+        );
         eprintln!("skipped: {name} is not installed");
     }
     found
@@ -66,7 +69,8 @@ impl Server {
     /// Starts the process, and waits until it answers.
     pub(crate) fn run(&mut self) {
         let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        let child = Command::new(&self.program).args(&self.arguments).stdout(log).stderr(Stdio::null()).spawn();
+        let child =
+            Command::new(&self.program).args(&self.arguments).stdout(log).stderr(Stdio::null()).spawn();
         self.child = Some(child.unwrap());
         self.until("answers", |server| server.try_ask(&["PING"]).is_some());
     }
