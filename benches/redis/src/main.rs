@@ -30,8 +30,8 @@ const PIPELINE: usize = 64;
 /// What a row does.
 #[derive(Clone, Copy)]
 enum Row {
-    /// One of the server's commands, so many for a decision.
-    Commands(&'static str, fn(&mut Pipeline, u64)),
+    /// The server's own commands for one decision.
+    Commands(fn(&mut Pipeline, u64)),
     /// Steps one by one from so many tasks, at most so many to a call, over so many hashes.
     Tasks { tasks: u64, to_a_call: usize, shards: u32 },
     /// Batches of 64 steps from four tasks.
@@ -57,19 +57,19 @@ fn main() -> Result<()> {
     let rows = [
         (
             "`GET`, pipelines of 64",
-            Row::Commands("GET", |pipe, key| {
+            Row::Commands(|pipe, key| {
                 pipe.cmd("GET").arg(key);
             }),
         ),
         (
             "`INCR`, pipelines of 64",
-            Row::Commands("INCR", |pipe, key| {
+            Row::Commands(|pipe, key| {
                 pipe.cmd("INCR").arg(key);
             }),
         ),
         (
             "`INCRBY` and `EXPIRE`, pipelines of 64",
-            Row::Commands("INCRBY", |pipe, key| {
+            Row::Commands(|pipe, key| {
                 pipe.cmd("INCRBY").arg(key).arg(1);
                 pipe.cmd("EXPIRE").arg(key).arg(60);
             }),
@@ -117,7 +117,7 @@ fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Resu
         Ok(RedisOptions::single(&server.url())?.namespace("bench").shards(shards).after_loss(AfterLoss::Half))
     };
     match row {
-        Row::Commands(_, put) => runtime.block_on(commands(server, put)),
+        Row::Commands(put) => runtime.block_on(commands(server, put)),
         Row::Tasks { tasks, to_a_call, shards } => {
             let store = runtime.block_on(RedisStore::connect(options(shards)?.steps_in_a_call(to_a_call)))?;
             runtime.block_on(steps(server, &store, &quota, tasks, 1))
