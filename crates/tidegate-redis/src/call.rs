@@ -17,7 +17,7 @@ use crate::ask::Ask;
 use crate::cell::{put_tick, tick, write as write_cell};
 use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told};
 
-/// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than half a millisecond.
+/// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than a millisecond.
 pub(crate) const MOST_CELLS: usize = 250;
 
 /// Names of the hashes in the engine.

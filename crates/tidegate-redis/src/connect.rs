@@ -78,9 +78,7 @@ impl Dialer {
         let mut probe = Cmd::new();
         probe.arg("HDEL").arg(&self.probe).arg("");
         match ask(&mut connection, &probe).await {
-            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => {
-                return Err(failed(error));
-            }
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => Err(failed(error)),
             _ => Ok(Ready { connection, run, script, policy }),
         }
     }

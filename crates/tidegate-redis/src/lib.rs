@@ -30,6 +30,7 @@ mod call;
 mod cell;
 mod connect;
 mod counts;
+mod engine;
 mod error;
 mod find;
 mod link;

@@ -176,8 +176,8 @@ impl Owner {
             let answered = ready.connection.send_packed_commands(&pipeline, 0, commands).await;
             let mut values = match answered {
                 Ok(values) if values.len() == commands => values.into_iter(),
-                Ok(_) => return self.lost(calls, "the server sent another number of answers".to_owned()),
-                Err(error) => return self.lost(calls, words(&error)),
+                Ok(_) => return self.lost(calls, "the server sent another number of answers"),
+                Err(error) => return self.lost(calls, &words(&error)),
             };
             let mut again = Vec::new();
             for sent in calls {
@@ -197,14 +197,14 @@ impl Owner {
             }
             if attempt == RELOADS {
                 let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
-                return self.lost(again, reason.to_owned());
+                return self.lost(again, reason);
             }
             // Only what the server said it did not know the script for: all else in the exchange was done.
             add(&self.common.counters.reloads, 1);
             let mut load = Cmd::new();
             load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
             if let Err(error) = ready.connection.send_packed_command(&load).await {
-                return self.lost(again, words(&error));
+                return self.lost(again, &words(&error));
             }
             calls = again;
         }
@@ -278,7 +278,7 @@ impl Owner {
             return match error.kind() {
                 Some(ServerErrorKind::NoScript) => Some(sent),
                 kind => {
-                    self.refused(sent, kind, error.code(), reason);
+                    self.refused(sent, kind, error.code(), &reason);
                     None
                 }
             };
@@ -319,7 +319,7 @@ impl Owner {
     }
 
     /// A server refused a call: it was not executed.
-    fn refused(&mut self, sent: Sent, kind: Option<ServerErrorKind>, code: &str, reason: String) {
+    fn refused(&mut self, sent: Sent, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
         use ServerErrorKind as Kind;
         let again = match kind {
             // Another server is the master by now, or this one has become a replica.
@@ -332,19 +332,19 @@ impl Owner {
         };
         for job in sent.into_jobs() {
             let failure = if again {
-                Failure::NotDone { code: code.to_owned(), reason: reason.clone() }
+                Failure::NotDone { code: code.to_owned(), reason: reason.to_owned() }
             } else {
-                Failure::unavailable(reason.clone())
+                Failure::unavailable(reason)
             };
             let _ = job.reply.send(Err(failure));
         }
     }
 
     /// The answers are lost: nobody knows what was executed. The connection is given up, because answers may still come on it.
-    fn lost(&mut self, calls: Vec<Sent>, reason: String) {
+    fn lost(&mut self, calls: Vec<Sent>, reason: &str) {
         self.ready = None;
         for job in calls.into_iter().flat_map(Sent::into_jobs) {
-            let _ = job.reply.send(Err(Failure::unavailable(reason.clone())));
+            let _ = job.reply.send(Err(Failure::unavailable(reason)));
         }
     }
 

@@ -6,7 +6,7 @@
 --
 -- Ticks are two numbers: seconds, and nanoseconds below 10^9.
 local call, get, put, byte = redis.call, struct.unpack, struct.pack, string.byte
-local EXACT, FAR = 9007199254740992, 10
+local EXACT, FAR, NEVER = 9007199254740992, 10, string.rep('\0', 8)
 
 -- Says whether the tick (s, n) lies more than ten seconds before (fs, fn): the clock was set back, and the library says what follows.
 local function far_behind(s, n, fs, fn)
@@ -109,7 +109,7 @@ end
 -- cells were lost. A hash of another run, or without an epoch, has lost cells: that is written down, before anything is decided by it.
 local function read(run, counts, first, s, n)
   local values, lost, cells, anew = {}, {}, 0, {}
-  local never = run == '' and '' or put('<I4I4', 0, 0)
+  local never = run == '' and '' or NEVER
   for key = 1, #KEYS do
     local many, epoch = byte(counts, key), never
     local got = redis.pcall('HMGET', KEYS[key], 'e', unpack(ARGV, first + cells, first + cells + many - 1))
@@ -155,16 +155,15 @@ local function decide()
   if not values then return lost end
   local asks, plan, at, step, letters = asks_of(ARGV[5]), { byte(ARGV[6], 1, -1) }, 1, 0, {}
   local next, after, held, changed = {}, {}, {}, false
-  local es, en, watched = {}, {}, ARGV[2] ~= ''
-  if watched then
-    local cell = 0
-    for key = 1, #KEYS do
+  local es, en = {}, {}
+  local first = 1
+  for key = 1, #KEYS do
+    local many = byte(ARGV[4], key)
+    if lost[key] ~= '' and lost[key] ~= NEVER then
       local ks, kn = get('<I4I4', lost[key])
-      for _ = 1, byte(ARGV[4], key) do
-        cell = cell + 1
-        es[cell], en[cell] = ks, kn
-      end
+      for cell = first, first + many - 1 do es[cell], en[cell] = ks, kn end
     end
+    first = first + many
   end
   while plan[at] do
     local op, many, letter = plan[at], plan[at + 1], 121

@@ -8,30 +8,24 @@ use smallvec::SmallVec;
 use tidegate::SystemClock;
 use tidegate::clock::{Clock, HeldTime};
 use tidegate::store::{
-    Answer, Caps, Cell, DecidedBy, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock,
-    Store, StoreError, settle,
+    Answer, Caps, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock, Store,
+    StoreError,
 };
 use tidegate_core::{Quota, Tick};
-use twox_hash::XxHash64;
 
 use crate::ask::{Ask, Forms};
 use crate::call::{MOST_CELLS, Names};
-use crate::cell::{self, Form};
+use crate::cell::Form;
 use crate::connect::Dialer;
-use crate::counts::{Counters, Counts, add};
+use crate::counts::{Counters, Counts};
+use crate::engine::{Engine, strange};
 use crate::error::ConnectError;
 use crate::link::Common;
 use crate::loss::AfterLoss;
 use crate::options::RedisOptions;
 use crate::route::Route;
 use crate::together;
-use crate::work::{CellName, CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
-
-/// How often a step is decided anew because others have written its cells. Each time one of them got on.
-const ATTEMPTS: u32 = 64;
-
-/// How long to wait before a call is sent again that was refused, at first; each time twice as long.
-const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+use crate::work::{CellName, Plan, Prepared, Reply, Told, Work};
 
 /// A store on Redis or Valkey; see the [crate](crate).
 ///
@@ -43,13 +37,10 @@ pub struct RedisStore {
 
 #[derive(Debug)]
 struct Shared {
-    common: Arc<Common>,
-    route: Route,
+    engine: Engine,
     forms: Forms,
     /// Steps that are decided by the engine's clock are decided by this one; for tests.
     engine_clock: Option<Arc<dyn Clock>>,
-    clock: SystemClock,
-    caps: Caps,
     /// What the server does when its memory is full.
     policy: String,
 }
@@ -113,17 +104,14 @@ impl RedisStore {
             );
         }
         let shared = Shared {
-            common,
-            route,
+            engine: Engine { common, route, clock: SystemClock::new(), caps },
             forms: Forms::default(),
             engine_clock,
-            clock: SystemClock::new(),
-            caps,
             policy: ready.policy,
         };
         if after_loss == AfterLoss::Half {
             // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
-            let begun = shared.begin().await;
+            let begun = shared.engine.begin().await;
             begun.map_err(|error| ConnectError::Answer {
                 address: "the server".to_owned(),
                 reason: error.to_string(),
@@ -135,7 +123,7 @@ impl RedisStore {
     /// Returns what the store has done so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
-        self.shared.common.counters.read()
+        self.shared.engine.common.counters.read()
     }
 
     /// Returns the server's `maxmemory-policy`, as it was when the store was connected.
@@ -175,7 +163,7 @@ impl Store for RedisStore {
     }
 
     fn caps(&self) -> Caps {
-        self.shared.caps
+        self.shared.engine.caps
     }
 
     fn home(&self) -> Home {
@@ -198,28 +186,13 @@ fn checked(step: &Step<'_>) -> Result<(), StoreError> {
 }
 
 impl Shared {
-    /// Takes note of the shards of a namespace that nobody has used: what is not there then was lost.
-    async fn begin(&self) -> Result<(), StoreError> {
-        if matches!(self.ask(Work::Note(Note::IsUsed)).await?, Reply::Wrote(true)) {
-            return Ok(());
-        }
-        let shards = 0..self.common.names.shards();
-        for some in shards.collect::<Vec<u32>>().chunks(256) {
-            let begin = |shard: &u32| Box::pin(self.ask(Work::Note(Note::Begin { shard: *shard })));
-            for begun in together::all(some.iter().map(begin).collect()).await {
-                begun?;
-            }
-        }
-        self.ask(Work::Note(Note::Used)).await.map(|_| ())
-    }
-
     async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
         let prepared = self.prepare(step);
-        let told = self.ask(Work::Decide(vec![prepared.clone()])).await?;
+        let told = self.engine.ask(Work::Decide(vec![prepared.clone()])).await?;
         let Reply::Steps(told) = told else { return Err(strange()) };
         match told.into_iter().next().ok_or_else(strange)? {
             Told::Decided(answer) => answer,
-            Told::Read(cells) => self.by_library(prepared, Some(cells)).await,
+            Told::Read(cells) => self.engine.by_library(prepared, Some(cells)).await,
         }
     }
 
@@ -240,7 +213,7 @@ impl Shared {
             };
             let other_clock =
                 run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
-            let full = run.len() == self.common.dialer.options.steps_in_a_call
+            let full = run.len() == self.engine.common.dialer.options.steps_in_a_call
                 || cells + prepared.cells.len() > MOST_CELLS;
             if other_clock || full {
                 self.settle_run(std::mem::take(&mut run), &mut answers).await;
@@ -248,7 +221,7 @@ impl Shared {
             }
             // The run before may have moved time on.
             let prepared =
-                Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
+                Prepared { tick: prepared.tick.map(|tick| self.engine.common.time.hold(tick)), ..prepared };
             cells += prepared.cells.len();
             run.push((at, prepared));
         }
@@ -260,7 +233,8 @@ impl Shared {
         // In a cluster a call is for one shard. Steps of different shards have no keys in common: their order says nothing.
         let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();
         for (at, step) in run {
-            let shard = if self.caps.one_tag { step.cells.first().map_or(0, |name| name.shard) } else { 0 };
+            let shard =
+                if self.engine.caps.one_tag { step.cells.first().map_or(0, |name| name.shard) } else { 0 };
             match parts.iter_mut().find(|(of, _)| *of == shard) {
                 Some((_, part)) => part.push((at, step)),
                 None => parts.push((shard, vec![(at, step)])),
@@ -268,7 +242,7 @@ impl Shared {
         }
         let asked = parts.iter().map(|(_, part)| {
             let steps = part.iter().map(|(_, step)| step.clone()).collect();
-            self.ask(Work::Decide(steps))
+            self.engine.ask(Work::Decide(steps))
         });
         let told = together::all(asked.map(Box::pin).collect()).await;
         // What the library has written of the run: whoever comes later in it has to read anew.
@@ -287,7 +261,7 @@ impl Shared {
                         Some(Told::Read(cells)) => {
                             let stale = step.cells.iter().any(|name| written.contains(name));
                             written.extend(&step.cells);
-                            self.by_library(step, (!stale).then_some(cells)).await
+                            self.engine.by_library(step, (!stale).then_some(cells)).await
                         }
                         None => Err(strange()),
                     },
@@ -298,12 +272,12 @@ impl Shared {
 
     /// Works out what a server is asked: the script's part of it, if it decides all charges of the step.
     fn prepare(&self, step: Arc<OwnedStep>) -> Prepared {
-        let tagged = self.caps.one_tag.then(|| step.tag());
-        let shards = self.common.names.shards();
+        let tagged = self.engine.caps.one_tag.then(|| step.tag());
+        let shards = self.engine.common.names.shards();
         let hold = |tick| {
             // Relaxed: whoever asks by both clocks asks by one after the other.
-            self.common.by_callers.store(true, Ordering::Relaxed);
-            self.common.time.hold(tick)
+            self.engine.common.by_callers.store(true, Ordering::Relaxed);
+            self.engine.common.time.hold(tick)
         };
         let (tick, cells, scripted) = step.with(|step| {
             let tick = match (step.clock, &self.engine_clock) {
@@ -331,151 +305,13 @@ impl Shared {
             // Whatever else a step does, the library does it.
             _ => return None,
         };
-        let about = tick.unwrap_or_else(|| self.common.time.latest());
+        let about = tick.unwrap_or_else(|| self.engine.common.time.latest());
         let (mut asks, mut forms) = (SmallVec::new(), SmallVec::new());
         for charge in step.charges {
             let form = self.forms.of(charge).filter(|form| tick.is_none_or(|tick| form.takes(tick)))?;
-            asks.push(form.ask(charge, self.common.dialer.options.after_loss, about)?);
+            asks.push(form.ask(charge, self.engine.common.dialer.options.after_loss, about)?);
             forms.push((form, Arc::clone(charge.quota)));
         }
         Some((plan, asks, forms))
     }
-
-    /// Asks the server that holds the cells; asks again, for a while, where it refused and did not execute.
-    async fn ask(&self, work: Work) -> Result<Reply, StoreError> {
-        let until = self.clock.now().after(self.common.dialer.options.patience);
-        let (mut pause, mut asking) = (FIRST_PAUSE, None);
-        loop {
-            let link = asking.take().map(|link| (link, true));
-            let link = link.or_else(|| self.route.link(work.shard()).map(|link| (link, false)));
-            let failure = match link {
-                Some((link, asking)) => match link.ask(work.clone(), asking).await {
-                    Ok(reply) => return Ok(reply),
-                    Err(failure) => failure,
-                },
-                None => Failure::NotDone {
-                    code: "CLUSTERDOWN".to_owned(),
-                    reason: "no master holds the slot".to_owned(),
-                },
-            };
-            let (code, reason) = match failure {
-                Failure::Failed(error) => {
-                    self.route.look_again();
-                    return Err(error);
-                }
-                Failure::NotDone { code, reason } => (code, reason),
-            };
-            let now = self.clock.now();
-            if now >= until {
-                return Err(StoreError::Unavailable { reason });
-            }
-            add(&self.common.counters.retries, 1);
-            if code == "ASK" {
-                asking = self.route.named(&reason);
-            } else {
-                self.route.look_again();
-            }
-            if asking.is_none() {
-                self.clock.sleep_until(now.after(pause).min(until)).await;
-                pause *= 2;
-            }
-        }
-    }
-
-    /// Decides a step over cells that were read, and writes what changed if they still are what they were.
-    async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
-        add(&self.common.counters.by_library, 1);
-        prepared.plan = Plan::Read;
-        prepared.asks.clear();
-        for _ in 0..ATTEMPTS {
-            let read = match cells.take() {
-                Some(cells) => cells,
-                None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
-                    Reply::Steps(told) => match told.into_iter().next() {
-                        Some(Told::Read(cells)) => cells,
-                        _ => return Err(strange()),
-                    },
-                    Reply::Wrote(_) => return Err(strange()),
-                },
-            };
-            let (settled, writes) = self.decide(&prepared, &read)?;
-            if writes.is_empty() {
-                return Ok(settled);
-            }
-            match self.ask(Work::Write(writes)).await? {
-                Reply::Wrote(true) => return Ok(settled),
-                Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
-                Reply::Steps(_) => return Err(strange()),
-            }
-        }
-        Err(StoreError::Contended { attempts: ATTEMPTS })
-    }
-
-    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Settled, Vec<CellWrite>), StoreError> {
-        let now = read.now;
-        let step = &prepared.step;
-        let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
-        let mut rewritten = false;
-        for (at, (found, lost)) in read.found.iter().enumerate() {
-            let (cell, anew) = self.cell(step, at, found, *lost, now)?;
-            rewritten |= anew;
-            cells.push(cell);
-        }
-        let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
-        settled.by = DecidedBy::Engine;
-        if !changed && !(rewritten && step.with(|step| !matches!(step.op, Op::Peek))) {
-            return Ok((settled, Vec::new()));
-        }
-        let most = self.caps.largest_cell.unwrap_or(usize::MAX);
-        let mut writes = Vec::with_capacity(cells.len());
-        for ((name, (found, _)), cell) in prepared.cells.iter().zip(&read.found).zip(&cells) {
-            let bytes = cell.as_ref().map_or(0, |cell| cell.encode().len());
-            if bytes > most {
-                return Err(StoreError::CellTooLarge { bytes, most });
-            }
-            let value = cell.as_ref().map(|cell| cell::write(cell, now));
-            writes.push(CellWrite { name: *name, found: found.clone(), value });
-        }
-        Ok((settled, writes))
-    }
-
-    /// Returns the cell of a charge, and whether it differs from what was found.
-    fn cell(
-        &self,
-        step: &OwnedStep,
-        charge: usize,
-        found: &Found,
-        lost: Tick,
-        now: Tick,
-    ) -> Result<(Option<Cell>, bool), StoreError> {
-        use tidegate_core::bytes::DecodeError;
-        let read = match found {
-            Found::Nothing => None,
-            Found::Bytes(bytes) => Some(cell::read(bytes)),
-            Found::NoHash => Some(Err(DecodeError::Value { field: "the hash that holds it" })),
-        };
-        let read = match read.transpose() {
-            Ok(read) => read,
-            // A step that forgets the key wants the bytes gone.
-            Err(_) if step.forgets(charge) => return Ok((None, true)),
-            Err(source) => {
-                add(&self.common.counters.corrupt, 1);
-                let digest = step.with(|step| XxHash64::oneshot(0, step.charges[charge].key));
-                return Err(StoreError::Corrupt { charge, digest, source });
-            }
-        };
-        let after_loss = self.common.dialer.options.after_loss;
-        let replaced =
-            step.with(|step| after_loss.replaced(step.charges[charge].quota, read.as_ref(), lost, now));
-        if let Some(cell) = replaced {
-            add(&self.common.counters.replaced, 1);
-            return Ok((Some(cell), true));
-        }
-        Ok((read.map(|(cell, _)| cell), false))
-    }
-}
-
-/// What is told where parts of this crate do not fit together.
-fn strange() -> StoreError {
-    StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
 }

@@ -4,12 +4,11 @@ use std::pin::Pin;
 use std::task::Poll;
 
 /// Awaits all, and returns what they return, in order.
-pub(crate) async fn all<F: Future>(futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> {
-    let mut each: Vec<(Pin<Box<F>>, Option<F::Output>)> =
-        futures.into_iter().map(|future| (future, None)).collect();
+pub(crate) async fn all<F: Future>(mut futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> {
+    let mut outputs: Vec<Option<F::Output>> = futures.iter().map(|_| None).collect();
     std::future::poll_fn(|context| {
         let mut done = true;
-        for (future, output) in &mut each {
+        for (future, output) in futures.iter_mut().zip(&mut outputs) {
             if output.is_none() {
                 match future.as_mut().poll(context) {
                     Poll::Ready(ready) => *output = Some(ready),
@@ -20,5 +19,5 @@ pub(crate) async fn all<F: Future>(futures: Vec<Pin<Box<F>>>) -> Vec<F::Output> 
         if done { Poll::Ready(()) } else { Poll::Pending }
     })
     .await;
-    each.into_iter().filter_map(|(_, output)| output).collect()
+    outputs.into_iter().flatten().collect()
 }

@@ -125,6 +125,7 @@ impl Work {
 
 /// What a server says to one step.
 #[derive(Clone, Debug)]
+#[allow(clippy::large_enum_variant, reason = "boxed, each decision would cost an allocation more")]
 pub(crate) enum Told {
     /// The script has decided it.
     Decided(Answer),

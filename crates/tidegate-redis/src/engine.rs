@@ -1,0 +1,209 @@
+//! Asks the servers, and decides what their script does not: over cells that were read, which are written if they still are the same.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use tidegate::SystemClock;
+use tidegate::clock::Clock as _;
+use tidegate::store::{Answer, Caps, Cell, DecidedBy, Op, OwnedStep, Settled, Step, StoreError, settle};
+use tidegate_core::Tick;
+use tidegate_core::bytes::DecodeError;
+use twox_hash::XxHash64;
+
+use crate::cell;
+use crate::counts::add;
+use crate::link::Common;
+use crate::route::Route;
+use crate::together;
+use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
+
+/// How often a step is decided anew because others have written its cells. Each time one of them got on.
+const ATTEMPTS: u32 = 64;
+
+/// How long to wait before a call is sent again that was refused, at first; each time twice as long.
+const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// The servers of a store, and how they are asked.
+#[derive(Debug)]
+pub(crate) struct Engine {
+    pub(crate) common: Arc<Common>,
+    pub(crate) route: Route,
+    pub(crate) clock: SystemClock,
+    pub(crate) caps: Caps,
+}
+
+impl Engine {
+    /// Takes note of the shards of a namespace that nobody has used: what is not there then was lost.
+    pub(crate) async fn begin(&self) -> Result<(), StoreError> {
+        if matches!(self.ask(Work::Note(Note::IsUsed)).await?, Reply::Wrote(true)) {
+            return Ok(());
+        }
+        let shards = 0..self.common.names.shards();
+        for some in shards.collect::<Vec<u32>>().chunks(256) {
+            let begin = |shard: &u32| Box::pin(self.ask(Work::Note(Note::Begin { shard: *shard })));
+            for begun in together::all(some.iter().map(begin).collect()).await {
+                begun?;
+            }
+        }
+        self.ask(Work::Note(Note::Used)).await.map(|_| ())
+    }
+
+    /// Asks the server that holds the cells; asks again, for a while, where it refused and did not execute.
+    pub(crate) async fn ask(&self, work: Work) -> Result<Reply, StoreError> {
+        let until = self.clock.now().after(self.common.dialer.options.patience);
+        let (mut pause, mut asking) = (FIRST_PAUSE, None);
+        loop {
+            let link = asking.take().map(|link| (link, true));
+            let link = link.or_else(|| self.route.link(work.shard()).map(|link| (link, false)));
+            let failure = match link {
+                Some((link, asking)) => match link.ask(work.clone(), asking).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(failure) => failure,
+                },
+                None => Failure::NotDone {
+                    code: "CLUSTERDOWN".to_owned(),
+                    reason: "no master holds the slot".to_owned(),
+                },
+            };
+            let (code, reason) = match failure {
+                Failure::Failed(error) => {
+                    self.route.look_again();
+                    return Err(error);
+                }
+                Failure::NotDone { code, reason } => (code, reason),
+            };
+            let now = self.clock.now();
+            if now >= until {
+                return Err(StoreError::Unavailable { reason });
+            }
+            add(&self.common.counters.retries, 1);
+            if code == "ASK" {
+                asking = self.route.named(&reason);
+            } else {
+                self.route.look_again();
+            }
+            if asking.is_none() {
+                self.clock.sleep_until(now.after(pause).min(until)).await;
+                pause *= 2;
+            }
+        }
+    }
+
+    /// Decides a step over cells that were read, and writes what changed if they still are what they were.
+    pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
+        add(&self.common.counters.by_library, 1);
+        prepared.plan = Plan::Read;
+        prepared.asks.clear();
+        for _ in 0..ATTEMPTS {
+            let read = match cells.take() {
+                Some(cells) => cells,
+                None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
+                    Reply::Steps(told) => match told.into_iter().next() {
+                        Some(Told::Read(cells)) => cells,
+                        _ => return Err(strange()),
+                    },
+                    Reply::Wrote(_) => return Err(strange()),
+                },
+            };
+            let (settled, writes) = self.decide(&prepared, &read)?;
+            if writes.is_empty() {
+                return Ok(settled);
+            }
+            match self.ask(Work::Write(writes)).await? {
+                Reply::Wrote(true) => return Ok(settled),
+                Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
+                Reply::Steps(_) => return Err(strange()),
+            }
+        }
+        Err(StoreError::Contended { attempts: ATTEMPTS })
+    }
+
+    fn decide(&self, prepared: &Prepared, read: &Cells) -> Result<(Settled, Vec<CellWrite>), StoreError> {
+        let now = read.now;
+        let step = &prepared.step;
+        let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
+        let (mut replaced, mut mended) = (false, false);
+        for (at, (found, lost)) in read.found.iter().enumerate() {
+            cells.push(match self.cell(step, at, found, *lost, now)? {
+                Met::Found(cell) => cell,
+                Met::Lost(cell) => {
+                    replaced = true;
+                    Some(cell)
+                }
+                Met::Garbage => {
+                    mended = true;
+                    None
+                }
+            });
+        }
+        let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
+        settled.by = DecidedBy::Engine;
+        // What stands for a lost cell is written even by a refusal, so that the next step is the script's; garbage goes only where the step
+        // that forgets it is done.
+        let looks = step.with(|step| matches!(step.op, Op::Peek));
+        let anew = (replaced || mended) && !looks && (settled.allowed || !mended);
+        if !changed && !anew {
+            return Ok((settled, Vec::new()));
+        }
+        let most = self.caps.largest_cell.unwrap_or(usize::MAX);
+        let mut writes = Vec::with_capacity(cells.len());
+        for ((name, (found, _)), cell) in prepared.cells.iter().zip(&read.found).zip(&cells) {
+            let bytes = cell.as_ref().map_or(0, |cell| cell.encode().len());
+            if bytes > most {
+                return Err(StoreError::CellTooLarge { bytes, most });
+            }
+            let value = cell.as_ref().map(|cell| cell::write(cell, now));
+            writes.push(CellWrite { name: *name, found: found.clone(), value });
+        }
+        Ok((settled, writes))
+    }
+
+    /// Returns the cell that a charge meets.
+    fn cell(
+        &self,
+        step: &OwnedStep,
+        charge: usize,
+        found: &Found,
+        lost: Tick,
+        now: Tick,
+    ) -> Result<Met, StoreError> {
+        let read = match found {
+            Found::Nothing => None,
+            Found::Bytes(bytes) => Some(cell::read(bytes)),
+            Found::NoHash => Some(Err(DecodeError::Value { field: "the hash that holds it" })),
+        };
+        let read = match read.transpose() {
+            Ok(read) => read,
+            // A step that forgets the key wants the bytes gone.
+            Err(_) if step.forgets(charge) => return Ok(Met::Garbage),
+            Err(source) => {
+                add(&self.common.counters.corrupt, 1);
+                let digest = step.with(|step| XxHash64::oneshot(0, step.charges[charge].key));
+                return Err(StoreError::Corrupt { charge, digest, source });
+            }
+        };
+        let after_loss = self.common.dialer.options.after_loss;
+        let replaced =
+            step.with(|step| after_loss.replaced(step.charges[charge].quota, read.as_ref(), lost, now));
+        if let Some(cell) = replaced {
+            add(&self.common.counters.replaced, 1);
+            return Ok(Met::Lost(cell));
+        }
+        Ok(Met::Found(read.map(|(cell, _)| cell)))
+    }
+}
+
+/// The cell that a charge meets.
+enum Met {
+    /// What was found.
+    Found(Option<Cell>),
+    /// What stands for a cell that the server has lost.
+    Lost(Cell),
+    /// Nothing, in place of bytes that are no cell.
+    Garbage,
+}
+
+/// What is told where parts of this crate do not fit together.
+pub(crate) fn strange() -> StoreError {
+    StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
+}
