@@ -184,6 +184,8 @@ pub(crate) fn list() -> Vec<Value> {
         let flooded = KEYED.iter().filter(|contender| FLOODED.contains(&contender.name));
         lines.extend(flooded.map(|contender| line(workload, contender)));
     }
+    lines.push(line("disk", &contender("memory", Tidegate, "Tidegate, in memory", ())));
+    lines.push(line("disk", &contender("disk", Tidegate, "Tidegate, on disk", ())));
     for workload in ["gate", "growth"] {
         lines.push(line(workload, &contender("tidegate", Tidegate, "Tidegate", ())));
     }

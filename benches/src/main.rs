@@ -20,7 +20,7 @@ use contenders::{KEYED, ONE, PERMITS, READS};
 use figures::Figures;
 use measure::Want;
 use workloads::permits::Permits;
-use workloads::{Keyed, One, Question, gate, growth};
+use workloads::{Keyed, One, Question, disk, gate, growth};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
 
@@ -67,6 +67,7 @@ fn run(workload: &str, contender: &str, huge: bool) -> Result<()> {
         }
         "flood" => keyed(contender, Question::Flood, &mut figures)?,
         "expire" => keyed(contender, Question::Expiry, &mut figures)?,
+        "disk" => disk::run(contender, &mut figures)?,
         "gate" => gate::run(&mut figures)?,
         "growth" => growth::run(huge, &mut figures)?,
         _ => bail!("there is no workload `{workload}`"),

@@ -1,5 +1,6 @@
 //! The workloads: what is asked of the contenders.
 
+pub(crate) mod disk;
 pub(crate) mod gate;
 pub(crate) mod growth;
 mod keyed;

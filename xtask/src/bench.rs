@@ -2,6 +2,7 @@
 
 mod bars;
 mod contender;
+mod disk;
 mod found;
 mod machine;
 mod measured;
@@ -24,16 +25,20 @@ use ring::Ring;
 
 /// The parts that contenders run, and the largest number of rounds that is worth running of each: a flood takes seconds, and its figures
 /// differ little between rounds.
-const WORKLOADS: [(&str, usize); 8] = [
+const WORKLOADS: [(&str, usize); 9] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
     ("keyed", usize::MAX),
     ("protection", usize::MAX),
     ("flood", 3),
     ("expire", 3),
+    ("disk", 3),
     ("gate", usize::MAX),
     ("growth", 3),
 ];
+
+/// The part that starts a Redis server of its own. Measured only where it is asked for, and printed only: its page is docs/stores/redis.md.
+const REDIS: &str = "redis";
 
 /// The parts that drive the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
@@ -52,9 +57,14 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
         return step::within(WHOLE, "cargo", &command, &[]);
     }
     let (options, parts): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| word.starts_with("--"));
+    if parts == [REDIS] {
+        let manifest = "benches/redis/Cargo.toml";
+        println!("{}", machine::describe()?);
+        return step::within(WHOLE, "cargo", &["run", "--quiet", "--release", "--manifest-path", manifest], &[]);
+    }
     let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
     if let Some(part) = parts.iter().find(|part| !known(part)) {
-        bail!("there is nothing to measure called `{part}`");
+        bail!("there is nothing to measure called `{part}` here; `redis` is measured alone");
     }
     if let Some(option) = options.iter().find(|option| **option != "--huge") {
         bail!("there is no option `{option}`");
@@ -118,7 +128,11 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
         }
         page += "\n";
     }
-    Ok(Measured { page, row: row(&found), bars: bars::all(&found, asked) })
+    let mut bars = bars::all(&found, &asked);
+    if asked("disk") {
+        bars.extend(disk::bars(&found));
+    }
+    Ok(Measured { page, row: row(&found), bars })
 }
 
 /// What a check costs, in one line.

@@ -24,6 +24,7 @@ usage: cargo xtask COMMAND
   deny    check licences, sources, bans and, where its database can be had, known holes of what is depended on
   bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
           with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
+          redis: decisions on a Redis server beside its own counters; alone, and only printed;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
   docs    write the files made from the program: man pages, completions, the config schema";
 

@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 9] = [
+const WANTED: [(&str, &str); 12] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
@@ -19,6 +19,9 @@ const WANTED: [(&str, &str); 9] = [
     ("/usr/bin/etcd", "etcd-server"),
     ("/usr/bin/etcdctl", "etcd-client"),
     ("/usr/share/java/zookeeper.jar", "zookeeper"),
+    ("/usr/bin/redis-server", "redis-server"),
+    ("/usr/bin/redis-sentinel", "redis-sentinel"),
+    ("/usr/lib/python3/dist-packages/redis/__init__.py", "python3-redis"),
 ];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.

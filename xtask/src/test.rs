@@ -5,8 +5,8 @@ use anyhow::Result;
 use crate::places::root;
 use crate::{counts, deny, packages, step, tidy};
 
-/// The bench with peers: a workspace of its own.
-const BENCHES: &str = "benches/Cargo.toml";
+/// The benches with peers and with engines: workspaces of their own.
+const BENCHES: [&str; 2] = ["benches/Cargo.toml", "benches/redis/Cargo.toml"];
 
 pub(crate) fn run() -> Result<()> {
     tidy::run(&[])?;
@@ -14,10 +14,15 @@ pub(crate) fn run() -> Result<()> {
     let servers = [("TIDEGATE_REQUIRE_SERVERS", if complete { "1" } else { "0" })];
     let cargo = |arguments: &[&str], environment: &[(&str, &str)]| step::run("cargo", arguments, environment);
     cargo(&["fmt", "--all", "--check"], &[])?;
-    cargo(&["fmt", "--manifest-path", BENCHES, "--check"], &[])?;
+    for benches in BENCHES {
+        cargo(&["fmt", "--manifest-path", benches, "--check"], &[])?;
+    }
     cargo(&["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"], &[])?;
-    // Checked by clippy, neither linked nor run: half a minute keeps the bench with peers in step with the library it measures.
-    cargo(&["clippy", "--manifest-path", BENCHES, "--locked", "--all-targets", "--", "-D", "warnings"], &[])?;
+    // Checked by clippy, neither linked nor run: half a minute keeps the benches in step with the library they measure.
+    for benches in BENCHES {
+        let arguments = ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
+        cargo(&arguments, &[])?;
+    }
     deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
     cargo(&["check", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"], &[])?;

@@ -1,11 +1,14 @@
 //! The paths that are counted.
 
 use std::hint::black_box;
+use std::sync::Arc;
 
 use anyhow::{Result, anyhow};
 use tidegate::policy::{Limit, Match, Want as Wanted};
+use tidegate::store::{Charge, Leased, MemoryStore, Op, Settled, Settling, Step, Store};
 use tidegate::{
-    Descriptor, Gate, KeyedLimiter, Limiter, Policy, PolicySet, Precision, Quota, QuotaBuilder, SystemClock,
+    Clock as _, Cost, Descriptor, Gate, KeyedLimiter, Limiter, ManualClock, Policy, PolicySet, Precision,
+    Quota, QuotaBuilder, SystemClock, Tick,
 };
 
 use crate::counted::Want::{Denied, Permitted};
@@ -37,6 +40,8 @@ pub(crate) fn run() -> Result<()> {
     steady("sliding window of 4 buckets", &Quota::per_second(100).sliding_window(4)?, second / 50)?;
     steady("sliding log of 100 entries", &Quota::per_second(100).sliding_log()?, second / 100 + 1)?;
     keyed()?;
+    step("step local", false)?;
+    step("step leased", true)?;
     for matching in [1, 4, 16] {
         gate(1000, matching)?;
     }
@@ -109,6 +114,34 @@ fn keyed() -> Result<()> {
         let limiter = limiter(spent())?.with_clock(Stepping::by(0));
         let mut each = keys.iter();
         Ok(move || each.next().is_some_and(|key| limiter.admit(key)))
+    })
+}
+
+/// One charge, in a store of this process, or out of a pocket that was drawn from one: what a lease adds.
+fn step(name: &str, leased: bool) -> Result<()> {
+    path(name, Permitted, 1, || {
+        let (clock, memory) = (ManualClock::at(Tick::from_secs(1000)), MemoryStore::with_capacity(KEYS)?);
+        let now = clock.now();
+        // What is drawn in the background is drawn by the next check that needs it: its instructions are not these.
+        let store: Box<dyn Store> = match leased {
+            true => Box::new(Leased::around(memory, clock).background(drop).build()),
+            false => Box::new(memory),
+        };
+        let quota = Arc::new(plenty().burst(1_000_000_000).gcra()?);
+        let mut settled = Settled::default();
+        let mut check = move || {
+            let charges = [Charge::new(b"user:12345", &quota, Cost::ONE)];
+            let step = Step { receipts: false, ..Step::new(now, Op::Take, &charges) };
+            match store.settle_into(&step, &mut settled) {
+                Settling::Done(done) => done.is_ok() && settled.allowed,
+                Settling::Later(_) => store.blocking_settle(&step).is_ok_and(|settled| settled.allowed),
+            }
+        };
+        // Draws grow with each one, until one lasts for all that is counted.
+        for _ in 0..16 * KEYS {
+            black_box(check());
+        }
+        Ok(check)
     })
 }
 

@@ -40,6 +40,9 @@ const PACERS: [&str; 3] = ["uber-pacer", "guava-bursty", "guava-warming"];
 /// Algorithms that know a cold start, and share its words.
 const WARMING: [&str; 2] = ["warm-up", "guava-warming"];
 
+/// What the file's reader says of a limit without a rate that is no guard.
+const NO_RATE: &str = "limit has no rate";
+
 impl LimitWords {
     /// Reads the limit of the command line; `None` when it has none.
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
@@ -89,8 +92,9 @@ impl LimitWords {
         if words.is_empty() {
             return Ok(None);
         }
-        let guards = words.get("algorithm").and_then(Value::as_str) == Some("concurrency");
-        if !words.contains_key("rate") && !guards {
+        // What another algorithm lacks is told when it is read: guards have no rate.
+        let is_plain = words.get("algorithm").is_none_or(|name| name.as_str() == Some("gcra"));
+        if !words.contains_key("rate") && is_plain {
             return Err(Mistake("a limit needs --rate, such as --rate 100/s".to_owned()).into());
         }
         Ok(Some(Self { words, said_by, made_by: None }))
@@ -203,6 +207,7 @@ impl Spelled {
     fn told(&self, mistake: &Diagnostic) -> String {
         let policy = format!("policy \"{}\": ", self.name);
         let what = mistake.message.strip_prefix(&policy).unwrap_or(&mistake.message);
+        let what = if what == NO_RATE { "it needs a rate, such as --rate 100/s" } else { what };
         match mistake.line.checked_sub(1).and_then(|line| self.flags.get(line)) {
             Some((flag, key)) if !flag.is_empty() => {
                 let what = what.strip_prefix(key).and_then(|what| what.strip_prefix(": ")).unwrap_or(what);
@@ -269,6 +274,18 @@ mod tests {
         assert!(whole.starts_with("--limit: burst: \"many\" is not a whole number"), "{whole}");
         let places = LimitArgs { algorithm: Some("concurrency".to_owned()), ..LimitArgs::default() };
         assert_eq!(says(&LimitWords::of(&places).unwrap().unwrap()), "--algorithm: concurrency needs max");
+        // Guards and others have no rate to say, or say themselves that they need one: it was `a limit needs --rate` for a breaker too.
+        let whole = |limit: &str| {
+            let limit = LimitArgs { limit: Some(limit.to_owned()), ..LimitArgs::default() };
+            LimitWords::of(&limit).map(|words| words.unwrap().quota().map(drop))
+        };
+        let breaker = "{algorithm: breaker, failures: 50%, window: 20 calls, open_for: 5s}";
+        assert_eq!(whole(breaker).unwrap(), Ok(()));
+        assert_eq!(
+            whole("{algorithm: token-bucket}").unwrap(),
+            Err("--limit: it needs a rate, such as --rate 100/s".to_owned())
+        );
+        assert!(whole("{burst: 3}").is_err());
         let file = rate.changed(Some("1/s"), None).file(&["clientip".to_owned()], Some("tokens"));
         let both = file.read().unwrap_err();
         assert!(

@@ -134,6 +134,10 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
     if guarded {
         header.push("MOST IN USE");
     }
+    // Where a policy lets pass what is over its limit.
+    let told =
+        [("MARKED", outcome.marked), ("DEMOTED", outcome.demoted)].map(|(name, all)| all.map(|_| name));
+    header.extend(told.iter().flatten());
     if wide {
         header.extend(["DELAYED", "SHADOW DENIED", "BY", "LIMITS"]);
     }
@@ -170,6 +174,8 @@ fn policies(outcome: &Outcome, recorded: bool, wide: bool) -> Styled {
         if guarded {
             row.push(policy.most_in_use.map_or_else(|| "-".to_owned(), grouped));
         }
+        let counts = told.iter().zip([policy.marked, policy.demoted]).filter(|(name, _)| name.is_some());
+        row.extend(counts.map(|(_, count)| count.map_or_else(|| "-".to_owned(), grouped)));
         if wide {
             row.extend([
                 grouped(policy.delayed),

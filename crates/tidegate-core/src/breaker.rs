@@ -20,6 +20,7 @@
 //! Profiles named after other libraries compare as those do; see the methods of [`BreakerBuilder`].
 
 mod builder;
+mod by_time;
 mod forced;
 mod guard;
 mod judgement;
@@ -33,7 +34,7 @@ mod state;
 mod window;
 
 pub use builder::BreakerBuilder;
-pub use forced::{Force, Forced};
+pub use forced::{Force, Forced, WouldTrip};
 pub use judgement::Judgement;
 pub use machine::{Cause, Change};
 pub use parameters::{CircuitBreaker, Evaluate};

@@ -232,7 +232,7 @@ impl<S> Transition<S> {
 /// Proof of one allowed charge; settling needs it.
 ///
 /// It speaks of the limit it was issued under, and of the key; both are for the holder to remember.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
     /// When the charge was made (after standing still, if the clock had stepped back).
     pub at: Tick,

@@ -17,7 +17,7 @@ use crate::quota::Quota;
 use crate::time::{Rate, Tick, nanos};
 
 /// How much of what could have been admitted was.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Utilisation {
     /// Units admitted.
     pub admitted: u64,
@@ -56,7 +56,7 @@ impl Utilisation {
 /// assert_eq!(judge.utilisation().per_mille(), 1400);
 /// # Ok::<(), tidegate_core::QuotaError>(())
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
     /// What a nanosecond returns.
     count: u64,
@@ -188,7 +188,7 @@ impl Envelope {
 /// judge.batch(2, 15, 12);
 /// assert_eq!((judge.excess(), judge.utilisation().ideal), (2, 20));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct WindowEnvelope {
     limit: u64,
     window: u64,
@@ -245,7 +245,7 @@ impl WindowEnvelope {
 /// judge.leave(3);
 /// assert_eq!((judge.excess(), judge.most(), judge.inside()), (1, 3, 0));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlaceEnvelope {
     max: u64,
     inside: u64,

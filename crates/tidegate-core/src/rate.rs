@@ -28,7 +28,7 @@ mod windows;
 
 pub use crate::algorithm::Algorithm;
 pub use calendar::{CalendarUnit, zone_names};
-pub use fixed_window::{FixedWindow, FixedWindowState};
+pub use fixed_window::{FixedWindow, FixedWindowState, OneWindow};
 pub use gcra::report::GcraReport;
 pub use gcra::word::GcraWord;
 pub use gcra::{Gcra, GcraState};

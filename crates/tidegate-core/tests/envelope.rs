@@ -1,5 +1,7 @@
 //! The judge against its definition: every span looked at, and a bucket asked one by one.
 
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -1,5 +1,7 @@
 //! A charge in parts is the same as its parts charged one after the other.
 
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
 use std::time::Duration;
 
 use proptest::prelude::*;

@@ -203,7 +203,7 @@ impl StoreFile {
         Ok(bytes)
     }
 
-    /// Reads all pieces in order.
+    /// Reads all pieces, the latest first.
     pub(crate) fn read<E: From<FileError>>(
         &self,
         mut then: impl FnMut(&[u8]) -> Result<(), E>,
@@ -214,7 +214,7 @@ impl StoreFile {
             Err(redb::TableError::TableDoesNotExist(_)) => return Ok(()),
             opened => opened.map_err(|error| engine(error.into()))?,
         };
-        for piece in table.iter().map_err(|error| engine(error.into()))? {
+        for piece in table.iter().map_err(|error| engine(error.into()))?.rev() {
             let (_, piece) = piece.map_err(|error| engine(error.into()))?;
             then(piece.value())?;
         }

@@ -4,8 +4,6 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::options::Told;
-
 /// How a store and its file are; see [`DiskStore::health`](crate::DiskStore::health).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -37,6 +35,9 @@ pub struct Change {
     /// For how long it was as it was before.
     pub after: Duration,
 }
+
+/// Who is told of changes.
+pub(crate) type Told = dyn Fn(&Change) + Send + Sync;
 
 /// What is known, and who is told.
 pub(crate) struct Watch {

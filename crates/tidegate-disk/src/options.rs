@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::{Clock, SystemClock};
 
-use crate::health::Change;
+use crate::health::{Change, Told};
 
 /// How often changes are written, unless another interval is chosen: so little that a crash gives back a fraction of a second, and seldom
 /// enough that a disk which takes 10 ms for a write is busy for a twentieth of the time.
@@ -46,9 +46,6 @@ pub struct DiskOptions {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) told: Option<Box<Told>>,
 }
-
-/// Who is told of changes.
-pub(crate) type Told = dyn Fn(&Change) + Send + Sync;
 
 impl DiskOptions {
     /// Keeps the store in a folder, in the file `tidegate.redb`. A folder that is missing is made, if the one that it lies in is there.

@@ -226,7 +226,7 @@ impl Inner {
             let strict = step.with(is_strict);
             let answer = match &gone {
                 // Not charged: it is known that it could not be kept.
-                Some(reason) if strict => Err(unavailable(reason.clone())),
+                Some(reason) if strict => Err(unavailable(reason)),
                 _ => step.with(|step| self.table.blocking_settle(step)),
             };
             // A refusal changes nothing that would let more through if it were lost.
@@ -248,13 +248,13 @@ impl Inner {
             let _ = ends.changed().await;
         };
         if let Err(reason) = came {
-            awaited.into_iter().for_each(|at| answers[at] = Err(unavailable(reason.clone())));
+            awaited.into_iter().for_each(|at| answers[at] = Err(unavailable(&reason)));
         }
         answers
     }
 }
 
-fn unavailable(reason: String) -> StoreError {
+fn unavailable(reason: &str) -> StoreError {
     StoreError::Unavailable { reason: format!("the disk: {reason}") }
 }
 

@@ -1,5 +1,7 @@
 //! Files that are damaged, cut, none of ours, or in use: an error that says so, and never a panic or a file made worse.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 #[path = "common/child.rs"]
 mod child;
 mod common;

@@ -1,5 +1,7 @@
 //! The store on disk answers as every store does, whether it waits for the disk or not.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use std::cell::Cell;

@@ -1,5 +1,7 @@
 //! What a store knows after it was closed and opened again.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 mod common;
 
 use std::sync::Arc;

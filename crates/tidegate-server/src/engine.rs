@@ -8,9 +8,10 @@ mod decide_each;
 mod handle_breakers;
 mod held;
 mod outage;
-mod over;
+mod prepared;
 mod sensing;
 mod settling;
+mod sharing;
 mod store_changes;
 mod ticket;
 mod ticket_seal;
@@ -21,7 +22,9 @@ use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{Answer, Charge, DecidedBy, Fallback, Occupancy, Op, Store, StoreError};
+use tidegate::store::{
+    Answer, CapacityError, Charge, DecidedBy as Decider, Fallback, Occupancy, Op, Store, StoreError,
+};
 use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -31,12 +34,13 @@ use crate::metrics::{Decided, Metrics, Tally};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
+use crate::stores::{Kept, Sharing};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
-pub(crate) use self::over::over;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
+pub(crate) use self::sharing::LEASES_EVERY;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
@@ -51,6 +55,15 @@ const SECRET: [&str; 4] = [
     "request.header.x-api-key",
 ];
 
+/// What decides for an engine.
+#[derive(Debug)]
+pub(crate) struct DecidedBy {
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) kind: &'static str,
+    pub(crate) sharing: Option<Sharing>,
+    pub(crate) kept: Option<Arc<dyn Kept>>,
+}
+
 /// The engine behind all doors.
 #[derive(Debug)]
 pub(crate) struct Engine {
@@ -59,6 +72,10 @@ pub(crate) struct Engine {
     store_kind: &'static str,
     /// Between the gate and a store that may fail.
     fallback: Option<Fallback>,
+    /// What this node has where it shares an engine with others.
+    shared: Option<sharing::Shared>,
+    /// What keeps the counters of a store of this process.
+    kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
     refused: RefusedRequests,
@@ -95,37 +112,50 @@ pub(crate) enum Conclusion {
 
 impl Engine {
     /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
+    ///
+    /// # Errors
+    /// [`CapacityError`] when there is no memory for counters that this process keeps beside an engine's.
     pub(crate) fn new(
         settings: &Settings,
-        store: Arc<dyn Store>,
-        store_kind: &'static str,
+        by: DecidedBy,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
-    ) -> Self {
+    ) -> Result<Self, CapacityError> {
         let metrics = Metrics::new();
-        let fallback = store_changes::fallback_for(&store, store_kind, &clock, &metrics);
-        let asked = match &fallback {
+        let DecidedBy { store, kind: store_kind, sharing, kept } = by;
+        let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        let policies = Arc::clone(&settings.policies);
+        let asked: Arc<dyn Store> = match &fallback {
             Some(fallback) => Arc::new(fallback.clone()),
             None => Arc::clone(&store),
         };
+        let (gate, shared) = match &sharing {
+            None => (Gate::new(policies, asked), None),
+            Some(sharing) => {
+                let (gate, shared) = sharing::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
+                (gate, Some(shared))
+            }
+        };
         let runtime = Handle::current();
-        let gate = Gate::new(Arc::clone(&settings.policies), asked)
+        let gate = gate
             .with_clock(clock)
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
-        Self {
+        Ok(Self {
             gate,
             store,
             store_kind,
             fallback,
+            shared,
+            kept,
             live: ArcSwap::from_pointee(live),
             metrics,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
-        }
+        })
     }
 
     /// Returns what is in force.
@@ -179,7 +209,7 @@ impl Engine {
         let held = held.unwrap_or(&mut unwanted);
         let among = only.map(|only| among(live, only));
         let check = check.among(among.as_ref());
-        let check = self.prepared(live, check, only).await;
+        let check = self.prepared(live, check);
         let deciding = async {
             match want {
                 Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
@@ -188,6 +218,7 @@ impl Engine {
             }
         };
         let decided = self.metrics.time(deciding).await;
+        self.note_demand(1);
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
@@ -209,7 +240,7 @@ impl Engine {
             decision
         });
         let conclusion = match decided {
-            Ok(decision) if decision.by == DecidedBy::Fallback => self.without_engine(live, decision),
+            Ok(decision) if decision.by == Decider::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
@@ -287,6 +318,7 @@ impl Engine {
         let live = self.live();
         self.show_breakers(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
+        self.show_store();
         self.metrics.write(self.now(), self.store.occupancy(), series)
     }
 
@@ -316,7 +348,7 @@ impl Engine {
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
                 // Whoever is over a limit that lets him through has passed.
-                let passes = policy.mode == Mode::Enforce && !policy.over.refuses() && decision.allowed;
+                let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
                         self.metrics.protection.over(&policy.name, policy.over);

@@ -2,6 +2,7 @@
 //!
 //! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile, [`Timeouts`] among them
 //! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
+//! * [`open_store`]: the store that a file names
 //! * [`Token`]: what callers show when the server can be reached by others
 //! * [`TicketOptions`]: with what decisions are settled later, here or elsewhere
 //!
@@ -47,15 +48,19 @@ mod settings;
 mod signals;
 mod span;
 mod spelling;
+mod stores;
 mod systemd;
 mod ticket_options;
 mod top_keys;
+mod unknown_numbers;
 
 pub use auth::{Token, TokenError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
+pub use stores::{OpenStore, OpenStoreError, Sharing, open_store};
 pub use ticket_options::{TicketKeyError, TicketOptions};
+pub use unknown_numbers::unknown_numbers;
 
 /// What the fuzz targets call; no part of the API.
 #[cfg(feature = "fuzzing")]

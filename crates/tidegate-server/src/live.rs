@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use tidegate::http_answer::HeaderForm;
 use tidegate::http_answer::server_parts::Window;
-use tidegate::policy::{Limit, Over, Policy, PolicySet};
+use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
@@ -30,8 +30,6 @@ pub(crate) struct Live {
     pub(crate) delays: bool,
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
-    /// Whether some policy lowers the priority of requests over its limit.
-    pub(crate) demotes: bool,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -69,7 +67,6 @@ impl Live {
             policies: facts.collect(),
             headers: settings.headers,
             settles: policies.iter().any(settles),
-            demotes: policies.iter().any(|policy| matches!(policy.over, Over::Demote { .. })),
             breaks: policies
                 .iter()
                 .any(|policy| policy.limits.iter().chain(&policy.shadow_limit).any(Limit::is_breaker)),

@@ -5,6 +5,7 @@
 //! [`crate::live::Live`], without a look-up by name.
 
 mod labels;
+mod leases;
 mod peak;
 mod policy_series;
 mod protection;
@@ -28,6 +29,7 @@ use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
     StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
+use self::leases::Leases;
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
@@ -54,6 +56,8 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     /// What protection did.
     pub(crate) protection: Protection,
+    /// What leases hold.
+    pub(crate) leases: Leases,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -127,6 +131,7 @@ impl Metrics {
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
+        let leases = Leases::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -154,6 +159,7 @@ impl Metrics {
             units,
             cut,
             protection,
+            leases,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
@@ -246,6 +252,11 @@ impl Metrics {
         let shown = self.store_up.get_or_create_owned(&StoreLabel { store });
         shown.set(1);
         StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
+    }
+
+    /// Shows whether a store keeps counters, where that is looked at when metrics are read.
+    pub(crate) fn store_is(&self, store: &'static str, up: bool) {
+        self.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
     }
 
     /// Counts a settlement.

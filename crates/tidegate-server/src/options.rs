@@ -6,10 +6,11 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use tidegate::config::{Config, StoreSettings};
-use tidegate::store::{CapacityError, Store};
+use tidegate::store::Store;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
+use crate::stores::{Kept, OpenStore, OpenStoreError, Sharing, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
 /// What a server is made of, beside its configuration.
@@ -38,6 +39,11 @@ pub struct ServerOptions {
     pub store: Arc<dyn Store>,
     /// The kind of store, as metrics name it.
     pub store_kind: &'static str,
+    /// How several nodes share the store, where it is an engine's: policies that do not say draw units ahead of time
+    /// ([`Leased`](tidegate::store::Leased)), and each word of `share` can be kept. `None` asks the store at every check.
+    pub sharing: Option<Sharing>,
+    /// Keeps counters while this process decides: asked by health, and closed on a stop.
+    pub(crate) kept: Option<Arc<dyn Kept>>,
     /// What the tickets are made with that settle decisions later.
     pub tickets: TicketOptions,
     /// Where time comes from. The machine's clock by default.
@@ -87,6 +93,8 @@ impl Default for ServerOptions {
             timeouts: Timeouts::default(),
             store: Arc::new(StoreSettings::default().memory(None).expect("a machine that serves has 24 MB")),
             store_kind: "memory",
+            sharing: None,
+            kept: None,
             tickets: TicketOptions::default(),
             clock: Arc::new(SystemClock::new()),
             log_lines_dropped: Arc::default(),
@@ -99,9 +107,9 @@ impl Default for ServerOptions {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
-    /// There is no store for so many keys.
+    /// The store cannot be opened.
     #[error(transparent)]
-    Store(#[from] CapacityError),
+    Store(#[from] OpenStoreError),
     /// The keys of tickets cannot be read.
     #[error(transparent)]
     Tickets(#[from] TicketKeyError),
@@ -112,10 +120,22 @@ impl ServerOptions {
     /// the environment may name too.
     ///
     /// # Errors
-    /// [`OptionsError`] when the keys cannot be read, or there is no memory for the store.
-    pub fn of(config: &Config) -> Result<Self, OptionsError> {
-        let store = Arc::new(config.store.memory(None)?);
+    /// [`OptionsError`] when the keys cannot be read, or the store cannot be opened.
+    pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
-        Ok(Self { http: config.server.http, resp: config.server.resp, store, tickets, ..Self::default() })
+        let mut options =
+            Self { http: config.server.http, resp: config.server.resp, tickets, ..Self::default() };
+        let opened = open_store(&config.store, None, options.http, Arc::clone(&options.clock)).await?;
+        options.decide_by(opened);
+        Ok(options)
+    }
+
+    /// Takes a store that was opened.
+    pub fn decide_by(&mut self, opened: OpenStore) {
+        for warning in &opened.warnings {
+            tracing::warn!("{warning}");
+        }
+        (self.store, self.store_kind) = (opened.store, opened.kind);
+        (self.sharing, self.kept) = (opened.sharing, opened.kept);
     }
 }

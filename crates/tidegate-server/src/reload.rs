@@ -17,6 +17,7 @@ use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{AtStart, Refused, Settings, Source};
 use crate::systemd;
+use crate::unknown_numbers::unknown_numbers;
 
 /// The longest wait for a configuration: far longer than a disk takes, and short enough for a person who asked by hand.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -80,6 +81,7 @@ impl Reload {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
+                warnings.extend(unknown_numbers(&settings.policies));
                 warnings.extend(counter_warnings::of(&engine.live().set, &settings.policies));
                 let at_start = self.at_start.get().and_then(Option::as_ref);
                 warnings.extend(restart_warnings::of(at_start, settings.at_start.as_ref()));

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::ticket::KeyError;
+use tidegate::store::CapacityError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
@@ -18,7 +19,7 @@ use crate::app::App;
 use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::RespDoor;
-use crate::engine::{Engine, TicketSeal};
+use crate::engine::{DecidedBy, Engine, LEASES_EVERY, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
@@ -26,6 +27,7 @@ use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::{Signal, Signals};
 use crate::systemd;
+use crate::unknown_numbers::unknown_numbers;
 
 /// A server that listens and is ready to run.
 #[derive(Debug)]
@@ -101,6 +103,9 @@ pub enum ServeError {
     /// The configuration has mistakes.
     #[error(transparent)]
     Config(#[from] Refused),
+    /// There is no memory for counters.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
     /// No ticket key was given, and none could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
@@ -126,7 +131,8 @@ impl Server {
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
-        for warning in settings.warnings.iter().chain(&options.tickets.warnings) {
+        let unknown = unknown_numbers(&settings.policies);
+        for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
         let (listener, addr) = listen(options.http)?;
@@ -145,7 +151,13 @@ impl Server {
         };
         let ready = Ready { addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
-        let mut engine = Engine::new(&settings, options.store, options.store_kind, options.clock, tickets);
+        let by = DecidedBy {
+            store: options.store,
+            kind: options.store_kind,
+            sharing: options.sharing,
+            kept: options.kept,
+        };
+        let mut engine = Engine::new(&settings, by, options.clock, tickets)?;
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
@@ -205,6 +217,7 @@ impl Server {
             drained = serving => drained,
             never = beside => match never {},
         };
+        handle.app.engine.close_stores().await;
         match drained {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
@@ -241,9 +254,9 @@ impl ServerHandle {
     }
 }
 
-/// Follows signals and the file for as long as the server runs.
+/// Follows signals and the file, and tidies leases, for as long as the server runs.
 ///
-/// A stop is acted on whatever a reload waits for: the four run side by side. Reloads asked for during one become one more.
+/// A stop is acted on whatever a reload waits for: the five run side by side. Reloads asked for during one become one more.
 async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<FileWatch>) -> Infallible {
     let wanted = Notify::new();
     let signals = async {
@@ -273,8 +286,17 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
             let _ = handle.reload().await;
         }
     };
+    let leases = async {
+        let mut every = tokio::time::interval(LEASES_EVERY);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            every.tick().await;
+            handle.app.engine.tidy_leases().await;
+        }
+    };
     tokio::select! {
         never = signals => never,
+        never = leases => never,
         never = changes => never,
         never = reloads => never,
         never = systemd::watchdog() => never,

@@ -176,6 +176,21 @@ async fn a_person_forces_it_for_a_time_and_a_reason() {
     }
     let shown = only(&server, "/v1/breakers").await;
     assert_eq!((&shown["state"], &shown["until"]), (&json!("metrics-only"), &json!(null)));
+    // Two failures in a row open it, and its window is begun anew each time.
+    assert_eq!(
+        shown["would_have_opened"],
+        json!({ "times": 2, "last": "2027-01-15T12:05:00.000Z", "by": "2 calls in a row failed" })
+    );
+    let metrics = get(&server, "/metrics").await.text.clone();
+    assert!(metrics.contains("tidegate_breaker_would_open_total{policy=\"payments\"} 2"), "{metrics}");
+    let again = put(&server, "/v1/breakers/payments", r#"{"state": "metrics-only"}"#).await;
+    assert_eq!(again.json()["breakers"][0].get("would_have_opened"), None, "counted from when it was forced");
+    for _ in 0..2 {
+        let answer = check(&server).await;
+        leave(&server, &answer, 500).await;
+    }
+    let metrics = get(&server, "/metrics").await.text.clone();
+    assert!(metrics.contains("tidegate_breaker_would_open_total{policy=\"payments\"} 3"), "{metrics}");
     put(&server, "/v1/breakers/payments", r#"{"state": "auto"}"#).await;
     assert_eq!(only(&server, "/v1/breakers").await["state"], "closed");
 }

@@ -153,7 +153,7 @@ impl Log {
     /// # Errors
     /// [`LogError`] when a file cannot be read to its end.
     pub fn read(&mut self, mut each: impl FnMut(&Record<'_>) -> ControlFlow<()>) -> Result<&Tally, LogError> {
-        self.read_by(1, |records| records.iter().try_for_each(&mut each))
+        self.read_by(1, &mut |records| records.iter().try_for_each(&mut each))
     }
 
     /// As [`Log::read`], several requests at once where that is possible: 16 at most, one at least, and always one where
@@ -165,16 +165,17 @@ impl Log {
     /// As [`Log::read`].
     pub fn read_together(
         &mut self,
-        each: impl FnMut(&[Record<'_>]) -> ControlFlow<()>,
+        mut each: impl FnMut(&[Record<'_>]) -> ControlFlow<()>,
     ) -> Result<&Tally, LogError> {
-        self.read_by(TOGETHER, each)
+        self.read_by(TOGETHER, &mut each)
     }
 
-    /// Hands out requests, as many at once as `together` says, at most [`TOGETHER`].
+    /// Hands out requests, as many at once as `together` says, at most [`TOGETHER`]. Compiled once, here, and not for each caller: a call
+    /// by pointer is nothing beside reading a line.
     fn read_by(
         &mut self,
         together: usize,
-        mut each: impl FnMut(&[Record<'_>]) -> ControlFlow<()>,
+        each: &mut dyn FnMut(&[Record<'_>]) -> ControlFlow<()>,
     ) -> Result<&Tally, LogError> {
         let matching = (self.options.matching != Match::any()).then(|| self.options.matching.clone());
         self.tally.unmet.clear();
@@ -224,7 +225,7 @@ impl Log {
                         Err(why) => tally.note(mark, line, why),
                     }
                     while order.are_ready(together) {
-                        hand_out(&mut order, together, (readers, tally), &mut is_wanted, &mut each)?;
+                        hand_out(&mut order, together, (readers, tally), &mut is_wanted, each)?;
                     }
                     ControlFlow::Continue(())
                 })?;
@@ -232,7 +233,7 @@ impl Log {
                     order.finish();
                     let (readers, tally) = (&mut self.readers, &mut self.tally);
                     while order.are_ready(1)
-                        && hand_out(&mut order, together, (readers, tally), &mut is_wanted, &mut each)
+                        && hand_out(&mut order, together, (readers, tally), &mut is_wanted, each)
                             .is_continue()
                     {}
                 }

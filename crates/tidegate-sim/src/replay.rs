@@ -18,7 +18,6 @@ mod trust;
 
 use std::sync::Arc;
 
-use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode, PolicySet};
 use tidegate::store::CapacityError;
 use tidegate::{Cost, Outcome as Ended, Tick};
@@ -134,9 +133,11 @@ impl Replay {
             records = rest;
         }
         for records in records.chunks(TOGETHER) {
-            let requests: SmallVec<[Descriptor<'_>; TOGETHER]> =
-                records.iter().map(|record| record.describe_only(&self.wanted)).collect();
-            self.runs.iter().for_each(|run| run.fetch(&requests));
+            let mut requests: [Descriptor<'_>; TOGETHER] = std::array::from_fn(|_| Descriptor::new());
+            for (record, request) in records.iter().zip(&mut requests) {
+                record.describe_into(&self.wanted, request);
+            }
+            self.runs.iter().for_each(|run| run.fetch(&requests[..records.len()]));
             for (record, request) in records.iter().zip(&requests) {
                 self.feed_described(record, request);
             }

@@ -127,6 +127,8 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
             (grouped(outcome.denied)) " denied (" (percent(ratio(outcome.denied, outcome.requests))) ")"
             @if outcome.delayed > 0 { ", " (grouped(outcome.delayed)) " delayed" }
             @if outcome.shadow_denied > 0 { ", " (grouped(outcome.shadow_denied)) " would be denied by what is in shadow" }
+            @if let Some(marked) = outcome.marked { ", " (grouped(marked)) " marked" }
+            @if let Some(demoted) = outcome.demoted { ", " (grouped(demoted)) " demoted" }
             "."
         }
         @if outcome.evicted > 0 {
@@ -137,6 +139,8 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                 thead { tr {
                     th { "Policy" } th { "Mode" } th { "Limit" } th class="n" { "Matched" } th class="n" { "Denied" }
                     th class="n" { "%" } th class="n" { "Keys hit" } th { "Worst key" } th class="n" { "Peak" } th { "First deny" }
+                    @if outcome.marked.is_some() { th class="n" { "Marked" } }
+                    @if outcome.demoted.is_some() { th class="n" { "Demoted" } }
                 } }
                 tbody {
                     @for policy in &outcome.policies {
@@ -152,6 +156,8 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                             td { @if let Some(worst) = &policy.worst { code { (visible::name(&worst.key)) } } }
                             td class="n" { @if let Some(peak) = policy.peak { (peak.grouped()) } }
                             td { @if let Some(at) = policy.first_denied { (axis.label(at, start)) } @else { "never" } }
+                            @if outcome.marked.is_some() { td class="n" { (policy.marked.map_or_else(String::new, grouped)) } }
+                            @if outcome.demoted.is_some() { td class="n" { (policy.demoted.map_or_else(String::new, grouped)) } }
                         }
                     }
                 }

@@ -7,14 +7,13 @@ use http::{HeaderValue, Response};
 use tidegate::Outcome;
 use tidegate::observer::RefusalCause;
 use tidegate::retries::Verdict;
+use tidegate::retries::header::{ENVOY_OVERLOADED, GRPC_PUSHBACK};
 use tidegate_core::retry::Pushback;
 
 use crate::refused::Refused;
 
 /// Where gRPC says how a call ended.
-const GRPC_STATUS: &str = "grpc-status";
-/// Where gRPC says when to try again: milliseconds, or a negative number for not at all.
-const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
+pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
 /// Says how work ended, and what the service said about trying again. Functions are one.
 pub trait Classify<Res, Err> {
@@ -81,13 +80,17 @@ fn of_grpc(status: &HeaderValue) -> Outcome {
     }
 }
 
-/// Reads what a service says about trying again: `grpc-retry-pushback-ms`, else `Retry-After` in seconds or as a date, which is compared with
-/// the answer's own `Date`. What cannot be read says not to try again.
+/// Reads what a service says about trying again: not at all where there is an `x-envoy-overloaded` of any value, else
+/// `grpc-retry-pushback-ms`, else `Retry-After` in seconds or as a date, which is compared with the answer's own `Date`. What cannot be read says
+/// not to try again.
 ///
 /// # Source
-/// gRPC proposal A6; RFC 9110, section 10.2.3.
+/// gRPC proposal A6; RFC 9110, section 10.2.3; the HTTP headers of Envoy's router.
 #[must_use]
 pub fn retry_after(headers: &HeaderMap) -> Option<Pushback> {
+    if headers.contains_key(ENVOY_OVERLOADED) {
+        return Some(Pushback::Never);
+    }
     if let Some(pushback) = headers.get(GRPC_PUSHBACK) {
         let millis = number(pushback);
         return Some(millis.map_or(Pushback::Never, |millis| Pushback::After(Duration::from_millis(millis))));
@@ -130,6 +133,8 @@ mod tests {
             (&[("retry-after", "Sun, 06 Nov 1994 08:49:40 GMT")], Some(Pushback::Never)),
             (&[("retry-after", "soon"), date], Some(Pushback::Never)),
             (&[("retry-after", "+5")], Some(Pushback::Never)),
+            (&[("x-envoy-overloaded", "true"), ("retry-after", "17")], Some(Pushback::Never)),
+            (&[("x-envoy-overloaded", "")], Some(Pushback::Never)),
             (&[("grpc-retry-pushback-ms", "-1")], Some(Pushback::Never)),
             (&[("grpc-retry-pushback-ms", "99999999999999999999")], Some(Pushback::Never)),
             (&[], None),

@@ -1,5 +1,6 @@
 //! The futures of the services, for whoever has to name them.
 
+pub use crate::arriving::ArrivingRetriesFuture;
 pub use crate::breaker::BreakerFuture;
 pub use crate::concurrency::ConcurrencyFuture;
 pub use crate::deadline::DeadlineFuture;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Request;
-use tidegate::http_answer::HttpAnswer;
+use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
 use tidegate::{Check, Entry, Gate, GateDecision, Retry};
 use tower_layer::Layer;
@@ -30,6 +30,12 @@ use crate::spent::Spent;
 /// refuses costs nothing at any other. Each policy says how its refusal is answered; the answer tells of all limits in its headers. When the
 /// service has answered, limits are settled and places left, with the outcome by [`Classify`]. A request that is delayed by a queue waits
 /// before the service is asked whether it is ready.
+///
+/// A request that passes although it is over a limit (`over: mark` and `over: demote` of the policy file) tells the service so in
+/// [headers](tidegate::http_answer::over), in place of what its caller sent under these names.
+///
+/// A store that fails when a request ends is told to the observer ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)); the answer
+/// goes out all the same.
 ///
 /// Dropped before the service was called, a request has spent nothing. Dropped later, it leaves its places and keeps what limits were
 /// charged, for the service may have done the work: whoever could undo its charge by hanging up would pay for nothing.
@@ -221,7 +227,12 @@ impl<D, C, A> Rules<D, C, A> {
                 let told = HttpAnswer::of_gate(&decision, &described);
                 return self.refuse(&decision, &told);
             }
-            Err(_) if self.undecided == WhenUndecided::Pass => return ready.call(request).await,
+            Err(_) if self.undecided == WhenUndecided::Pass => {
+                if self.gate.policies().lets_through() {
+                    over::remove(request.headers_mut());
+                }
+                return ready.call(request).await;
+            }
             Err(_) => {
                 let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
                 return self.answers.refuse(refused, None);
@@ -240,6 +251,7 @@ impl<D, C, A> Rules<D, C, A> {
         if let Some(spent) = &spent {
             request.extensions_mut().insert(spent.clone());
         }
+        over::replace(&admission, request.headers_mut());
         let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
         let mut result = service.call(request).await;
         if let Ok(response) = &mut result {

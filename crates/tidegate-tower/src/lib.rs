@@ -22,6 +22,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;
+mod arriving;
 mod breaker;
 mod classify;
 mod concurrency;
@@ -44,6 +45,7 @@ mod stack;
 #[cfg_attr(docsrs, doc(cfg(feature = "grpc")))]
 pub use answers::GrpcStatuses;
 pub use answers::{Answers, Errors, Problems};
+pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 pub use classify::{ByStatus, Classify, retry_after};
 pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering, priority_of};

@@ -12,8 +12,12 @@ use tower_service::Service;
 
 use crate::answers::{Answers, Problems};
 use crate::name::Name;
+use crate::ready::give_back;
 
 /// Makes a service that is always ready, and refuses while the one within is not.
+///
+/// A service that is not ready is left behind for a clone: what it may have asked for meanwhile, a place in the line of tower's
+/// `ConcurrencyLimit` or `Buffer`, is not kept by somebody who does not wait for it. That is a clone of the service for each refusal.
 ///
 /// For services that say so: a [`ConcurrencyLayer`](crate::ConcurrencyLayer) takes places when it is called and refuses by itself, so it needs none.
 #[derive(Clone, Debug)]
@@ -87,7 +91,7 @@ impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
 
 impl<S, Req, A> Service<Req> for LoadShedService<S, A>
 where
-    S: Service<Req>,
+    S: Service<Req> + Clone,
     A: Answers<S::Response, S::Error>,
 {
     type Response = S::Response;
@@ -99,7 +103,11 @@ where
         self.is_ready = match self.inner.poll_ready(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
-            Poll::Pending => false,
+            Poll::Pending => {
+                // It may stand in a line, and would be handed a place there that nobody else gets until this connection asks again.
+                give_back(&mut self.inner);
+                false
+            }
         };
         Poll::Ready(Ok(()))
     }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::observer::{LayerDid, LayerEvent, Observer, RefusalCause};
+use tidegate::store::StoreError;
 use tidegate::{Outcome, Retry};
 
 use crate::refused::Refused;
@@ -36,6 +37,13 @@ impl Name {
     pub(crate) fn tell(&self, did: LayerDid) {
         if let Some(observer) = &self.observer {
             observer.on_layer(&LayerEvent::new(&self.name, did));
+        }
+    }
+
+    /// Tells that a store did not settle a request.
+    pub(crate) fn not_settled(&self, error: &StoreError) {
+        if let Some(observer) = &self.observer {
+            observer.on_layer(&LayerEvent::new(&self.name, LayerDid::NotSettled).with_error(error));
         }
     }
 

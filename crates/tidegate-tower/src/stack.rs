@@ -5,9 +5,10 @@ use tower_layer::{Identity, Layer};
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
 /// 1. the fallback, which sees whatever the others refuse;
-/// 2. the deadline, so that time spent in a line counts;
-/// 3. the rate limit, before the line: whoever asks too often takes no place in it;
-/// 4. the limit of requests at once, last: who holds a place is at work.
+/// 2. the count of retries, which tells callers of overloaded answers not to try again while too many do;
+/// 3. the deadline, so that time spent in a line counts;
+/// 4. the rate limit, before the line: whoever asks too often takes no place in it;
+/// 5. the limit of requests at once, last: who holds a place is at work.
 ///
 /// # Examples
 /// ```
@@ -24,8 +25,9 @@ use tower_layer::{Identity, Layer};
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ServerStack<F = Identity, D = Identity, R = Identity, C = Identity> {
+pub struct ServerStack<F = Identity, D = Identity, R = Identity, C = Identity, T = Identity> {
     fallback: F,
+    retries: T,
     deadline: D,
     rate_limit: R,
     concurrency: C,
@@ -39,47 +41,56 @@ impl ServerStack {
     }
 }
 
-impl<F, D, R, C> ServerStack<F, D, R, C> {
+impl<F, D, R, C, T> ServerStack<F, D, R, C, T> {
     /// Sets the fallback.
     #[must_use]
-    pub fn fallback<L>(self, fallback: L) -> ServerStack<L, D, R, C> {
-        let Self { deadline, rate_limit, concurrency, .. } = self;
-        ServerStack { fallback, deadline, rate_limit, concurrency }
+    pub fn fallback<L>(self, fallback: L) -> ServerStack<L, D, R, C, T> {
+        let Self { retries, deadline, rate_limit, concurrency, .. } = self;
+        ServerStack { fallback, retries, deadline, rate_limit, concurrency }
+    }
+
+    /// Sets the count of retries: an [`ArrivingRetriesLayer`](crate::ArrivingRetriesLayer).
+    #[must_use]
+    pub fn retries<L>(self, retries: L) -> ServerStack<F, D, R, C, L> {
+        let Self { fallback, deadline, rate_limit, concurrency, .. } = self;
+        ServerStack { fallback, retries, deadline, rate_limit, concurrency }
     }
 
     /// Sets the deadline.
     #[must_use]
-    pub fn deadline<L>(self, deadline: L) -> ServerStack<F, L, R, C> {
-        let Self { fallback, rate_limit, concurrency, .. } = self;
-        ServerStack { fallback, deadline, rate_limit, concurrency }
+    pub fn deadline<L>(self, deadline: L) -> ServerStack<F, L, R, C, T> {
+        let Self { fallback, retries, rate_limit, concurrency, .. } = self;
+        ServerStack { fallback, retries, deadline, rate_limit, concurrency }
     }
 
     /// Sets the rate limit, or a [`GateLayer`](crate::GateLayer) in its place.
     #[must_use]
-    pub fn rate_limit<L>(self, rate_limit: L) -> ServerStack<F, D, L, C> {
-        let Self { fallback, deadline, concurrency, .. } = self;
-        ServerStack { fallback, deadline, rate_limit, concurrency }
+    pub fn rate_limit<L>(self, rate_limit: L) -> ServerStack<F, D, L, C, T> {
+        let Self { fallback, retries, deadline, concurrency, .. } = self;
+        ServerStack { fallback, retries, deadline, rate_limit, concurrency }
     }
 
     /// Sets the limit of requests at once.
     #[must_use]
-    pub fn concurrency<L>(self, concurrency: L) -> ServerStack<F, D, R, L> {
-        let Self { fallback, deadline, rate_limit, .. } = self;
-        ServerStack { fallback, deadline, rate_limit, concurrency }
+    pub fn concurrency<L>(self, concurrency: L) -> ServerStack<F, D, R, L, T> {
+        let Self { fallback, retries, deadline, rate_limit, .. } = self;
+        ServerStack { fallback, retries, deadline, rate_limit, concurrency }
     }
 }
 
-impl<S, F, D, R, C> Layer<S> for ServerStack<F, D, R, C>
+impl<S, F, D, R, C, T> Layer<S> for ServerStack<F, D, R, C, T>
 where
     C: Layer<S>,
     R: Layer<C::Service>,
     D: Layer<R::Service>,
-    F: Layer<D::Service>,
+    T: Layer<D::Service>,
+    F: Layer<T::Service>,
 {
     type Service = F::Service;
 
     fn layer(&self, inner: S) -> Self::Service {
-        self.fallback.layer(self.deadline.layer(self.rate_limit.layer(self.concurrency.layer(inner))))
+        let limited = self.rate_limit.layer(self.concurrency.layer(inner));
+        self.fallback.layer(self.retries.layer(self.deadline.layer(limited)))
     }
 }
 

@@ -7,6 +7,7 @@
 mod line;
 
 use std::fmt;
+use std::future::poll_fn;
 use std::io;
 use std::sync::Arc;
 use std::task::Poll;
@@ -178,7 +179,14 @@ impl BlockingPool {
         match clock::before(&*self.clock, until, running.as_mut()).await {
             Some(result) => result,
             None if running.place.leave() => Err(RunError::NotBegun),
-            None => Err(RunError::StillRunning),
+            // It may have ended since it was last looked at.
+            None => {
+                poll_fn(|cx| match running.as_mut().poll(cx) {
+                    Poll::Ready(result) => Poll::Ready(result),
+                    Poll::Pending => Poll::Ready(Err(RunError::StillRunning)),
+                })
+                .await
+            }
         }
     }
 

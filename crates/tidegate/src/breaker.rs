@@ -19,7 +19,7 @@ pub use run::CallError;
 use shared::Shared;
 pub use tidegate_core::breaker::{
     BreakerBuilder, Cause, Change, CircuitBreaker, CircuitBreakerState, Condition, Evaluate, Figure, Force,
-    Forced, Judgement, SentinelRule, Totals, Window,
+    Forced, Judgement, SentinelRule, Totals, Window, WouldTrip,
 };
 use tidegate_core::{Ask, Cost, Outcome, QuotaError};
 

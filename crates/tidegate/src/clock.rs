@@ -16,7 +16,7 @@ mod time;
 mod tokio;
 
 pub(crate) use deadline::before;
-pub(crate) use held::HeldTime;
+pub use held::HeldTime;
 pub use manual::ManualClock;
 pub use system::SystemClock;
 pub(crate) use time::Time;

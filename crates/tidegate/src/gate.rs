@@ -19,6 +19,7 @@ mod decide;
 mod fetch;
 mod in_flight;
 mod load;
+mod over;
 mod rounds;
 mod routes;
 mod sensing;
@@ -123,7 +124,7 @@ pub struct GateDecision {
     pub binding: Option<usize>,
     /// The deny-list that refused the request, or the time that it has left; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
-    /// The priority that it was decided for.
+    /// The priority that it was decided for: the check's own, or what policies that demote left of it ([`GateDecision::over`]).
     pub priority: Priority,
     /// The quota that the check brought, which held in place of the limits' own; see [`Check::quota`](field@Check::quota).
     pub brought: Option<Arc<Quota>>,

@@ -39,6 +39,7 @@
 
 mod limit_headers;
 mod named_limit;
+pub mod over;
 mod refusal;
 mod shown;
 mod window;
@@ -59,6 +60,7 @@ use crate::policy::Descriptor;
 #[doc(hidden)]
 pub mod server_parts {
     pub use super::limit_headers::insert;
+    pub use super::over::push_escaped;
     pub use super::refusal::{PublicRefusal, Refusal, RefusalProblem};
     pub use super::shown::ShownLimits;
     pub use super::window::Window;

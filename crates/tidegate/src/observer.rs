@@ -10,6 +10,8 @@ use std::time::Duration;
 use tidegate_core::breaker::Change;
 use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
+use crate::store::StoreError;
+
 /// Is told what a limiter decided, how a breaker changed, and what a layer did.
 ///
 /// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
@@ -101,13 +103,21 @@ pub struct LayerEvent<'a> {
     pub layer: &'a str,
     /// What it did.
     pub did: LayerDid,
+    /// What a store said, of [`LayerDid::NotSettled`].
+    pub error: Option<&'a StoreError>,
 }
 
 impl<'a> LayerEvent<'a> {
     /// Makes an event: for layers of other crates.
     #[must_use]
     pub const fn new(layer: &'a str, did: LayerDid) -> Self {
-        Self { layer, did }
+        Self { layer, did, error: None }
+    }
+
+    /// Adds what a store said.
+    #[must_use]
+    pub const fn with_error(self, error: &'a StoreError) -> Self {
+        Self { error: Some(error), ..self }
     }
 }
 
@@ -128,6 +138,9 @@ pub enum LayerDid {
         /// How it ended.
         outcome: Outcome,
     },
+    /// The store of a gate did not settle a request that has ended: limits keep what they were charged, which may be more or less than was spent,
+    /// and places are left if they can be. [`LayerEvent::error`] says why.
+    NotSettled,
     /// It tried a call again.
     TriedAgain,
     /// It put something else in the place of a failure.

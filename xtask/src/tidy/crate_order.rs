@@ -13,7 +13,7 @@ use super::tree::Tree;
 const STOREYS: [&[&str]; 5] = [
     &["tidegate-core"],
     &["tidegate"],
-    &["tidegate-etcd", "tidegate-zookeeper"],
+    &["tidegate-disk", "tidegate-redis", "tidegate-etcd", "tidegate-zookeeper"],
     &["tidegate-sim", "tidegate-server"],
     &["tidegate-tower", "tidegate-cli"],
 ];

@@ -25,6 +25,9 @@ pub(crate) struct Serve {
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: Option<usize>,
+    /// Folder of the counters, where they are kept on disk [default: the file's, else the system's for state]
+    #[arg(long, env = "TIDEGATE_STORE_PATH", value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) store_path: Option<PathBuf>,
     /// The most connections at once; beyond that, new ones take the places of idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,

@@ -70,8 +70,18 @@ fn listed(answer: &Value) -> Styled {
             text(&one["state"]),
             text(&one["since"]),
             text(&one["until"]),
-            text(why),
+            would_have_opened(one).unwrap_or_else(|| text(why)),
         ]
     });
     table(&["POLICY", "KEY", "STATE", "SINCE", "UNTIL", "WHY"], &[], rows)
+}
+
+/// What one that only measures would have done; `None` where it would have done nothing.
+fn would_have_opened(one: &Value) -> Option<String> {
+    let would = one.get("would_have_opened")?;
+    let times = match would["times"].as_u64()? {
+        1 => "once".to_owned(),
+        times => format!("{times} times"),
+    };
+    Some(format!("would have opened {times}, last: {}", would["by"].as_str()?))
 }

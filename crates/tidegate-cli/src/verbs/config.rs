@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::json;
 use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text};
+use tidegate_server::unknown_numbers;
 
 use crate::args::{Config, PolicyFile};
 use crate::diagnostics;
@@ -37,7 +38,12 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     for file in files {
         let loaded = policies::load(file)?;
         match loaded.outcome {
-            Ok((_, warnings)) => found.extend(warnings),
+            Ok((config, warnings)) => {
+                found.extend(warnings);
+                let unknown = unknown_numbers(&config.policies).into_iter();
+                let name = file.display().to_string();
+                found.extend(unknown.map(|message| Diagnostic::of_file(&name, Severity::Warn, message)));
+            }
             Err(mistakes) => found.extend(mistakes),
         }
         sources.push(loaded.source);

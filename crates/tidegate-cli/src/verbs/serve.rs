@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
-use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders};
+use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, StoreKind};
 use tidegate_server::{
     Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError, TicketOptions, Token,
-    TokenError,
+    TokenError, open_store,
 };
 
 use crate::args::{Proxy, Serve};
@@ -38,6 +38,10 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
+    let mut keeping = config.store.clone();
+    if let (Some(path), StoreKind::Disk(disk)) = (&serve.store_path, &mut keeping.kind) {
+        disk.path = Some(path.clone());
+    }
     log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
@@ -59,6 +63,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
+        let opened = open_store(&keeping, serve.keys, options.http, Arc::clone(&options.clock)).await;
+        options.decide_by(opened.map_err(|error| Mistake(error.to_string()))?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
             log.say(greeting(&server, quickstart));
@@ -129,7 +135,6 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
-    options.store = Arc::new(config.store.memory(serve.keys)?);
     (options.tickets, options.token) = secrets(serve, config)?;
     Ok(options)
 }

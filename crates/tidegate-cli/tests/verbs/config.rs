@@ -32,6 +32,25 @@ fn a_warning_is_no_failure() {
     );
 }
 
+/// A policy on a number that only a program's gate knows never held in the server, and nobody said so.
+#[test]
+fn numbers_that_the_server_never_knows_are_a_warning() {
+    let desk = Desk::new();
+    let policy =
+        |name: &str, when: &str| format!("  - name: {name}\n    when: {when}\n    limit: {{ rate: 1/s }}\n");
+    let [busy, slow] = [policy("busy", "in-flight above 500"), policy("slow", "latency above 0.2ms")];
+    let fine = policy("fine", "rate above 1000/s");
+    desk.write("numbers.yaml", format!("version: 1\npolicies:\n{busy}{slow}{fine}"));
+    let checked = desk.run(&["config", "check", "numbers.yaml"]).code(0);
+    for says in [
+        "policy \"busy\": the server does not know in-flight, so `when: in-flight above 500, until 450` never holds there",
+        "policy \"slow\": the server does not know latency, so `when: latency above 200us, until 180us` never holds there",
+        "(0 errors, 2 warnings)",
+    ] {
+        assert!(checked.out.contains(says), "{checked:?}");
+    }
+}
+
 #[test]
 fn several_files_are_checked_and_the_worst_decides() {
     let desk = Desk::new();

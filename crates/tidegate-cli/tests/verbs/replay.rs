@@ -352,3 +352,32 @@ fn a_log_that_does_not_say_how_long_needs_to_be_told() {
     let partly = desk.run_with(&ONE_PLACE, partly).code(0);
     assert!(partly.err.contains("of 1 requests the log does not say how long they took"), "{partly:?}");
 }
+
+/// What a policy marks or demotes was said to be refused one day, as if it were in shadow.
+#[test]
+fn what_passes_over_a_limit_has_a_column_of_its_own() {
+    let desk = Desk::new();
+    let policy = |name: &str, over: &str| {
+        format!("  - name: {name}\n    by: [client.ip]\n    {over}\n    limit: {{ rate: 1/h, burst: 1 }}\n")
+    };
+    let soft = policy("soft", "over: mark");
+    let heavy = policy("heavy", "over: demote");
+    let file =
+        |policies: &str| format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policies}");
+    desk.write("soft.yaml", file(&soft));
+    let table = desk.run_with(&["replay", "-c", "soft.yaml"], SLOW).code(0).out;
+    assert!(table.contains("MARKED") && !table.contains("DEMOTED"), "{table}");
+    desk.write("both.yaml", file(&format!("{soft}{heavy}{}", policy("hard", "mode: shadow"))));
+    let value = desk.run_with(&["replay", "-c", "both.yaml", "-o", "json"], SLOW).code(0).json();
+    let run = &value["runs"][0];
+    assert_eq!((&run["marked"], &run["demoted"], &run["shadow_denied"]), (&2.into(), &2.into(), &2.into()));
+    let [soft, heavy, hard] = [0, 1, 2].map(|at| &run["policies"][at]);
+    assert_eq!((&soft["marked"], soft.get("demoted")), (&2.into(), None));
+    assert_eq!((&heavy["demoted"], &heavy["shadow_denied"]), (&2.into(), &0.into()));
+    assert_eq!((hard.get("marked"), &hard["shadow_denied"]), (None, &2.into()));
+    let table = desk.run_with(&["replay", "-c", "both.yaml", "-q"], SLOW).code(0).out;
+    assert!(table.contains("FIRST DENY   MARKED   DEMOTED"), "{table}");
+    desk.write("hard.yaml", file(&policy("hard", "mode: enforce")));
+    let table = desk.run_with(&["replay", "-c", "hard.yaml"], SLOW).code(0).out;
+    assert!(!table.contains("MARKED") && !table.contains("DEMOTED"), "{table}");
+}

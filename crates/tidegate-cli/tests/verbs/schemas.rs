@@ -30,6 +30,9 @@ pub(crate) fn schema(desk: &Desk, document: &str) -> Value {
 
 const BREAKER: &str = "version: 1\npolicies:\n  - { name: calls, limit: { algorithm: breaker } }\n";
 
+/// Policies that let pass what is over their limits.
+const OVER: &str = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - { name: soft, over: mark, limit: { rate: 1/h } }\n  - { name: heavy, over: demote, limit: { rate: 2/h } }\n";
+
 /// Traffic that trips a breaker, and fills places.
 const FAILING: &str = "steady 50/s 3s taking 20ms..90ms failing 80%, steady 50/s 20s taking 20ms";
 
@@ -65,6 +68,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 [&["replay", log, "--hit", "3"][..], &limit].concat(),
                 [&["replay", log, "odd.log", "--max-malformed", "0%"][..], &limit].concat(),
                 vec!["replay", "failing.jsonl", "-c", "breaker.yaml"],
+                vec!["replay", log, "-c", "over.yaml"],
                 [&["replay", csv, "--by", "tenant", "--cost", "int(nothing)"][..], &limit].concat(),
                 [&["replay", csv, "--by", ""][..], &limit].concat(),
             ],
@@ -76,6 +80,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["simulate", "-c", "p.yaml", "--traffic", "steady 10/s 3s", "--hold", "1.5s"],
                 vec!["simulate", "--rate", "5/us", "--traffic", "burst 50"],
                 vec!["simulate", "-c", "breaker.yaml", "--traffic", FAILING],
+                vec!["simulate", "-c", "over.yaml", "--traffic", "burst 5"],
                 vec!["simulate", "--limit", "{algorithm: concurrency, max: 2}", "--traffic", FAILING],
             ],
         ),
@@ -139,6 +144,7 @@ fn every_document_is_what_its_schema_says() {
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
     desk.write("odd.log", format!("{good}rubbish\n"));
     desk.write("failing.jsonl", failing());
+    desk.write("over.yaml", OVER);
     desk.write("breaker.yaml", BREAKER);
     desk.write("rotating.log", crate::suggest::rotating());
     let log = sample("access.log");

@@ -159,3 +159,33 @@ fn the_picture_of_the_page_is_made_by_its_command() {
     assert!(desk.read("guards.svg") == kept, "draw docs/images/guards.svg again by the command of the page");
     run("guards.png");
 }
+
+/// `a limit needs --rate` was all that a breaker on the command line was told.
+#[test]
+fn a_breaker_is_spelled_out_as_any_limit_is() {
+    let desk = Desk::new();
+    let limit = "{algorithm: breaker, consecutive: 5, open_for: 2s, jitter: 0%}";
+    let traffic = "steady 50/s 3s taking 20ms failing 80%, steady 50/s 20s taking 20ms";
+    let spelled = ["simulate", "--limit", limit, "--traffic", traffic];
+    let value = desk.run(&[&spelled[..], &["-o", "json"]].concat()).code(0).json();
+    desk.write(
+        "p.yaml",
+        format!("version: 1\npolicies:\n  - name: breaker\n    by: [key]\n    limit: {limit}\n"),
+    );
+    let file = ["simulate", "-c", "p.yaml", "--traffic", traffic, "-o", "json"];
+    let named = desk.run(&file).code(0).json();
+    let of = |value: &serde_json::Value| {
+        let run = &value["runs"][0];
+        (run["allowed"].clone(), run["denied"].clone(), run["policies"][0]["guards"].clone())
+    };
+    assert_eq!(of(&value), of(&named), "as a file says it");
+    assert!(value["runs"][0]["denied"].as_u64() > Some(50), "{value}");
+    let table = desk.run(&spelled).code(0).out;
+    assert!(table.contains("GUARD") && table.contains("breaker"), "{table}");
+
+    let flags = ["simulate", "--algorithm", "breaker", "--set", "consecutive=5", "--traffic", traffic];
+    desk.run(&flags).code(0);
+    let mistake =
+        desk.run(&["simulate", "--limit", "{algorithm: sliding-log}", "--traffic", traffic]).code(2);
+    assert!(mistake.err.contains("--limit: it needs a rate, such as --rate 100/s"), "{mistake:?}");
+}

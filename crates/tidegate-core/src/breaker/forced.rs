@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::rules::Figure;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
@@ -71,6 +72,46 @@ impl Forced {
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
+    }
+}
+
+/// What a breaker that only measures ([`Force::MetricsOnly`]) would have done since it was put in that state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct WouldTrip {
+    /// How often it would have opened; stays at the highest number that 32 bits hold.
+    pub times: u32,
+    /// When it last would have.
+    pub at: Tick,
+    /// The figure that would have opened it then.
+    pub by: Figure,
+}
+
+impl WouldTrip {
+    /// The bytes of the form.
+    pub(super) const LARGEST: usize = 4 + 8 + Figure::LARGEST;
+
+    /// Counts one more.
+    pub(super) fn once_more(before: Option<Self>, at: Tick, by: Figure) -> Self {
+        Self { times: before.map_or(0, |before| before.times).saturating_add(1), at, by }
+    }
+}
+
+/// Zero times where it never would have.
+impl Bytes for Option<WouldTrip> {
+    fn write(&self, out: &mut Writer) {
+        out.u32(self.map_or(0, |would| would.times));
+        if let Some(would) = self {
+            out.tick(would.at);
+            would.by.write(out);
+        }
+    }
+
+    fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        match from.u32()? {
+            0 => Ok(None),
+            times => Ok(Some(WouldTrip { times, at: from.tick()?, by: Figure::read(from)? })),
+        }
     }
 }
 

@@ -2,11 +2,12 @@
 
 use core::time::Duration;
 
+use super::by_time::Due;
 use super::forced::{Force, Forced};
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::state::{CircuitBreakerState, Inner, Phase};
-use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
+use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
 
@@ -21,9 +22,7 @@ impl Guard for CircuitBreaker {
     /// Refuses while it is open, with the time that is left of that, and while half-open with as many probes in flight as may be.
     fn enter(&self, state: &CircuitBreakerState, ask: Ask) -> Transition<CircuitBreakerState> {
         let at = ask.now.max(state.is.last);
-        if !self.is_due(&state.is, at)
-            && let Some(retry) = self.refusal(&state.is, at)
-        {
+        if let Some(Some(retry)) = self.refused_at(&state.is, at) {
             return Transition::Denied { retry };
         }
         let mut next = state.clone();
@@ -48,6 +47,13 @@ impl Guard for CircuitBreaker {
     /// The limit is one: whether the next call may enter. `reset_after` is the time until that, where time alone decides; while
     /// half-open, the time until nobody has used it for so long that it is as new, [`Duration::MAX`] where it never is.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
+        let at = now.max(state.is.last);
+        // Without the copy that working it out takes: it is asked with each refusal.
+        if let Due::Trip { until } = self.due(&state.is, at) {
+            let retry = self.refused_until(until, at);
+            let reset_after = retry.and_then(Retry::after).unwrap_or_default();
+            return Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after };
+        }
         let (state, at) = self.at(state, now);
         let is = &*state.is;
         let retry = self.refusal(is, at);

@@ -6,7 +6,7 @@
 
 use core::time::Duration;
 
-use super::forced::{Force, Forced};
+use super::forced::{Force, Forced, WouldTrip};
 use super::judgement::Verdict;
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
@@ -17,9 +17,6 @@ use crate::concurrency::ConcurrencyState;
 use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
-
-/// How often figures are compared at most for the time since the last change: a window has at most a thousand spans.
-const MOST_EVALUATIONS: u32 = 1_001;
 
 /// What receipts hold of the count of changes: never zero, as in the receipts of other guards.
 const fn life(epoch: u64) -> u128 {
@@ -183,7 +180,7 @@ impl CircuitBreaker {
         if !keeps {
             is.epoch = is.epoch.wrapping_add(1);
         }
-        (is.last, is.forced) = (at, Some(forced.clone()));
+        (is.last, is.forced, is.would) = (at, Some(forced.clone()), None);
         teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
     }
 
@@ -193,22 +190,11 @@ impl CircuitBreaker {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
             (Some(Forced { to: Force::Open, until, .. }), _) => Some(Retry::After(until.since(at))),
             (Some(_), _) | (None, Phase::Closed { .. }) => None,
-            (None, Phase::Open { until, .. }) => {
-                Some(self.open_time_left(*until, at)).filter(|left| !left.is_zero()).map(Retry::After)
-            }
+            (None, Phase::Open { until, .. }) => self.refused_until(*until, at),
             (None, Phase::HalfOpen { step, inside, totals }) => {
                 (self.free(*step, inside, *totals, at) == 0).then_some(Retry::Unknown)
             }
         }
-    }
-
-    /// Says whether time has brought something about since the last change: whether [`advance`](Self::advance) has anything to do.
-    pub(super) fn is_due(&self, is: &Inner, at: Tick) -> bool {
-        let idle = is.idle_at(self.by.healthy);
-        let is_forgotten = idle != Tick::MAX && at >= idle;
-        let is_released =
-            is.forced.as_ref().is_some_and(|forced| forced.until <= at && forced.until != Tick::MAX);
-        is_forgotten || is_released || self.next_evaluation(is.last, at).is_some()
     }
 
     /// Works out what time has brought about by `at`.
@@ -228,40 +214,22 @@ impl CircuitBreaker {
             self.release(is, when, &ended);
             teller.tell(when, from, self.condition_of(is, when), Cause::Released);
         }
-        let Phase::Closed { since, .. } = is.phase else { return };
-        if is.grown > 0 && at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX {
-            is.grown = 0;
+        if let Phase::Closed { .. } = is.phase {
+            is.grown = self.remembered(is, at);
+            if let Some((when, figure)) = self.tripped_by_time(is, at) {
+                self.over(is, when, figure, teller);
+            }
         }
-        self.evaluate_until(is, at, teller);
     }
 
     /// Ends a forced state.
     fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
+        is.would = None;
         if ended.to == Force::Open {
             // So that a probe may enter at once, also where it enters strictly after the open time.
             let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
             is.phase = Phase::Open { since: at, until, by: None };
             is.epoch = is.epoch.wrapping_add(1);
-        }
-    }
-
-    /// Compares figures at each multiple of their span since the last change; see [`Evaluate::Every`].
-    fn evaluate_until(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
-        let mut compared = is.last;
-        // A window that nobody adds to is empty after so many spans.
-        for _ in 0..=MOST_EVALUATIONS {
-            let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
-            let Some(next) = self.next_evaluation(compared, at) else { return };
-            let totals = outcomes.totals(next);
-            // A window of calls does not change with time.
-            let is_last = totals.calls == 0 || outcomes.empty_at().is_none();
-            if let Some(figure) = self.by.rules.tripped_by(totals, *consecutive) {
-                self.over(is, next, figure, teller);
-            }
-            if is_last {
-                return;
-            }
-            compared = next;
         }
     }
 
@@ -296,6 +264,7 @@ impl CircuitBreaker {
             Some(Force::MetricsOnly) => {
                 let Phase::Closed { outcomes, consecutive, .. } = &mut is.phase else { return };
                 (*outcomes, *consecutive) = (Outcomes::None, 0);
+                is.would = Some(WouldTrip::once_more(is.would, at, figure));
                 let same = self.condition_of(is, at);
                 teller.tell(at, same, same, Cause::WouldTrip(figure));
             }
@@ -305,8 +274,8 @@ impl CircuitBreaker {
 
     fn trip(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
         let from = self.condition_of(is, at);
+        let until = self.open_until(is, is.grown, at);
         is.grown = self.by.open.grown(is.grown);
-        let until = at.after(Duration::from_nanos(self.by.open.jittered(is.grown, at)));
         is.phase = Phase::Open { since: at, until, by: Some(figure) };
         is.epoch = is.epoch.wrapping_add(1);
         teller.tell(at, from, self.condition_of(is, at), Cause::Tripped(figure));
@@ -328,13 +297,6 @@ impl CircuitBreaker {
             }
         }
         teller.tell(at, from, self.condition_of(is, at), Cause::Recovered(went));
-    }
-
-    /// The time until the first probe may enter.
-    fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
-        let left = until.since(at);
-        let late = self.by.open.strict && at <= until;
-        if late { left.saturating_add(Duration::from_nanos(1)) } else { left }
     }
 
     /// How many probes may enter.

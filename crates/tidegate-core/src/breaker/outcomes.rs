@@ -22,6 +22,23 @@ pub(super) enum Outcomes {
     Buckets(Buckets),
 }
 
+/// A look ahead: see [`Outcomes::ahead`].
+pub(super) struct Ahead<'o> {
+    left: Totals,
+    /// Buckets of time, and the number of the newest at the tick that was looked at last.
+    buckets: Option<(&'o Buckets, u64)>,
+}
+
+impl Ahead<'_> {
+    /// Returns how the calls went that are in the window at `at`, a tick not before the last that was asked for.
+    pub(super) fn totals(&mut self, at: Tick) -> Totals {
+        if let Some((buckets, newest)) = &mut self.buckets {
+            *newest = buckets.leave_out(&mut self.left, *newest, at);
+        }
+        self.left
+    }
+}
+
 impl Outcomes {
     /// Returns the bytes that a full window is written in.
     pub(super) const fn largest(window: Window) -> usize {
@@ -54,6 +71,17 @@ impl Outcomes {
             Self::Buckets(buckets) => {
                 buckets.advance(at);
                 buckets.totals()
+            }
+        }
+    }
+
+    /// Looks at what is left in the window at later and later ticks; changes nothing.
+    pub(super) fn ahead(&self) -> Ahead<'_> {
+        match self {
+            Self::None => Ahead { left: Totals::default(), buckets: None },
+            Self::Ring(ring) => Ahead { left: ring.totals(), buckets: None },
+            Self::Buckets(buckets) => {
+                Ahead { left: buckets.totals(), buckets: Some((buckets, buckets.newest())) }
             }
         }
     }

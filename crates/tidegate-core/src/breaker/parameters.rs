@@ -90,10 +90,12 @@ impl OpenTime {
         u64::try_from(grown).unwrap_or(u64::MAX).clamp(self.first, self.longest)
     }
 
-    /// Shortens an open time that begins at `at`. The draw is made of the seed and the tick: breakers that trip at different
-    /// nanoseconds draw differently, and the same history ends the same way.
-    pub(super) fn jittered(&self, time: u64, at: Tick) -> u64 {
-        let draw = scramble(self.seed ^ at.as_nanos()) >> 32;
+    /// Shortens an open time that begins at `at`. The draw is made of the seed and the tick: breakers that trip at different nanoseconds draw
+    /// differently, and the same history ends the same way. Keys whose figures are compared at one boundary trip at one tick: then two ticks of the
+    /// key's own come in, when it was first used and when last.
+    pub(super) fn jittered(&self, time: u64, at: Tick, (since, last): (Tick, Tick)) -> u64 {
+        let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
+        let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
         let most = u128::from(time) * u128::from(self.jitter) / u128::from(WHOLE);
         // At most the time.
         time - ((most * u128::from(draw)) >> 32) as u64

@@ -44,6 +44,11 @@ impl fmt::Display for Figure {
     }
 }
 
+impl Figure {
+    /// The bytes of the form.
+    pub(super) const LARGEST: usize = 1 + 12;
+}
+
 impl Bytes for Figure {
     fn write(&self, out: &mut Writer) {
         let (kind, totals) = match *self {

@@ -2,7 +2,8 @@
 
 use std::borrow::Cow;
 
-use super::forced::Forced;
+use super::by_time::Due;
+use super::forced::{Forced, WouldTrip};
 use super::machine::Teller;
 use super::parameters::CircuitBreaker;
 use super::state::{CircuitBreakerState, Condition, Phase};
@@ -18,7 +19,7 @@ impl CircuitBreaker {
         now: Tick,
     ) -> (Cow<'s, CircuitBreakerState>, Tick) {
         let at = now.max(state.is.last);
-        if !self.is_due(&state.is, at) {
+        if self.due(&state.is, at) == Due::Nothing {
             return (Cow::Borrowed(state), at);
         }
         let mut state = state.clone();
@@ -48,5 +49,12 @@ impl CircuitBreaker {
     #[must_use]
     pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
         self.at(state, now).0.is.forced.clone()
+    }
+
+    /// Returns what a breaker that only measures would have done since it was put in that state; `None` where it would not have opened, or
+    /// is in another state.
+    #[must_use]
+    pub fn would_trip(&self, state: &CircuitBreakerState, now: Tick) -> Option<WouldTrip> {
+        self.at(state, now).0.is.would
     }
 }

@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use super::forced::{Force, Forced};
+use super::forced::{Force, Forced, WouldTrip};
 use super::outcomes::Outcomes;
 use super::parameters::{CircuitBreaker, Evaluate};
 use super::rules::Figure;
@@ -34,6 +34,8 @@ pub(super) struct Inner {
     pub(super) grown: u64,
     pub(super) phase: Phase,
     pub(super) forced: Option<Forced>,
+    /// What it would have done while it was forced to measure only.
+    pub(super) would: Option<WouldTrip>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -126,7 +128,13 @@ impl Inner {
             grown: 0,
             phase: Phase::closed(at),
             forced: None,
+            would: None,
         }
+    }
+
+    /// Says whether it is forced to measure only.
+    pub(super) fn measures_only(&self) -> bool {
+        matches!(&self.forced, Some(Forced { to: Force::MetricsOnly, .. }))
     }
 
     /// The tick from which nobody has used it for as long as is remembered; [`Tick::MAX`] is never.
@@ -184,6 +192,9 @@ impl Kept for CircuitBreaker {
         if let Some(forced) = &mut is.forced {
             moved(&mut forced.until);
         }
+        if let Some(would) = &mut is.would {
+            moved(&mut would.at);
+        }
         is.last = to;
         next
     }
@@ -191,7 +202,11 @@ impl Kept for CircuitBreaker {
     fn largest(&self) -> usize {
         let closed = 8 + 4 + Outcomes::largest(self.by.window);
         let half_open = 1 + self.by.places(self.by.steps).largest() + 12;
-        5 * 8 + 1 + closed.max(half_open).max(8 + 8 + 1 + 13) + Forced::LARGEST
+        5 * 8
+            + 1
+            + closed.max(half_open).max(8 + 8 + 1 + Figure::LARGEST)
+            + Forced::LARGEST
+            + WouldTrip::LARGEST
     }
 }
 
@@ -235,6 +250,9 @@ impl Bytes for CircuitBreakerState {
             }
         }
         is.forced.write(out);
+        if is.measures_only() {
+            is.would.write(out);
+        }
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -258,7 +276,11 @@ impl Bytes for CircuitBreakerState {
             _ => return Err(DecodeError::Value { field: "phase" }),
         };
         let forced = Bytes::read(from)?;
-        Ok(Self { is: Box::new(Inner { since, last, busy_until, epoch, grown, phase, forced }) })
+        let mut is = Inner { since, last, busy_until, epoch, grown, phase, forced, would: None };
+        if is.measures_only() {
+            is.would = Bytes::read(from)?;
+        }
+        Ok(Self { is: Box::new(is) })
     }
 }
 

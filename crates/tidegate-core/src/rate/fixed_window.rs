@@ -28,7 +28,7 @@ use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 use state::{OPENER, Span};
 
-pub use state::FixedWindowState;
+pub use state::{FixedWindowState, OneWindow};
 
 /// A count per window, rolling from the first charge or aligned to the calendar.
 ///

@@ -72,6 +72,35 @@ impl Gcra {
         report::GcraReport { unit, scale, burst, spent }
     }
 
+    /// Returns the state that was last changed at `last`, with so much scaled time to pass from then until the limit is full. Scaled
+    /// time counts in units of `1/count` nanoseconds, `count` being that of [`Rate::reduced`]: a unit then takes the period of it.
+    ///
+    /// For stores that keep these two numbers instead of a state; [`Gcra::spent`] returns them.
+    #[must_use]
+    pub fn state(&self, last: Tick, spent: u64) -> GcraState {
+        GcraState(Line::new(self.pace.scaled(last) + u128::from(spent), last))
+    }
+
+    /// Returns the numbers of which [`Gcra::state`] makes this state again; `None` where the state holds more than these: charges that
+    /// were settled out of order, or a limit that was full before its last change.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::{rate::Gcra, Rate, Tick};
+    ///
+    /// let limit = Gcra::new(Rate::new(10, Duration::from_secs(1))?, 3)?;
+    /// let state = limit.state(Tick::from_secs(5), 200_000_000);
+    /// assert_eq!(limit.spent(&state), Some((Tick::from_secs(5), 200_000_000)));
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    #[must_use]
+    pub fn spent(&self, state: &GcraState) -> Option<(Tick, u64)> {
+        let GcraState(line) = state;
+        let spent = line.tat().checked_sub(self.pace.scaled(line.last)).filter(|_| line.book.is_none())?;
+        u64::try_from(spent).ok().map(|spent| (line.last, spent))
+    }
+
     /// Returns the mark of a receipt for units spent at once at `now`, after which so much scaled time has yet to pass until the limit is
     /// full.
     #[must_use]

@@ -36,6 +36,19 @@ pub(crate) struct Noted {
     pub(crate) since: Tick,
 }
 
+/// What is new of a breaker since it was last seen.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct News {
+    /// The state before, where that is another.
+    pub(super) from: Option<&'static str>,
+    /// How often it would have opened meanwhile, had it not been made to measure only.
+    pub(super) would_open: u32,
+}
+
+fn would_open(seen: &KeyedView) -> u32 {
+    seen.view.would_trip.map_or(0, |would| would.times)
+}
+
 /// A breaker of the list.
 #[derive(Debug)]
 pub(crate) struct ListedBreaker {
@@ -69,18 +82,21 @@ impl Breakers {
         self.lock().contains_key(charged)
     }
 
-    /// Notes how a breaker stands; returns the state before where that is another.
-    pub(super) fn note(&self, seen: KeyedView) -> Option<&'static str> {
+    /// Notes how a breaker stands; returns what is new of it.
+    pub(super) fn note(&self, seen: KeyedView) -> News {
         let mut noted = self.lock();
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
+        let told = noted.get(&seen.key).map_or(0, |before| would_open(&before.seen));
+        // Below what was seen before where somebody forced it anew.
+        let would_open = would_open(&seen).checked_sub(told).unwrap_or_else(|| would_open(&seen));
         match before {
-            None if is == "closed" || seen.key.len() > LONGEST_KEY => return None,
+            None if is == "closed" || seen.key.len() > LONGEST_KEY => return News::default(),
             Some(before) if before == is => {
                 if let Some(noted) = noted.get_mut(&seen.key) {
                     noted.seen = seen;
                 }
-                return None;
+                return News { from: None, would_open };
             }
             _ => {}
         }
@@ -93,7 +109,7 @@ impl Breakers {
         }
         let since = seen.at;
         noted.insert(seen.key.clone(), Noted { seen, since });
-        Some(before.unwrap_or("closed"))
+        News { from: Some(before.unwrap_or("closed")), would_open }
     }
 
     /// Forgets the breakers of policies that are gone, or are breakers no more.

@@ -21,26 +21,12 @@ impl Engine {
     ) -> Vec<(Conclusion, Held)> {
         let among: Vec<Option<Among>> =
             asked.iter().map(|(_, only)| only.map(|only| among(live, only))).collect();
-        let mut checks: Vec<Check<'_, '_>> = Vec::with_capacity(asked.len());
-        let (mut charged, mut decided): (Vec<Charged>, Vec<_>) = (Vec::new(), Vec::new());
-        let mut limits = 0;
-        for ((check, only), among) in asked.iter().zip(&among) {
-            checks.push(self.prepared(live, check.among(among.as_ref()), *only).await);
-            // Whether a check is demoted depends on what those before it took, so each is decided before the next is looked at.
-            if live.demotes && limits < most_limits {
-                let mut one = Vec::new();
-                let deciding =
-                    self.gate.charge_each_async(&checks[checks.len() - 1..], &mut one, most_limits - limits);
-                let ended = self.metrics.time_each(deciding).await;
-                limits += ended.iter().flatten().map(|decision| decision.limits.len()).sum::<usize>();
-                decided.extend(ended);
-                charged.append(&mut one);
-            }
-        }
-        if !live.demotes {
-            let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
-            decided = self.metrics.time_each(deciding).await;
-        }
+        let each = asked.iter().zip(&among);
+        let checks: Vec<Check<'_, '_>> =
+            each.map(|((check, _), among)| self.prepared(live, check.among(among.as_ref()))).collect();
+        let mut charged: Vec<Charged> = Vec::new();
+        let deciding = self.gate.charge_each_async(&checks, &mut charged, most_limits);
+        let decided = self.metrics.time_each(deciding).await;
         if live.breaks {
             for charged in &charged {
                 self.note_entered(charged).await;

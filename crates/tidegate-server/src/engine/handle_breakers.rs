@@ -8,7 +8,7 @@ use tidegate::visible;
 use tidegate::{Charged, Cost};
 
 use super::Engine;
-use super::breakers::{ListedBreaker, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
+use super::breakers::{ListedBreaker, News, Noted, Wanted, breaker_of, breakers_of, listed_of, why};
 use crate::live::Live;
 use crate::metrics::BreakerIs;
 use crate::redact::Redact;
@@ -39,8 +39,14 @@ impl Engine {
     fn note(&self, seen: KeyedView) {
         let (policy, key) = (seen.policy.clone(), text_of_key(&seen.key).unwrap_or_default());
         let (to, why) = (seen.view.condition.as_str(), why(&seen));
-        let Some(from) = self.breakers.note(seen) else { return };
+        let would_trip = seen.view.would_trip;
+        let News { from, would_open } = self.breakers.note(seen);
         let key = self.redact.text(&key, false);
+        if let Some(would) = would_trip.filter(|_| would_open > 0) {
+            tracing::info!(policy, key, by = %would.by, times = would.times, "a breaker that only measures would have opened");
+            self.metrics.protection.breaker_would_open(&policy, would_open);
+        }
+        let Some(from) = from else { return };
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
         self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
     }

@@ -7,20 +7,27 @@ use tidegate::store::fallback::Change;
 use tidegate::store::{Fallback, Store};
 
 use crate::metrics::{Metrics, StoreState};
+use crate::stores::Sharing;
 
 /// Returns what stands between the gate and a store, where the store may fail: one in memory cannot, and needs nothing.
 pub(super) fn fallback_for(
     store: &Arc<dyn Store>,
     kind: &'static str,
+    sharing: Option<&Sharing>,
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
 ) -> Option<Fallback> {
-    if store.caps().always_decides {
+    // A store of this process that may answer later, as one on disk, decides all the same.
+    if store.caps().always_decides || store.caps().later_if_strict {
         return None;
     }
     let states = metrics.store_states(kind);
     let told = move |change: &Change| tell(change, kind, &states);
-    Some(Fallback::around(Arc::clone(store), Arc::clone(clock)).on_change(told).build())
+    let mut fallback = Fallback::around(Arc::clone(store), Arc::clone(clock)).on_change(told);
+    if let Some(sharing) = sharing {
+        fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
+    }
+    Some(fallback.build())
 }
 
 fn tell(change: &Change, store: &'static str, states: &StoreState) {

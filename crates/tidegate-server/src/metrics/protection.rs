@@ -13,6 +13,7 @@ use super::labels::{BreakerIs, BreakerLabels, OverAction, OverLabels, PolicyLabe
 pub(crate) struct Protection {
     breakers: Family<BreakerLabels, Gauge>,
     breaker_changes: Family<BreakerLabels, Counter>,
+    breaker_would_open: Family<PolicyLabel, Counter>,
     over: Family<OverLabels, Counter>,
     too_late: Family<PolicyLabel, Counter>,
 }
@@ -25,6 +26,11 @@ impl Protection {
             "breaker_changes",
             "How often breakers of a policy came into a state",
             made.breaker_changes.clone(),
+        );
+        registry.register(
+            "breaker_would_open",
+            "How often breakers of a policy that only measure would have opened",
+            made.breaker_would_open.clone(),
         );
         registry.register("over_limit", "Requests over a limit that let them through", made.over.clone());
         registry.register(
@@ -54,6 +60,12 @@ impl Protection {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
 
+    /// Counts how often a breaker that only measures would have opened.
+    pub(crate) fn breaker_would_open(&self, policy: &str, times: u32) {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
+    }
+
     /// Sets how many breakers of a policy are in each state, in the order of [`BreakerIs::ALL`].
     pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerIs::ALL.len()]) {
         for (state, count) in BreakerIs::ALL.into_iter().zip(counts) {
@@ -72,6 +84,7 @@ impl Protection {
 
     /// Drops the series of a policy that has no breaker any more.
     pub(crate) fn forget_breakers(&self, policy: &str) {
+        self.breaker_would_open.remove(&PolicyLabel { policy: policy.to_owned() });
         for state in BreakerIs::ALL {
             let label = BreakerLabels { policy: policy.to_owned(), state };
             self.breakers.remove(&label);

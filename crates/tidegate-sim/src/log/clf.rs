@@ -55,34 +55,35 @@ impl Clf {
 
     pub(super) fn read<'a>(&mut self, line: &'a [u8]) -> Result<Record<'a>, Malformed> {
         let (time, open, rest) = self.when(line)?;
-        self.parts(line, time, open, rest)
+        let mut record = Record::at(time);
+        self.parts(line, open, rest, &mut record)?;
+        Ok(record)
     }
 
-    /// Reads a line whose time is known, and where its bracket opens.
-    pub(super) fn read_timed<'a>(
+    /// Fills a new record of a line whose time is known, and where its bracket opens.
+    pub(super) fn fill<'a>(
         &self,
         line: &'a [u8],
-        time: u64,
         open: u32,
-    ) -> Result<Record<'a>, Malformed> {
+        record: &mut Record<'a>,
+    ) -> Result<(), Malformed> {
         let open = open as usize;
         let rest = match line.get(open + 27) {
             Some(b']') => open + 28,
             _ => memchr::memchr(b']', &line[open..]).map_or(line.len(), |close| open + close + 1),
         };
-        self.parts(line, time, open, rest)
+        self.parts(line, open, rest, record)
     }
 
-    /// Reads what stands before the time, whose bracket opens at `open`, and behind it, from `rest` on.
+    /// Fills a new record with what stands before the time, whose bracket opens at `open`, and behind it, from `rest` on.
     #[inline]
     fn parts<'a>(
         &self,
         line: &'a [u8],
-        time: u64,
         open: usize,
         rest: usize,
-    ) -> Result<Record<'a>, Malformed> {
-        let mut record = Record::at(time);
+        record: &mut Record<'a>,
+    ) -> Result<(), Malformed> {
         let mut head = &line[..open];
         if self.vhost {
             let host;
@@ -119,7 +120,7 @@ impl Clf {
         };
         (record.status_text, record.bytes_text) = (known(status), known(bytes));
         record.tail = Tail::Unread(rest);
-        Ok(record)
+        Ok(())
     }
 }
 

@@ -60,37 +60,24 @@ impl Reader {
         }
     }
 
-    /// Reads a line whose time was read before, as it counts, and where it stands.
-    #[inline]
-    pub(super) fn read_timed<'a>(
-        &'a mut self,
-        line: &'a [u8],
-        time: u64,
-        time_at: u32,
-    ) -> Result<Option<Record<'a>>, Malformed> {
-        match self {
-            Self::Clf(clf) => clf.read_timed(line, time, time_at).map(Some),
-            other => other.read(line),
-        }
-    }
-
     /// Says whether records borrow their lines alone, so that several can be held at once, and not the reader, too.
     #[inline]
     pub(super) fn borrows_lines_alone(&self) -> bool {
         matches!(self, Self::Clf(_))
     }
 
-    /// As [`Reader::read_timed`], where [`Reader::borrows_lines_alone`]; no record otherwise.
+    /// Fills a new record, whose time was read before, with the rest of its line, where [`Reader::borrows_lines_alone`]; leaves it as it is
+    /// otherwise. `time_at` is where the time stands.
     #[inline]
-    pub(super) fn read_apart<'a>(
+    pub(super) fn fill_apart<'a>(
         &self,
         line: &'a [u8],
-        time: u64,
         time_at: u32,
-    ) -> Result<Option<Record<'a>>, Malformed> {
+        record: &mut Record<'a>,
+    ) -> Result<(), Malformed> {
         match self {
-            Self::Clf(clf) => clf.read_timed(line, time, time_at).map(Some),
-            _ => Ok(None),
+            Self::Clf(clf) => clf.fill(line, time_at, record),
+            _ => Ok(()),
         }
     }
 

@@ -101,6 +101,12 @@ impl Record<'_> {
     /// Describes what is wanted of the request.
     pub(crate) fn describe_only(&self, wanted: &Wanted) -> Descriptor<'_> {
         let mut request = Descriptor::new();
+        self.describe_into(wanted, &mut request);
+        request
+    }
+
+    /// Adds what is wanted of the request to a descriptor, which is large and so best filled where it stays.
+    pub(crate) fn describe_into<'r>(&'r self, wanted: &Wanted, request: &mut Descriptor<'r>) {
         let mut push = |wanted, name: &'static str, value| {
             if wanted && !<[u8]>::is_empty(value) {
                 request.push(name, text(value));
@@ -125,7 +131,6 @@ impl Record<'_> {
                 request.push(name, text(value));
             }
         }
-        request
     }
 }
 

@@ -32,7 +32,7 @@ fn run_by(
     order.finish();
     out.extend(order.ready().map(|held| (held.time, held.line.mark)));
     order.drop_first(usize::MAX);
-    assert_eq!((order.waiting, order.ready_bytes, order.ready_lines), (0, 0, 0));
+    assert_eq!((order.waiting, order.ready_bytes, order.ready.len()), (0, 0, 0));
     (out, order.tally, most)
 }
 
@@ -61,6 +61,28 @@ fn one_line_from_the_future_does_not_take_the_rest_along() {
     let (out, tally, _) = run(5 * SECOND, 1 << 20, &lines);
     assert_eq!(out.iter().map(|(_, mark)| *mark).collect::<Vec<_>>(), [0, 2, 3, 4, 1]);
     assert_eq!(tally.clamped, 0);
+}
+
+/// Each line of it is a run of its own, and the runs go when their lines have gone.
+#[test]
+fn a_log_that_runs_backwards_is_turned_round() {
+    let backwards = (1..=1_000).rev();
+    let lines: Vec<(u64, &[u8])> = backwards.chain(2_000..3_000).map(|t| (t * SECOND, &b"x"[..])).collect();
+    let (out, tally, _) = run(1_000 * SECOND, 1 << 20, &lines);
+    let times: Vec<u64> = out.iter().map(|(time, _)| time / SECOND).collect();
+    assert!(times.into_iter().eq((1..=1_000).chain(2_000..3_000)));
+    assert_eq!((tally.ordered, tally.clamped, tally.early), (999, 0, 0));
+}
+
+/// The end of time is a second like any other: lines of it are let go when room is scarce.
+#[test]
+fn lines_of_the_last_tick_are_let_go() {
+    let lines: Vec<(u64, &[u8])> = [u64::MAX, 5, u64::MAX, u64::MAX - 1].map(|t| (t, &b"x"[..])).to_vec();
+    for limit in [1, 1 << 20] {
+        let (out, _, _) = run(5 * SECOND, limit, &lines);
+        assert_eq!(out.len(), 4);
+        assert!(out.is_sorted_by_key(|(time, _)| *time));
+    }
 }
 
 proptest! {

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Limit, Policy, WrittenRate, keyed_network};
+use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate, keyed_network};
 use tidegate::{LimitDecision, Quota, Tick};
 
 use super::granted::Granted;
@@ -62,6 +62,8 @@ impl PolicyAccount {
             name: shadow_limit_name(&policy.name),
             shadow_limit_of: Some(policy.name.clone()),
             mode: "shadow",
+            marked: None,
+            demoted: None,
             ..account.outcome(policy, std::slice::from_ref(limit))
         });
         std::iter::once(own).chain(shadow)
@@ -75,6 +77,8 @@ pub(super) struct Account {
     denied: u64,
     delayed: u64,
     shadow_denied: u64,
+    /// Requests over a limit that lets them through.
+    over: u64,
     pub(super) denied_by_list: u64,
     first_denied: Option<Tick>,
     /// The most places of one key that were in use at once; `None` without guards.
@@ -108,6 +112,7 @@ impl Account {
             denied: 0,
             delayed: 0,
             shadow_denied: 0,
+            over: 0,
             denied_by_list: 0,
             first_denied: None,
             most_in_use: None,
@@ -143,12 +148,16 @@ impl Account {
         let cost = lines[0].cost.units();
         let refuses =
             |binding| lines.iter().any(|line| line.binding == binding && !line.decision.is_allowed());
-        let (denied, shadow_denied) = (refuses(true), refuses(false));
+        // A shadow limit tells nobody, also where its policy does.
+        let lets_through = policy.lets_through() && !policy.is_shadow_limit(lines[0].limit);
+        let (denied, unbound) = (refuses(true), refuses(false));
+        let (over, shadow_denied) = (unbound && lets_through, unbound && !lets_through);
         let delayed = !denied && lines.iter().any(|line| line.binding && !line.decision.wait().is_zero());
         self.delayed += u64::from(delayed);
         self.shadow_denied += u64::from(shadow_denied);
+        self.over += u64::from(over);
         self.series.add(at, OFFERED, cost);
-        self.series.add(at, if denied || shadow_denied { DENIED } else { ADMITTED }, cost);
+        self.series.add(at, if denied || unbound { DENIED } else { ADMITTED }, cost);
         let key = match plain_key(policy, request) {
             Some(key) => key,
             None => name_key(&mut self.key, policy, request, ipv6_prefix),
@@ -157,7 +166,7 @@ impl Account {
         if self.details {
             seen.detail(request.value("request.path"));
         }
-        if denied || shadow_denied {
+        if denied || unbound {
             seen.deny(at, cost);
             if denied {
                 self.denied += 1;
@@ -172,6 +181,7 @@ impl Account {
     fn outcome(&self, policy: &Policy, limits: &[Limit]) -> PolicyOutcome {
         let worst = self.peaks.top(1, |key| key.denied).into_iter().next().filter(|key| key.denied > 0);
         let worst = worst.or_else(|| self.peaks.top(1, |key| key.peak).into_iter().next());
+        let over = policy.lets_through().then_some(policy.over);
         PolicyOutcome {
             name: policy.name.clone(),
             shadow_limit_of: None,
@@ -186,6 +196,8 @@ impl Account {
             denied: self.denied + self.denied_by_list,
             delayed: self.delayed,
             shadow_denied: self.shadow_denied,
+            marked: (over == Some(Over::Mark)).then_some(self.over),
+            demoted: matches!(over, Some(Over::Demote { .. })).then_some(self.over),
             keys: self.peaks.distinct(),
             keys_hit: self.peaks.denied_keys(),
             keys_hit_signed_in: self.peaks.denied_and_known(),

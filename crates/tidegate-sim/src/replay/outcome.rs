@@ -29,6 +29,12 @@ pub struct Outcome {
     pub delayed: u64,
     /// Requests that a policy in shadow, or a shadow limit, would have refused.
     pub shadow_denied: u64,
+    /// Requests that passed over a limit with `over: mark`; `None` where no policy has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marked: Option<u64>,
+    /// Requests that passed over a limit with `over: demote`, with a lower priority; `None` where no policy has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demoted: Option<u64>,
     /// Requests that could not be decided.
     pub errors: u64,
     /// Requests whose places were returned before their time, because a million others were inside: above zero, denials may be too few.
@@ -79,10 +85,16 @@ pub struct PolicyOutcome {
     pub delayed: u64,
     /// Requests it would have refused, in shadow.
     pub shadow_denied: u64,
+    /// Requests over its limit that it marked and let pass, those included that another policy refused; `None` unless it marks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub marked: Option<u64>,
+    /// Requests over its limit whose priority it lowered, those included that another policy refused; `None` unless it demotes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub demoted: Option<u64>,
     /// How many different keys it saw.
     #[serde(flatten)]
     pub keys: Distinct,
-    /// How many of them it refused, or would have, at least once.
+    /// How many of them it refused, or would have, or let pass over its limit, at least once.
     pub keys_hit: u64,
     /// How many of those belong to somebody who signed in and was served: look at them before enforcing.
     pub keys_hit_signed_in: u64,
@@ -116,6 +128,12 @@ pub fn shadow_limit_name(policy: &str) -> String {
 }
 
 impl PolicyOutcome {
+    /// Returns how many requests were over its limits, whatever became of them.
+    pub(crate) fn over_limit(&self) -> u64 {
+        let told = self.marked.or(self.demoted).unwrap_or(0);
+        self.denied.max(self.shadow_denied).max(told)
+    }
+
     /// Returns the share of matched requests that it refused, 0 to 1.
     #[must_use]
     pub fn denied_share(&self) -> f64 {

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::gate::{ChargedLine, Check, Part};
-use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Policy, PolicySet};
+use tidegate::policy::{ChargeOn, Descriptor, Limit, Mode, Over, Policy, PolicySet};
 use tidegate::signals::Reading;
 use tidegate::store::CapacityError;
-use tidegate::{Charged, Cost, Gate, Outcome as Ended, Tick};
+use tidegate::{Charged, Cost, Gate, LimitDecision, Outcome as Ended, Tick};
 
 use super::account::{Account, PolicyAccount};
 use super::guards::{Entered, Guards};
@@ -44,6 +44,8 @@ struct Totals {
     by_list: u64,
     delayed: u64,
     shadow_denied: u64,
+    marked: u64,
+    demoted: u64,
     errors: u64,
     left_early: u64,
 }
@@ -139,10 +141,23 @@ impl Run {
         let mut shadow_denied = false;
         for lines in decision.limits.chunk_by(|a, b| a.policy == b.policy) {
             let place = lines[0].policy;
-            shadow_denied |= lines.iter().any(|line| !line.binding && !line.decision.is_allowed());
+            let in_shadow = |line: &LimitDecision| {
+                !line.binding
+                    && (!policies[place].lets_through() || policies[place].is_shadow_limit(line.limit))
+            };
+            shadow_denied |= lines.iter().any(|line| in_shadow(line) && !line.decision.is_allowed());
             self.accounts[place].note(&policies[place], at, request, lines, told.signed_in, ipv6_prefix);
         }
         self.totals.shadow_denied += u64::from(shadow_denied);
+        if decision.allowed {
+            let (mut marked, mut demoted) = (false, false);
+            decision.over().for_each(|(_, over)| match over {
+                Over::Demote { .. } => demoted = true,
+                _ => marked = true,
+            });
+            self.totals.marked += u64::from(marked);
+            self.totals.demoted += u64::from(demoted);
+        }
         let mut places = Charged::default();
         if self.guards.is_some() {
             places = charged.only(|line| self.is_place(line));
@@ -204,7 +219,9 @@ impl Run {
     }
 
     pub(super) fn outcome(&self, first: Option<Tick>, last: Option<Tick>) -> Outcome {
-        let Totals { requests, denied, by_list, delayed, shadow_denied, errors, left_early } = self.totals;
+        let Totals { requests, denied, by_list, delayed, shadow_denied, marked, demoted, errors, left_early } =
+            self.totals;
+        let policies = || self.policies.policies().iter().filter(|policy| policy.lets_through());
         Outcome {
             name: self.name.clone(),
             requests,
@@ -213,6 +230,8 @@ impl Run {
             denied_by_list: by_list,
             delayed,
             shadow_denied,
+            marked: policies().any(|policy| policy.over == Over::Mark).then_some(marked),
+            demoted: policies().any(|policy| policy.over != Over::Mark).then_some(demoted),
             errors,
             left_early,
             evicted: self.gate.occupancy().evicted,

@@ -1,5 +1,7 @@
 //! Replays of small logs under real policies.
 
+mod over;
+
 use std::time::Duration;
 
 use tidegate::config::{Config, Format};

@@ -24,6 +24,8 @@ enum Measure {
     Denied,
     Delayed,
     ShadowDenied,
+    Marked,
+    Demoted,
     KeysHit,
     Errors,
     Malformed,
@@ -37,13 +39,15 @@ impl Measure {
     }
 }
 
-const MEASURES: [(&str, Measure); 10] = [
+const MEASURES: [(&str, Measure); 12] = [
     ("requests", Measure::Requests),
     ("matched", Measure::Requests),
     ("allowed", Measure::Allowed),
     ("denied", Measure::Denied),
     ("delayed", Measure::Delayed),
     ("shadow_denied", Measure::ShadowDenied),
+    ("marked", Measure::Marked),
+    ("demoted", Measure::Demoted),
     ("keys_hit", Measure::KeysHit),
     ("errors", Measure::Errors),
     ("malformed", Measure::Malformed),
@@ -72,7 +76,7 @@ const RELATIONS: [(&str, Relation); 6] = [
 
 /// An expression that makes a replay fail when it holds: `MEASURE[{policy=NAME}] RELATION NUMBER[%]`.
 ///
-/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, keys_hit and errors. A percentage is of the
+/// Measures are requests (or matched), allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit and errors. A percentage is of the
 /// requests that the policy matched, or of all; of its keys for `keys_hit`. `malformed` (lines) and `late` (requests) are of the log
 /// and name no policy; a percentage of them is of the lines, or of the requests.
 ///
@@ -264,6 +268,23 @@ impl Threshold {
                 row.name
             ));
         }
+        let tells = match (policy.marked, policy.demoted) {
+            (Some(_), _) => Some(Measure::Marked),
+            (_, Some(_)) => Some(Measure::Demoted),
+            _ => None,
+        };
+        match (self.measure, tells) {
+            (Measure::Marked | Measure::Demoted, tells) if tells != Some(self.measure) => {
+                return Err(format!("--fail-if {self}: `{name}` has another `over`"));
+            }
+            (Measure::ShadowDenied, Some(tells)) => {
+                let word = if tells == Measure::Marked { "marked" } else { "demoted" };
+                return Err(format!(
+                    "--fail-if {self}: `{name}` lets through what is over its limit; use {word}"
+                ));
+            }
+            _ => {}
+        }
         if policy.matched == 0 && policy.denied == 0 && self.measure != Measure::Requests {
             return Err(format!(
                 "--fail-if {self}: no verdict, `{name}` matched none of the {} requests",
@@ -288,6 +309,8 @@ fn total(measure: Measure, outcome: &Outcome) -> (u64, u64) {
         Measure::Denied => outcome.denied,
         Measure::Delayed => outcome.delayed,
         Measure::ShadowDenied => outcome.shadow_denied,
+        Measure::Marked => outcome.marked.unwrap_or(0),
+        Measure::Demoted => outcome.demoted.unwrap_or(0),
         Measure::Errors => outcome.errors,
         Measure::Malformed | Measure::Late => 0,
         Measure::KeysHit => {
@@ -306,6 +329,8 @@ fn of_policy(measure: Measure, policy: &PolicyOutcome) -> (u64, u64) {
         Measure::Denied => policy.denied,
         Measure::Delayed => policy.delayed,
         Measure::ShadowDenied => policy.shadow_denied,
+        Measure::Marked => policy.marked.unwrap_or(0),
+        Measure::Demoted => policy.demoted.unwrap_or(0),
         Measure::Errors | Measure::Malformed | Measure::Late => 0,
         Measure::KeysHit => return (policy.keys_hit, keys(policy)),
     };
@@ -335,7 +360,7 @@ mod tests {
         let rows = [
             (
                 "denid > 1",
-                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, keys_hit, errors, malformed, late",
+                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",
             ),
             ("denied{police=x} > 1", "--fail-if, column 8: `police` is no label; use policy=NAME"),
             ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),

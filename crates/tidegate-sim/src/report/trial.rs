@@ -100,7 +100,7 @@ pub(super) fn section(
 
 /// Says whether a rung did what the table says of the policy.
 fn here_is(rung: &Rung, policy: &PolicyOutcome) -> bool {
-    (rung.denied, rung.keys_hit) == (policy.denied.max(policy.shadow_denied), policy.keys_hit)
+    (rung.denied, rung.keys_hit) == (policy.over_limit(), policy.keys_hit)
 }
 
 /// The numbers of one rung, by the names that the script knows them by.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use tidegate::policy::Usage;
+use tidegate::store::StoreError;
 use tidegate::{Admission, Gate, GateDecision, Outcome};
 
 use crate::given_up::outcome_of_drop;
@@ -23,15 +24,18 @@ impl<'n> InGate<'n> {
         self.admission.as_ref().expect("it has not ended")
     }
 
-    /// Ends it, settled with what the work reported. A store that fails meanwhile keeps what was charged, and the answer goes out all the
-    /// same: the work is done.
+    /// Ends it, settled with what the work reported. A store that fails meanwhile keeps what was charged, the observer is told, and the answer
+    /// goes out all the same: the work is done.
     pub(super) async fn finish(mut self, outcome: Outcome, usage: Option<Usage<'static>>) {
         let Some(admission) = self.admission.take() else { return };
         self.name.ended(outcome);
-        let _ = match usage {
+        let settled = match usage {
             Some(usage) => admission.finish_by_async(outcome, &usage).await,
             None => admission.finish_async(outcome).await,
         };
+        if let Err(error) = settled {
+            self.name.not_settled(&error);
+        }
     }
 }
 
@@ -43,8 +47,11 @@ impl Drop for InGate<'_> {
         }
         let outcome = outcome_of_drop();
         if outcome != Outcome::Ignored {
-            // Where a store would have to be awaited, it is dropped like any other.
-            let _ = admission.finish(outcome);
+            match admission.finish(outcome) {
+                // Nobody can await an engine here: the admission is dropped like any other.
+                Ok(()) | Err(StoreError::MustWait) => {}
+                Err(error) => self.name.not_settled(&error),
+            }
         }
         self.name.ended(outcome);
     }

@@ -116,6 +116,7 @@ impl Observer for Heard {
             LayerDid::Ended { outcome } => format!("ended, {outcome:?}"),
             other => format!("{other:?}"),
         };
+        let did = event.error.map_or(did.clone(), |error| format!("{did}, {error}"));
         self.0.lock().unwrap().push(format!("{}: {did}", event.layer));
     }
 }

@@ -185,3 +185,64 @@ fn policies_go_by_what_the_request_is_described_as() {
         .map(|user| answer(&mut service, with("x-user", user)).unwrap().status().as_u16());
     assert_eq!(statuses, [200, 200, 429]);
 }
+
+/// A store that takes charges, and then is gone when they are to be settled.
+#[derive(Debug)]
+struct GoneLater(tidegate::store::MemoryStore);
+
+impl Store for GoneLater {
+    fn settle_into(&self, step: &Step<'_>, settled: &mut Settled) -> Settling {
+        match step.op {
+            tidegate::store::Op::Take | tidegate::store::Op::Peek => self.0.settle_into(step, settled),
+            _ => Gone.settle_into(step, settled),
+        }
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+}
+
+/// A store that did not settle was not heard of: limits kept what they were charged, and nobody knew.
+#[test]
+fn a_store_that_does_not_settle_is_told_to_the_observer() {
+    let mut tokens = per_minute("tokens", 1000);
+    tokens.settle = Some(SettleRule::new(SettleBy::Cost));
+    let store = GoneLater(tidegate::store::MemoryStore::with_capacity(100).unwrap());
+    let gate = Arc::new(Gate::new(PolicySet::new(vec![tokens, places(2)]).unwrap(), store));
+    let heard = Heard::default();
+    let layer = GateLayer::new(gate, anybody).settling().with_observer(heard.clone());
+    assert_eq!(answer(&mut layer.layer(spends(Usage::cost(50))), get()).unwrap().status(), 200);
+    let expected = ["gate: ended, Success", "gate: NotSettled, the store is unavailable: it is gone"];
+    assert_eq!(heard.take(), expected);
+
+    // Its time is up: what is dropped is settled too.
+    let second = Duration::from_secs(1);
+    let clock = ManualClock::default();
+    let deadline = tidegate_tower::DeadlineLayer::within(second, second).unwrap().with_clock(clock.clone());
+    let mut hanging = deadline.layer(layer.layer(Told::hanging()));
+    let mut called = Box::pin(call(&mut hanging, get()));
+    assert!(poll(called.as_mut()).is_pending());
+    clock.advance(second);
+    assert!(poll(called.as_mut()).is_ready());
+    drop(called);
+    let heard = heard.take();
+    assert!(heard.iter().any(|line| line.starts_with("gate: NotSettled, ")), "{heard:?}");
+}
+
+#[test]
+fn a_request_over_a_limit_that_lets_it_pass_tells_the_service() {
+    let mut soft = per_minute("per user", 1);
+    soft.over = tidegate::policy::Over::Mark;
+    let mut heavy = per_minute("heavy", 1);
+    heavy.over = tidegate::policy::Over::Demote { to: None };
+    let (gate, _) = gate(vec![soft, heavy]);
+    let inner = Told::default();
+    let mut service = GateLayer::new(gate, anybody).layer(inner.clone());
+    answer(&mut service, with("x-tidegate-priority", "critical-plus")).unwrap();
+    assert!(inner.last().headers().is_empty(), "what its caller claims is gone");
+    answer(&mut service, with("x-tidegate-priority", "critical-plus")).unwrap();
+    let read = |name: &str| inner.last().headers()[name].to_str().unwrap().to_owned();
+    let told = ["x-tidegate-marked", "x-tidegate-demoted", "x-tidegate-priority"].map(read);
+    assert_eq!(told, ["per%20user", "heavy", "sheddable-plus"]);
+}

@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use tidegate::{Bulkhead, KeyedLimiter, Quota};
-use tidegate_tower::{ConcurrencyLayer, DeadlineLayer, RateLimitLayer, ServerStack};
+use tidegate::retries::{ArrivingRetries, RetryBudget};
+use tidegate::{Bulkhead, KeyedLimiter, ManualClock, Quota};
+use tidegate_tower::{ArrivingRetriesLayer, ConcurrencyLayer, DeadlineLayer, RateLimitLayer, ServerStack};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -47,5 +48,48 @@ async fn a_server_of_axum_refuses_in_the_words_of_http() {
     assert!(refused.starts_with("HTTP/1.1 429") && refused.contains("\r\nretry-after: "), "{refused}");
     let late = ask(server, "/slow", "x-api-key: bob\r\ngrpc-timeout: 50m\r\n").await;
     assert!(late.starts_with("HTTP/1.1 504") && late.ends_with(r#""retry":"unknown"}"#), "{late}");
+    serving.abort();
+}
+
+/// A server that refuses for lack of places tells callers not to come back while they are what keeps it busy, and no longer.
+#[tokio::test]
+async fn a_server_of_axum_that_is_overloaded_by_retries_tells_callers_not_to_try_again() {
+    let full = Bulkhead::new(1).unwrap().with_room(0);
+    let permit = full.try_enter().unwrap();
+    // One retry for each first try, without a floor, on a clock that stands still.
+    let rules = RetryBudget::new(1.0).unwrap().without_floor();
+    let arriving = ArrivingRetries::with_clock(rules, ManualClock::default());
+    let stack = ServerStack::new()
+        .concurrency(ConcurrencyLayer::new("places", full.clone()))
+        .retries(ArrivingRetriesLayer::new(arriving));
+    let unavailable = get(async || [("grpc-status", "14"), ("content-type", "application/grpc")]);
+    let app = Router::new().route("/", get(async || "the page")).layer(stack.clone());
+    let app = app.merge(Router::new().route("/grpc", unavailable).layer(stack));
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let server = listener.local_addr().unwrap();
+    let serving = tokio::spawn(async move { axum::serve(listener, app).await });
+
+    let (again, pushback) = ("\r\nx-envoy-overloaded: true\r\n", "\r\ngrpc-retry-pushback-ms: -1\r\n");
+    let first = ask(server, "/", "").await;
+    assert!(first.starts_with("HTTP/1.1 503") && !first.contains(again), "{first}");
+    let retry = ask(server, "/", "x-envoy-attempt-count: 2\r\n").await;
+    assert!(
+        retry.starts_with("HTTP/1.1 503") && retry.contains(again),
+        "as many retries as first tries: {retry}"
+    );
+    let first = ask(server, "/", "x-envoy-attempt-count: 1\r\n").await;
+    assert!(first.starts_with("HTTP/1.1 503") && !first.contains(again), "{first}");
+
+    drop(permit);
+    let retry = ask(server, "/", "grpc-previous-rpc-attempts: 1\r\n").await;
+    assert!(
+        retry.starts_with("HTTP/1.1 200") && !retry.contains(again),
+        "what is served needs no word: {retry}"
+    );
+    let retry = ask(server, "/grpc", "grpc-previous-rpc-attempts: 1\r\n").await;
+    assert!(
+        retry.contains("grpc-status: 14") && retry.contains(pushback) && !retry.contains(again),
+        "{retry}"
+    );
     serving.abort();
 }

@@ -176,3 +176,39 @@ fn places_follow_futures_and_not_readiness() {
     drop(two);
     assert_eq!(places.standing().remaining, 2);
 }
+
+/// The line of tower's `ConcurrencyLimit` hands a free place to whoever stands first in it. A connection whose request had been shed stood there
+/// still: the place was lost to all others for as long as nothing came over that connection.
+#[test]
+fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
+    let one = Arc::new(tokio::sync::Semaphore::new(1));
+    let within = tower::limit::GlobalConcurrencyLimitLayer::with_semaphore(Arc::clone(&one));
+    let mut idle = LoadShedLayer::new().layer(within.layer(Told::default()));
+    let busy = one.try_acquire().unwrap();
+    assert_eq!(answer(&mut idle, get()).unwrap().status(), 503);
+    drop(busy);
+    let mut other = LoadShedLayer::new().layer(within.layer(Told::default()));
+    assert_eq!(answer(&mut other, get()).unwrap().status(), 200);
+    assert_eq!(answer(&mut idle, get()).unwrap().status(), 200);
+}
+
+/// The same in the line before tower's `Buffer`, whose slots go round as its worker takes requests out.
+#[test]
+fn a_request_that_is_shed_takes_no_slot_of_a_buffer() {
+    let (buffer, worker) = tower::buffer::Buffer::pair(Told::default(), 1);
+    let mut worker = std::pin::pin!(worker);
+    let layer = LoadShedLayer::new();
+    let mut first = layer.layer(buffer.clone());
+    let mut idle = layer.layer(buffer.clone());
+    let mut other = layer.layer(buffer.clone());
+    let mut sent = Box::pin(call(&mut first, get()));
+    assert!(poll(sent.as_mut()).is_pending(), "it lies in the only slot");
+    let shed = poll(std::pin::pin!(call(&mut idle, get())));
+    assert!(matches!(shed, Poll::Ready(Ok(refused)) if refused.status() == 503));
+    assert!(poll(worker.as_mut()).is_pending());
+    assert!(poll(sent.as_mut()).is_ready(), "the worker has taken it out");
+    let mut called = Box::pin(call(&mut other, get()));
+    assert!(poll(called.as_mut()).is_pending(), "it is in the slot, and not refused");
+    assert!(poll(worker.as_mut()).is_pending());
+    assert!(matches!(poll(called.as_mut()), Poll::Ready(Ok(response)) if response.status() == 200));
+}

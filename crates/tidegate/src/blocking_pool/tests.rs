@@ -1,3 +1,4 @@
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
@@ -87,6 +88,51 @@ fn work_that_was_begun_goes_on_without_its_caller() {
         thread::yield_now();
     }
     assert_eq!(block_on(pool.run(|| 3)), Ok(3));
+}
+
+/// A clock whose sleeps are over when the caller has been told that the work has ended, and not before.
+#[derive(Debug)]
+struct EndsWithTheWork {
+    clock: ManualClock,
+    let_go: SyncSender<()>,
+    woken: Arc<AtomicBool>,
+}
+
+impl Clock for EndsWithTheWork {
+    fn now(&self) -> Tick {
+        self.clock.now()
+    }
+
+    fn sleep_until(&self, tick: Tick) -> clock::Sleep {
+        self.let_go.send(()).expect("the work waits");
+        while !self.woken.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        self.clock.set(tick);
+        Box::pin(std::future::ready(()))
+    }
+}
+
+struct Woken(Arc<AtomicBool>);
+
+impl std::task::Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// The work ended between the last look at it and the end of its time: the caller was told that it went on, and lost the result.
+#[test]
+fn work_that_ended_as_its_time_was_up_has_its_result() {
+    let (work, has_begun, let_go) = held();
+    let woken = Arc::new(AtomicBool::new(false));
+    let clock = EndsWithTheWork { clock: ManualClock::default(), let_go, woken: Arc::clone(&woken) };
+    let pool = BlockingPool::new("test", 1, 0).unwrap().with_clock(clock);
+    let mut running = std::pin::pin!(pool.run_until(Tick::from_secs(1), work));
+    let waker = Arc::new(Woken(woken)).into();
+    let mut cx = std::task::Context::from_waker(&waker);
+    assert_eq!(running.as_mut().poll(&mut cx), Poll::Ready(Ok(7)));
+    assert_eq!(has_begun.try_recv(), Ok(()));
 }
 
 #[test]

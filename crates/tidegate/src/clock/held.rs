@@ -24,9 +24,22 @@ const FAR: u64 = Duration::from_secs(300).as_nanos() as u64;
 /// zero, or every thread that comes with an older tick would drive time.
 const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 
-/// The latest tick, and how far a clock that lies behind it has come since it was noticed.
+/// Time that does not step back: the latest tick, and how far a clock that lies behind it has come since it was noticed.
+///
+/// For stores that are asked by the clocks of several callers. A tick before the latest one counts as that one; a clock that is more than
+/// five minutes behind is followed at half its speed.
+///
+/// # Examples
+/// ```
+/// use tidegate::Tick;
+/// use tidegate::clock::HeldTime;
+///
+/// let time = HeldTime::default();
+/// assert_eq!(time.hold(Tick::from_secs(1000)), Tick::from_secs(1000));
+/// assert_eq!(time.hold(Tick::from_secs(999)), Tick::from_secs(1000));
+/// ```
 #[derive(Debug)]
-pub(crate) struct HeldTime {
+pub struct HeldTime {
     latest: AtomicU64,
     /// How far behind a tick may be and just count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
     bound: AtomicU64,
@@ -49,9 +62,10 @@ impl Default for HeldTime {
 }
 
 impl HeldTime {
-    /// Returns the later of a tick and the latest one, and remembers it; of a tick far behind see the module.
+    /// Returns the later of a tick and the latest one, and remembers it. A tick more than five minutes behind moves time on by half of
+    /// what its clock has gone forward.
     #[inline]
-    pub(crate) fn hold(&self, tick: Tick) -> Tick {
+    pub fn hold(&self, tick: Tick) -> Tick {
         let tick = tick.as_nanos();
         // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
         let seen = self.latest.load(Ordering::Relaxed);
@@ -66,7 +80,8 @@ impl HeldTime {
     }
 
     /// Returns the latest tick.
-    pub(crate) fn latest(&self) -> Tick {
+    #[must_use]
+    pub fn latest(&self) -> Tick {
         // Relaxed, as above.
         Tick::from_nanos(self.latest.load(Ordering::Relaxed))
     }

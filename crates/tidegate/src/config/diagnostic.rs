@@ -41,6 +41,12 @@ pub struct Diagnostic {
 }
 
 impl Diagnostic {
+    /// Makes one of a whole file, which has no place in its text.
+    #[must_use]
+    pub fn of_file(path: &str, severity: Severity, message: String) -> Self {
+        Self { path: path.to_owned(), line: 0, column: 0, severity, message }
+    }
+
     fn place(&self) -> String {
         match self.line {
             0 => self.path.clone(),

@@ -1,15 +1,17 @@
 //! `durable`: when what a request changes is on disk.
 //!
-//! A store in memory has no disk. `strict` is refused there: whoever wrote it believes that a restart forgets nothing.
+//! A store in memory has no disk, and one that is an engine sees to its own. `strict` is refused there: whoever wrote it believes that no
+//! answer is given before it is on disk.
 
 use super::diagnostic::Findings;
 use super::node::Node;
+use super::store;
 use crate::store::Durable;
 
 const STRICT: &str = "strict";
 
-/// The stores that keep nothing on disk.
-const FORGETFUL: &[&str] = &["memory"];
+/// The store that has a disk of its own.
+const DISK: &str = "disk";
 
 /// Reads the word of a policy, or that of `defaults`.
 pub(super) fn durable(node: &Node, defaults: Option<&Node>) -> Durable {
@@ -21,14 +23,13 @@ pub(super) fn durable(node: &Node, defaults: Option<&Node>) -> Durable {
 ///
 /// `key` is how the message names it: `durable`, or `defaults.durable`.
 pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
-    let kind = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
-    let kind = kind.unwrap_or(FORGETFUL[0]);
+    let kind = store::kind(file);
     let Some(said) = node.and_then(|node| node.get("durable")) else { return };
-    if said.text() == Some(STRICT) && FORGETFUL.contains(&kind) {
+    if said.text() == Some(STRICT) && kind != DISK {
         findings.error(
             said.spot,
             format_args!(
-                "{key}: {STRICT} needs a store on disk, and `store.kind: {kind}` forgets everything when the process ends; \
+                "{key}: {STRICT} needs a store on disk, and what `store.kind: {kind}` keeps is not this process's to write there; \
                  write durable: interval, or leave it out"
             ),
         );

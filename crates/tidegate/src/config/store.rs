@@ -23,11 +23,10 @@ pub struct StoreSettings {
 }
 
 /// What keeps counters.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum StoreKind {
     /// This process's memory.
-    #[default]
     Memory,
     /// This process's memory, written to disk.
     Disk(DiskSettings),
@@ -43,6 +42,8 @@ pub struct DiskSettings {
     pub path: Option<PathBuf>,
     /// How often what has changed is written; `None` leaves it to the store.
     pub flush: Option<Duration>,
+    /// Whether the file says that counters are kept on disk. Where it says nothing of a store and there is no folder, memory will do.
+    pub stated: bool,
 }
 
 /// How an engine is reached. Holds no secret.
@@ -138,7 +139,7 @@ impl StoreSettings {
 impl Default for StoreSettings {
     fn default() -> Self {
         // Enough for a day's visitors of a large site, and tens of megabytes at most.
-        Self { kind: StoreKind::Memory, keys: 1_000_000, full_keys: false }
+        Self { kind: StoreKind::Disk(DiskSettings::default()), keys: 1_000_000, full_keys: false }
     }
 }
 
@@ -295,7 +296,11 @@ pub(super) fn read(file: &Node) -> StoreSettings {
     let keys = word(node, "keys").and_then(|text| whole_number(text).ok());
     StoreSettings {
         kind: match kind(file) {
-            "disk" => StoreKind::Disk(DiskSettings { path: path(node, "path"), flush: time(node, "flush") }),
+            "disk" => StoreKind::Disk(DiskSettings {
+                path: path(node, "path"),
+                flush: time(node, "flush"),
+                stated: node.get("kind").is_some(),
+            }),
             "memory" => StoreKind::Memory,
             engine => StoreKind::Engine(engine_settings(node, engine)),
         },

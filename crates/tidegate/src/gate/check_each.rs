@@ -37,7 +37,7 @@ impl Gate {
     }
 
     /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
-    /// exchange. If policies lie in several stores, a request that a later store refuses holds what it took from the earlier ones until all
+    /// exchange, unless a policy demotes, when they are asked one by one. If policies lie in several stores, a request that a later store refuses holds what it took from the earlier ones until all
     /// are decided: another request of the list may be refused because of that, which would pass if they were asked one by one.
     ///
     /// Requests that go to an engine together are given up together: at the latest of their deadlines, or never if one of them has none.
@@ -90,7 +90,7 @@ impl Gate {
         let shares =
             |check: &Check<'_, '_>| check.among.map_or(in_force.shares(), |among| among.set().shares());
         !self.routes.own_waits()
-            && checks.iter().all(|check| self.routes.are_plain(shares(check).with_sensed(false)))
+            && checks.iter().all(|check| self.routes.are_plain(shares(check).with_prepared(false)))
     }
 
     /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one for each.
@@ -102,6 +102,9 @@ impl Gate {
         waits: Waits,
     ) -> Vec<Result<GateDecision, StoreError>> {
         let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
+        if decisions.iter().any(|decision| decision.policies.demotes()) {
+            return self.decide_in_turn(checks, keeps, most_limits, waits).await;
+        }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
         policies.iter().for_each(|policies| self.sense(policies));
         let mut asked = Vec::with_capacity(checks.len());
@@ -139,5 +142,28 @@ impl Gate {
             answer.iter().for_each(|decision| self.count(check, decision));
         }
         answers
+    }
+
+    /// Decides requests one after the other: whether one is demoted depends on what those before it took.
+    async fn decide_in_turn<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        keeps: &mut [K],
+        most_limits: usize,
+        waits: Waits,
+    ) -> Vec<Result<GateDecision, StoreError>> {
+        let (mut decisions, mut limits) = (Vec::with_capacity(checks.len()), 0);
+        for (check, keep) in checks.iter().zip(keeps) {
+            if limits >= most_limits {
+                break;
+            }
+            let decided = match waits {
+                Waits::Yes => self.decide_async(check, keep).await,
+                Waits::No | Waits::Unwatched => self.decide(check, keep),
+            };
+            limits += decided.as_ref().map_or(0, |decision| decision.limits.len());
+            decisions.push(decided);
+        }
+        decisions
     }
 }

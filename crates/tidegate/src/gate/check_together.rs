@@ -109,6 +109,7 @@ impl Gate {
         }
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
         policies.iter().for_each(|policies| self.sense(policies));
+        let checks = &*self.demoted_together(checks, &mut decisions, waits).await;
         let deadline = checks.iter().filter_map(|check| self.tick_of(check)).min();
         let at = self.time.now();
         let mut together =

@@ -13,6 +13,7 @@ use tidegate_core::{Quota, Tick};
 
 use super::brought::holds_in_place_of;
 use super::charged::{Charged, Keep};
+use super::waits::Waits;
 use super::{Check, Gate, GateDecision, InForce, LimitDecision};
 use crate::policy::{LINES, Line, Plan, PolicySet};
 use crate::precision::Precision;
@@ -132,7 +133,16 @@ impl Gate {
         }
         let mut decision = self.undecided(check);
         self.sense(&decision.policies);
-        if self.routes.are_plain(decision.policies.shares().with_sensed(false)) {
+        let demoted;
+        let check = if decision.policies.demotes() {
+            let policies = decision.keep_policies();
+            demoted = self.demoted(check, &policies, Waits::Yes).await;
+            decision.priority = demoted.priority;
+            &demoted
+        } else {
+            check
+        };
+        if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             match self.decide_plain(check, &mut decision, keep) {
                 // The engine was not asked yet: asked and awaited below.
                 Err(StoreError::MustWait) => {}
@@ -269,7 +279,7 @@ impl<'c> Check<'c, '_> {
     /// Puts a quota that the caller brings in place of the limits' own.
     #[cold]
     #[inline(never)]
-    fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
+    pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
         for line in plan.lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
             (line.quota, line.passing) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);

@@ -10,6 +10,7 @@ use tidegate_core::Tick;
 
 use super::charged::Keep;
 use super::load::Begun;
+use super::waits::{Waits, now};
 use super::{Check, Gate, GateDecision};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
 use crate::signals::Reading;
@@ -86,7 +87,7 @@ impl Gate {
         });
     }
 
-    /// Decides under policies that lie in several stores, or that go by numbers which have to be read.
+    /// Decides under policies that lie in several stores, go by numbers which have to be read, or lower priorities.
     #[inline(never)]
     pub(super) fn decide_otherwise<K: Keep>(
         &self,
@@ -95,7 +96,15 @@ impl Gate {
         keep: &mut K,
     ) -> Result<GateDecision, StoreError> {
         self.sense(&decision.policies);
-        let decided = if self.routes.are_plain(decision.policies.shares().with_sensed(false)) {
+        let demoted;
+        let check = if decision.policies.demotes() {
+            demoted = now(self.demoted(check, &decision.policies, Waits::No));
+            decision.priority = demoted.priority;
+            &demoted
+        } else {
+            check
+        };
+        let decided = if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             self.decide_plain(check, &mut decision, keep).map(|()| decision)
         } else {
             self.decide_routed(decision, check, keep)

@@ -4,8 +4,8 @@ use tidegate_core::{Criticality, Priority};
 
 /// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
 ///
-/// Lowering the priority and telling of it is done by the server. A gate in a program lets the request pass; its decision shows the limit as
-/// refusing and not binding.
+/// A gate lowers the priority before it decides the other limits, and its decision says which policies let the request pass
+/// ([`GateDecision::over`](crate::GateDecision::over)); the limit itself stands there as refusing and not binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Over {
     /// It is refused, or has to wait where the limit delays.

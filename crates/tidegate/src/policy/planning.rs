@@ -15,7 +15,7 @@ use super::key;
 use super::matching::{View, plain_values};
 use super::plan::{Line, Plan};
 use super::policy::{Direction, Mode, Policy};
-use super::set::PolicySet;
+use super::set::{PolicySet, demotes};
 
 /// Policies whose keys are made for [`PolicySet::push_likely_keys`]: of many, few match a request.
 const LIKELY: usize = 4;
@@ -109,6 +109,18 @@ impl PolicySet {
         plan: &mut Plan<'p>,
     ) {
         self.fill(descriptor, stated, plan, |_| true);
+    }
+
+    /// Like [`PolicySet::plan_for`], with the lines alone of policies that lower priorities and that are `wanted`.
+    #[inline(never)]
+    pub(crate) fn plan_demoting<'p>(
+        &'p self,
+        descriptor: &Descriptor<'_>,
+        stated: (Option<Cost>, Priority),
+        plan: &mut Plan<'p>,
+        wanted: impl Fn(usize) -> bool,
+    ) {
+        self.fill(descriptor, stated, plan, |place| demotes(&self.policies[place]) && wanted(place));
     }
 
     /// Returns how much a request of a priority has to leave of a quota that holds in place of a line's own.

@@ -318,6 +318,12 @@ impl Policy {
         self.limits.iter().chain(&self.shadow_limit).nth(index)
     }
 
+    /// Says whether it lets requests pass that are over its limits, and tells of them: enforced, and with `over: mark` or `over: demote`.
+    #[must_use]
+    pub fn lets_through(&self) -> bool {
+        self.mode == Mode::Enforce && !self.over.refuses()
+    }
+
     /// Says whether an index is that of the shadow limit.
     #[must_use]
     pub fn is_shadow_limit(&self, index: usize) -> bool {

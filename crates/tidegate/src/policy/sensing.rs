@@ -125,7 +125,7 @@ impl PolicySet {
             let _ = match state.readings[*source] {
                 None => write!(why, "{separator}{condition}: it is not known"),
                 Some(taken) => {
-                    let value = condition.source().written(taken.value);
+                    let value = condition.source().rounded(taken.value);
                     write!(why, "{separator}{condition}: last read as {value}")
                 }
             };

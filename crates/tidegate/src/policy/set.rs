@@ -11,6 +11,7 @@ use super::index::Index;
 use super::keep_for::KeepForError;
 use super::learned::Learned;
 use super::named::{BUILT_IN, Named};
+use super::over::Over;
 use super::path;
 use super::policy::{Limit, Mode, Policy};
 use super::sensed::{ConditionsError, Sensed};
@@ -84,6 +85,10 @@ pub struct PolicySet {
     pub(super) ipv6_prefix: u8,
     /// Where its policies say that they are decided.
     shares: Shares,
+    /// Whether some policy lowers the priority of requests over its limits.
+    demoting: bool,
+    /// Whether some policy lets requests pass that are over its limits.
+    lets_through: bool,
     /// The numbers that conditions and moving rates go by.
     pub(super) sensed: Option<Box<Sensed>>,
 }
@@ -143,7 +148,9 @@ impl PolicySet {
         policies.iter().for_each(|policy| policy.each_named(&mut see));
         let settled_by = settled_by(&policies);
         let shares = policies.iter().filter_map(|policy| policy.share).collect::<Shares>();
-        let shares = shares.with_sensed(sensed.is_some());
+        let demoting = policies.iter().any(demotes);
+        let lets_through = policies.iter().any(Policy::lets_through);
+        let shares = shares.with_prepared(sensed.is_some() || demoting);
         Ok(Self {
             policies,
             compiled,
@@ -155,6 +162,8 @@ impl PolicySet {
             settled_by,
             ipv6_prefix,
             shares,
+            demoting,
+            lets_through,
             sensed,
         })
     }
@@ -168,6 +177,18 @@ impl PolicySet {
     /// Returns where its policies say that they are decided.
     pub(crate) const fn shares(&self) -> Shares {
         self.shares
+    }
+
+    /// Says whether some policy lowers the priority of requests over its limits.
+    #[inline]
+    pub(crate) const fn demotes(&self) -> bool {
+        self.demoting
+    }
+
+    /// Says whether some policy lets requests pass that are over its limits, and tells of them: `over: mark` or `demote`.
+    #[must_use]
+    pub const fn lets_through(&self) -> bool {
+        self.lets_through
     }
 
     /// Returns how many policies there are, those switched off included.
@@ -295,6 +316,11 @@ impl PolicySet {
             learned.learn(real);
         }
     }
+}
+
+/// Says whether a policy lowers the priority of requests over its limits.
+pub(super) fn demotes(policy: &Policy) -> bool {
+    policy.lets_through() && matches!(policy.over, Over::Demote { .. })
 }
 
 /// Checks that a limit can keep what it says, under each of its terms.

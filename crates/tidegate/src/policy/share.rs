@@ -34,13 +34,13 @@ impl Share {
 pub(crate) struct Shares(u8);
 
 impl Shares {
-    /// The bit of sets that go by numbers which have to be read.
-    const SENSED: u8 = 1 << 7;
+    /// The bit of sets whose checks need a step before they are decided: numbers have to be read, or priorities lowered.
+    const PREPARED: u8 = 1 << 7;
 
-    /// Marks a set that goes by such numbers. A gate then leaves the way of a set that is decided in one step of its own store, and costs
-    /// nothing to know where it stays on it.
-    pub(crate) const fn with_sensed(self, sensed: bool) -> Self {
-        if sensed { Self(self.0 | Self::SENSED) } else { Self(self.0 & !Self::SENSED) }
+    /// Marks a set whose checks need such a step. A gate then leaves the way of a set that is decided in one step of its own store, and to
+    /// know of it costs nothing where it stays on it.
+    pub(crate) const fn with_prepared(self, prepared: bool) -> Self {
+        if prepared { Self(self.0 | Self::PREPARED) } else { Self(self.0 & !Self::PREPARED) }
     }
 
     /// Says whether all of them are among others.

@@ -136,32 +136,70 @@ impl Source {
         }
     }
 
-    /// Writes a value as files do, to three decimals.
+    /// Writes a value as files do, exactly: what is read again is the same number.
     #[must_use]
     pub fn written(&self, value: f64) -> String {
+        match self {
+            Self::Cpu | Self::Memory | Self::Policy(_) => format!("{value}%"),
+            Self::Load | Self::InFlight | Self::Signal(_) => value.to_string(),
+            Self::Latency => in_whole_units(value),
+            Self::Rate => per_time(value),
+        }
+    }
+
+    /// Writes a reading for people: to three decimals, a rate in requests a second.
+    #[must_use]
+    pub fn rounded(&self, value: f64) -> String {
         let thousandths = (value * 1000.0).round();
         let rounded = if thousandths.is_finite() { thousandths / 1000.0 } else { value };
         match self {
-            Self::Cpu | Self::Memory | Self::Policy(_) => format!("{rounded}%"),
-            Self::Load | Self::InFlight | Self::Signal(_) => rounded.to_string(),
             Self::Latency => format!("{rounded}ms"),
-            Self::Rate => per_time(value),
+            Self::Rate => format!("{rounded}/s"),
+            _ => self.written(rounded),
         }
     }
 }
 
-/// Writes a rate in the shortest time that makes its count a whole number.
+/// Writes milliseconds in the largest unit of which they are a whole number.
+fn in_whole_units(millis: f64) -> String {
+    let units = [(1.0, "ms"), (1e3, "us"), (1e6, "ns")];
+    let whole = units.into_iter().find(|(per_milli, _)| {
+        let count = (millis * per_milli).round();
+        // Back by the division that `millis` makes: the same number, bit by bit.
+        count / per_milli == millis
+    });
+    // A number that no span of the file makes.
+    whole.map_or_else(
+        || format!("{millis}ms"),
+        |(per_milli, unit)| format!("{}{unit}", (millis * per_milli).round()),
+    )
+}
+
+/// Writes a rate in the shortest time that makes its count a whole number; a rate that no such time has, by the second.
 fn per_time(per_second: f64) -> String {
-    const TIMES: [(f64, &str); 4] = [(1.0, "s"), (60.0, "min"), (3600.0, "h"), (86_400.0, "day")];
-    let is_whole = |count: f64| (count - count.round()).abs() <= count * 1e-9;
-    let (seconds, unit) =
-        TIMES.into_iter().find(|(seconds, _)| is_whole(per_second * seconds)).unwrap_or(TIMES[3]);
-    format!("{}/{unit}", (per_second * seconds).round())
+    const DAY: f64 = 86_400.0;
+    const TIMES: [(f64, &str); 7] = [
+        (1.0, "s"),
+        (60.0, "min"),
+        (3600.0, "h"),
+        (DAY, "day"),
+        (7.0 * DAY, "week"),
+        (30.0 * DAY, "month"),
+        (365.0 * DAY, "year"),
+    ];
+    // As far as a division and a multiplication may be off.
+    let is_whole = |count: f64| count.round() >= 1.0 && (count - count.round()).abs() <= count * 1e-14;
+    let whole = TIMES.into_iter().find(|(seconds, _)| is_whole(per_second * seconds));
+    whole.map_or_else(
+        || format!("{per_second}/s"),
+        |(seconds, unit)| format!("{}/{unit}", (per_second * seconds).round()),
+    )
 }
 
 /// A span in milliseconds.
 pub(crate) fn millis(span: Duration) -> f64 {
-    span.as_secs_f64() * 1000.0
+    // One division, so that the number which is nearest prints as it was written: 0.0003, and not 0.00030000000000000003.
+    span.as_nanos() as f64 / 1e6
 }
 
 impl FromStr for Source {
@@ -249,8 +287,8 @@ mod tests {
         let rate: Source = "rate".parse().unwrap();
         assert_eq!(rate.measure("60/min"), Ok(1.0));
         assert_eq!(
-            [4.5, 0.001, 0.5 / 86_400.0].map(|value| rate.written(value)),
-            ["270/min", "86/day", "1/day"]
+            [4.5, 0.001, 0.5 / 86_400.0, 0.0, 1.0 / 3.0].map(|value| rate.written(value)),
+            ["270/min", "2592/month", "15/month", "0/s", "20/min"]
         );
         assert_eq!("signal x".parse::<Source>().unwrap().measure("-1_000.5"), Ok(-1000.5));
     }

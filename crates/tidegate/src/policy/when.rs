@@ -126,9 +126,9 @@ impl Condition {
     fn of(source: Source, side: Side, value: f64) -> Result<Self, ConditionError> {
         let tenth = value.abs() / 10.0;
         let until = match side {
-            Side::Above => value - tenth,
+            Side::Above => decimal(value - tenth).min(value),
             // An end beyond what the number can reach would be none.
-            Side::Below => (value + tenth).min(source.most()).max(value),
+            Side::Below => decimal(value + tenth).min(source.most()).max(value),
         };
         if !until.is_finite() {
             return Err(ConditionError::NotFinite { value: value.to_string() });
@@ -190,6 +190,11 @@ impl Condition {
             (Side::Below, true) => reading < self.until,
         }
     }
+}
+
+/// Rounds to fifteen digits, which every number has: a tenth less than 0.7 is 0.63, and not 0.6299999999999999.
+fn decimal(number: f64) -> f64 {
+    format!("{number:.14e}").parse().unwrap_or(number)
 }
 
 impl Side {
@@ -294,6 +299,25 @@ mod tests {
             "signal x above -10, until -11",
         ] {
             assert_eq!(text.parse::<Condition>().unwrap().to_string(), text);
+        }
+    }
+
+    /// Values were shown to three decimals, and a signal that ends at 0.0004 as one that ends at 0.
+    #[test]
+    fn values_are_shown_exactly_and_the_end_is_what_is_shown() {
+        for (text, shown) in [
+            ("signal errors above 0.0005", "signal errors above 0.0005, until 0.00045"),
+            ("signal errors above 0.7", "signal errors above 0.7, until 0.63"),
+            ("signal errors below 0.3, until 0.3004", "signal errors below 0.3, until 0.3004"),
+            ("cpu above 99.9995%, until 99.9991%", "cpu above 99.9995%, until 99.9991%"),
+            ("latency above 300ns", "latency above 300ns, until 270ns"),
+            ("latency above 1.5ms, until 1us", "latency above 1500us, until 1us"),
+            ("rate above 1/week, until 1/month", "rate above 1/week, until 1/month"),
+            ("rate above 7/3s", "rate above 140/min, until 126/min"),
+        ] {
+            let condition = text.parse::<Condition>().unwrap();
+            assert_eq!(condition.to_string(), shown);
+            assert_eq!(shown.parse::<Condition>().unwrap(), condition, "{shown}");
         }
     }
 

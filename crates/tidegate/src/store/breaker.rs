@@ -34,6 +34,7 @@ pub(super) fn handle(
                 condition: breaker.condition(state, now),
                 totals: breaker.totals(state, now),
                 forced: breaker.forced(state, now),
+                would_trip: breaker.would_trip(state, now),
             }));
             if *state != before {
                 keep(cell, charge.quota, State::Breaker(state.clone()), now);

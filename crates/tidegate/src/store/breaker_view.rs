@@ -1,6 +1,6 @@
 //! What people ask of breakers, and what they are told.
 
-use tidegate_core::breaker::{Condition, Forced, Totals};
+use tidegate_core::breaker::{Condition, Forced, Totals, WouldTrip};
 
 /// What a person does with the breakers of a step.
 #[derive(Clone, Copy, Debug)]
@@ -23,4 +23,6 @@ pub struct BreakerView {
     pub totals: Totals,
     /// What a person has forced it to.
     pub forced: Option<Forced>,
+    /// What it would have done since it was made to measure only.
+    pub would_trip: Option<WouldTrip>,
 }

@@ -28,10 +28,10 @@ pub struct Cell {
 
 /// When a key was reset, or its limit's kind changed. Charges made at or before that tick are void: nothing of them comes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Forgotten {
-    pub(super) at: Tick,
+pub(in crate::store) struct Forgotten {
+    pub(in crate::store) at: Tick,
     /// From this tick on, time has returned all that was charged before.
-    pub(super) until: Tick,
+    pub(in crate::store) until: Tick,
 }
 
 impl Cell {
@@ -41,8 +41,16 @@ impl Cell {
         Self { quota, state, forgotten: None }
     }
 
+    /// Says whether quota and state are all that the cell holds: the key was not reset, nor came under a limit of another kind, while
+    /// charges from before might still be ended.
+    #[must_use]
+    pub const fn is_plain(&self) -> bool {
+        self.forgotten.is_none()
+    }
+
     /// Returns the tick from which the cell is as good as none; `None` when it never is by itself.
-    pub(super) fn full_at(&self) -> Option<Tick> {
+    #[must_use]
+    pub fn full_at(&self) -> Option<Tick> {
         let full = self.quota.full_at(&self.state)?;
         Some(self.forgotten.as_ref().map_or(full, |forgotten| full.max(forgotten.until)))
     }

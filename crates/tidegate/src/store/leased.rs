@@ -45,7 +45,9 @@
 //! at most that, until time returns them.
 
 mod demand;
+mod draw;
 mod drawing;
+mod engine_part;
 mod health;
 #[cfg(test)]
 mod model;

@@ -124,8 +124,9 @@ impl OwnedStep {
         self.tag
     }
 
-    /// Says whether the step forgets the key of one of its charges.
-    pub(super) fn forgets(&self, charge: usize) -> bool {
+    /// Says whether the step forgets the key of one of its charges: bytes that are no state are mended by that.
+    #[must_use]
+    pub fn forgets(&self, charge: usize) -> bool {
         match &self.op {
             OwnedOp::Reset => true,
             OwnedOp::Finish(endings) => matches!(endings.get(charge), Some(Ending::Forget)),

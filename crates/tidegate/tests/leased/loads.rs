@@ -54,6 +54,7 @@ pub(crate) fn ask(world: &mut World, node: usize, quota: &Arc<Quota>, judge: &Ju
     }
 }
 
+/// Runs a load; with `weigh`, nodes get parts by their demand of the last tenth of a second.
 fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
     let quota = Arc::new(Quota::per_second(RATE).burst(BURST).gcra().unwrap());
     let parts: Vec<Part> =
@@ -67,6 +68,7 @@ fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
     let mut most_outstanding = 0;
     // Requests that are due, in thousandths.
     let mut due = [0_u64; NODES];
+    let mut lately = [0_u64; NODES];
     for step in 0..SECONDS * 10_000 {
         let tick = start.after(Duration::from_micros(step * 100));
         world.run_to(tick);
@@ -77,10 +79,14 @@ fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
             due[node] += load(node, ms) / 10;
             while due[node] >= 1000 {
                 due[node] -= 1000;
+                lately[node] += 1;
                 ask(&mut world, node, &quota, &judge);
             }
         }
         if step % 1000 == 0 {
+            if weigh {
+                weigh_anew(&parts, &mut lately);
+            }
             world.tick();
             most_outstanding = most_outstanding.max(world.outstanding());
         }
@@ -93,6 +99,17 @@ fn run(load: Load, strict: bool, weigh: bool) -> Outcome {
         asked: judge.1,
         messages: world.messages(),
         most_outstanding,
+    }
+}
+
+/// Gives each node a quarter of an even part, and shares the rest out by demand. All at once: nodes look at their parts with each request.
+fn weigh_anew(parts: &[Part], lately: &mut [u64; NODES]) {
+    let all: u64 = lately.iter().sum::<u64>().max(1);
+    let floor = u64::from(Part::WHOLE) / (4 * NODES as u64);
+    let rest = u64::from(Part::WHOLE) - floor * NODES as u64;
+    for (part, asked) in parts.iter().zip(lately) {
+        part.set(u32::try_from(floor + rest * *asked / all).unwrap(), tidegate::Tick::MAX);
+        *asked = 0;
     }
 }
 
@@ -157,4 +174,15 @@ fn an_even_load_costs_at_most_one_call_for_fifty_requests() {
     let outcome = run(even, true, false);
     assert_eq!(outcome.asked, 2 * RATE * SECONDS);
     assert!(outcome.messages * 50 <= outcome.asked, "{outcome:?}");
+}
+
+#[test]
+fn parts_by_demand_spare_a_busy_node_calls() {
+    for (name, load) in [("skewed", skewed as Load), ("hopping", hopping)] {
+        let (even, weighed) = (run(load, true, false), run(load, true, true));
+        println!("by demand, {name}: {weighed:?}");
+        assert_eq!(weighed.excess, 0, "{name}");
+        assert!(weighed.utilisation >= 970 && weighed.most_outstanding <= BURST / 20, "{name}: {weighed:?}");
+        assert!(weighed.messages * 5 < even.messages * 4, "{name}: {even:?} {weighed:?}");
+    }
 }

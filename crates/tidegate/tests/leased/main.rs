@@ -2,5 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+mod behaviour;
 mod loads;
+mod settled;
 mod world;

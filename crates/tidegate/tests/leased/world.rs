@@ -22,8 +22,11 @@ pub(crate) struct Time(Arc<Hands>);
 #[derive(Debug, Default)]
 struct Hands {
     now: AtomicU64,
-    waiting: Mutex<(u64, BTreeMap<(u64, u64), Waker>)>,
+    /// How many have waited so far, and who waits, by tick and arrival.
+    waiting: Mutex<(u64, Waiting)>,
 }
+
+type Waiting = BTreeMap<(u64, u64), Waker>;
 
 impl Clock for Time {
     fn now(&self) -> Tick {
@@ -206,6 +209,8 @@ impl World {
 
     /// Turns the clock to a tick, and stops at every one for which somebody waits.
     pub(crate) fn run_to(&mut self, tick: Tick) {
+        let tick = tick.max(self.now());
+        self.settle();
         while let Some(next) = self.time.next().filter(|next| *next <= tick.as_nanos()) {
             self.time.set(next);
             self.settle();

@@ -1,5 +1,8 @@
 use super::*;
+use crate::breaker::Condition;
 use crate::bytes::{Bytes, Reader, Writer};
+use crate::decision::{Ask, Cost, Retry};
+use crate::guard::{Guard, Outcome};
 
 fn refused(builder: BreakerBuilder) -> String {
     builder.build().unwrap_err().to_string()
@@ -82,11 +85,90 @@ fn open_times_grow_to_the_longest_and_are_only_shortened() {
     let open = built.by.open;
     let times = [0, 5, 10, 40, 60].map(|before| open.grown(before * 1_000_000_000) / 1_000_000_000);
     assert_eq!(times, [5, 10, 20, 60, 60]);
-    let drawn: Vec<u64> = (0..1000).map(|at| open.jittered(1_000_000, crate::Tick::from_nanos(at))).collect();
+    let key = |first: u64| (crate::Tick::from_nanos(first), crate::Tick::from_nanos(first + 9));
+    let drawn: Vec<u64> =
+        (0..1000).map(|at| open.jittered(1_000_000, crate::Tick::from_nanos(at), key(0))).collect();
     assert!(drawn.iter().all(|time| (800_000..=1_000_000).contains(time)));
     let sum: u64 = drawn.iter().sum();
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
     let other = CircuitBreaker::builder().seed(1).build().unwrap();
     let at = crate::Tick::from_nanos(7);
-    assert_ne!(open.jittered(1_000_000, at), other.by.open.jittered(1_000_000, at));
+    assert_ne!(open.jittered(1_000_000, at, key(0)), other.by.open.jittered(1_000_000, at, key(0)));
+    // Keys that trip at one tick, as those do whose figures are compared at one boundary.
+    let drawn: Vec<u64> = (0..1000).map(|first| open.jittered(1_000_000, at, key(first))).collect();
+    let sum: u64 = drawn.iter().sum();
+    assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
+}
+
+/// A breaker whose figures are compared at each tenth of a second, after failures at some tick.
+fn failed_at(tick: u64) -> (CircuitBreaker, crate::breaker::CircuitBreakerState) {
+    let every = Evaluate::Every(Duration::from_millis(100));
+    let breaker = CircuitBreaker::builder().consecutive(2).evaluate(every).build().unwrap();
+    let at = crate::Tick::from_nanos(tick);
+    let mut state = breaker.fresh(at);
+    for _ in 0..2 {
+        let receipt = breaker.enter_in_place(&mut state, Ask::allow(at, Cost::ONE), &mut |_| ()).unwrap();
+        breaker.leave_in_place(&mut state, at, &receipt, Outcome::Failure, &mut |_| ());
+    }
+    (breaker, state)
+}
+
+/// Keys that trip at one boundary were all open for the same time, and all tried their services in the same moment.
+#[test]
+fn keys_that_trip_at_one_boundary_are_open_for_different_times() {
+    let mut untils: Vec<_> = (0..50)
+        .map(|nth| {
+            let (breaker, state) = failed_at(1_000_000 + nth);
+            match breaker.condition(&state, crate::Tick::from_nanos(150_000_000)) {
+                Condition::Open { since, until, .. } => {
+                    assert_eq!(since, crate::Tick::from_nanos(100_000_000));
+                    until
+                }
+                other => panic!("{other:?}"),
+            }
+        })
+        .collect();
+    untils.sort_unstable();
+    untils.dedup();
+    assert!(untils.len() > 45, "{untils:?}");
+}
+
+/// Each refusal copied the state, window included, from the first boundary on: most of what a service that is down costs.
+#[test]
+fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
+    let (breaker, tripped) = failed_at(1_000_000);
+    let ms = |ms: u64| crate::Tick::from_nanos(ms * 1_000_000);
+    let is_copied = |state: &crate::breaker::CircuitBreakerState, at| {
+        matches!(breaker.at(state, at).0, std::borrow::Cow::Owned(_))
+    };
+    let refused = |state: &crate::breaker::CircuitBreakerState, at: crate::Tick| {
+        breaker.refused_at(&state.is, at).expect("known without a copy")
+    };
+    // In the store it is closed still, and known to be open by the boundary that has passed.
+    assert_eq!(refused(&tripped, ms(99)), None);
+    assert!(!is_copied(&tripped, ms(99)), "no boundary has passed");
+    let Some(Retry::After(left)) = refused(&tripped, ms(1000)) else { panic!("it is open") };
+    let condition = breaker.condition(&tripped, ms(1000));
+    assert!(
+        matches!(condition, Condition::Open { until, .. } if until == ms(1000).after(left)),
+        "{condition:?}"
+    );
+    let standing = breaker.standing(&tripped, ms(1000));
+    assert_eq!((standing.remaining, standing.reset_after), (0, left));
+    assert_eq!(refused(&tripped, ms(1000).after(left)), None, "a probe");
+    assert_eq!(breaker.standing(&tripped, ms(1000).after(left)).remaining, 1);
+
+    // Once it is kept as open, boundaries change nothing of it any more.
+    let mut open = tripped.clone();
+    breaker.force_in_place(&mut open, ms(150), None, &mut |_| ());
+    for at in [151, 300, 1000] {
+        assert!(!is_copied(&open, ms(at)));
+        assert!(matches!(refused(&open, ms(at)), Some(Retry::After(_))));
+    }
+    // Nor of one in whose window nothing is over.
+    let receipt = Ask::allow(ms(1), Cost::ONE);
+    let mut well = breaker.fresh(ms(1));
+    let receipt = breaker.enter_in_place(&mut well, receipt, &mut |_| ()).unwrap();
+    breaker.leave_in_place(&mut well, ms(1), &receipt, Outcome::Failure, &mut |_| ());
+    assert!(!is_copied(&well, ms(950)));
 }

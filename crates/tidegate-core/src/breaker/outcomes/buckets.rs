@@ -65,6 +65,24 @@ impl Buckets {
         self.newest = self.newest.max(number);
     }
 
+    /// The number of the newest bucket.
+    pub(super) const fn newest(&self) -> u64 {
+        self.newest
+    }
+
+    /// Takes off `totals` what is in the window while the bucket `newest` is the newest, and no more at `at`, as [`advance`](Self::advance) would;
+    /// returns the number of the newest bucket then.
+    pub(super) fn leave_out(&self, totals: &mut Totals, newest: u64, at: Tick) -> u64 {
+        let number = at.as_nanos() / self.length;
+        let oldest_after = number.saturating_sub(self.ring.len() as u64 - 1);
+        let oldest = newest.saturating_sub(self.ring.len() as u64 - 1);
+        // What is newer than the newest that holds calls is empty.
+        for gone in oldest..oldest_after.min(self.newest + 1) {
+            *totals = totals.minus(self.ring[self.place(gone)]);
+        }
+        newest.max(number)
+    }
+
     pub(super) fn add(&mut self, at: Tick, sample: Sample) {
         self.advance(at);
         let place = self.place(self.newest);

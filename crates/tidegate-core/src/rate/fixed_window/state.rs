@@ -18,6 +18,19 @@ pub struct FixedWindowState {
     pub(super) more: Option<Box<More>>,
 }
 
+/// The one window that a [`FixedWindowState`] consists of, where nothing else is remembered: for stores that keep these numbers instead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct OneWindow {
+    /// The tick of the last change.
+    pub last: Tick,
+    /// The first tick of the window, not after `last`.
+    pub start: Tick,
+    /// The last tick of the window.
+    pub through: Tick,
+    /// Units spent in it.
+    pub used: u64,
+}
+
 /// In the receipt of the charge that opened a window.
 pub(super) const OPENER: u128 = 1;
 
@@ -50,6 +63,31 @@ pub(super) struct More {
 }
 
 impl FixedWindowState {
+    /// Returns the window that is all there is to the state; `None` where the state holds more: windows that were opened ahead of time, a
+    /// change of the limit, settlements that have moved a window.
+    #[must_use]
+    pub fn one_window(&self) -> Option<OneWindow> {
+        let Self { last, start, through, used, .. } = *self;
+        (self.more.is_none() && start <= last).then_some(OneWindow { last, start, through, used })
+    }
+
+    /// Returns the state that consists of one window.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::rate::{FixedWindowState, OneWindow};
+    /// use tidegate_core::Tick;
+    ///
+    /// let [start, last, through] = [10, 14, 69].map(Tick::from_secs);
+    /// let window = OneWindow { last, start, through, used: 3 };
+    /// assert_eq!(FixedWindowState::of_one_window(window).one_window(), Some(window));
+    /// ```
+    #[must_use]
+    pub const fn of_one_window(window: OneWindow) -> Self {
+        let OneWindow { last, start, through, used } = window;
+        Self { last, start, through, used, more: None }
+    }
+
     /// The most bytes that a state is written in.
     pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + MOST_BEFORE as usize * 40;
 

@@ -15,7 +15,7 @@ use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
-use tidegate::http_answer::{HeaderForm, PROBLEM_JSON};
+use tidegate::http_answer::{HeaderForm, PROBLEM_JSON, over};
 use tidegate::policy::Descriptor;
 use tidegate_core::Retry;
 use ulid::Ulid;
@@ -118,7 +118,7 @@ impl<'a> Reply<'a, '_> {
         if let Conclusion::Decided(decision) = self.conclusion
             && decision.allowed
         {
-            response_headers::write_over(decision, out);
+            over::write(decision, out);
         }
         let shown = match self.conclusion {
             Conclusion::Decided(decision) => ShownLimits::of(decision, self.request, |policy, quota| {

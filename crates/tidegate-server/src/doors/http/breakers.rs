@@ -185,6 +185,10 @@ fn shown_one(app: &App, one: &ListedBreaker, reveal: bool) -> Value {
         }
         _ => {}
     }
+    if let Some(would) = view.would_trip {
+        shown["would_have_opened"] =
+            json!({ "times": would.times, "last": at(would.at), "by": would.by.to_string() });
+    }
     shown
 }
 

@@ -4,6 +4,7 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde_json::json;
+use tidegate::cluster::Part;
 use tidegate::visible;
 
 use super::query::Query;
@@ -57,9 +58,16 @@ fn checks(app: &App, serving: bool) -> String {
     };
     let kind = app.engine.store_kind();
     // Nor is a store that is gone: the policies say what happens then, and no other node would have it.
-    let store = match app.engine.outage() {
-        None => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
-        Some(Outage { reason, lasts }) => {
+    let store = match (app.engine.outage(), app.engine.trouble()) {
+        (None, Some((reason, lasts))) => {
+            let seconds = lasts.as_secs();
+            format!(
+                "[!] store {kind} has kept nothing for {seconds} s, counters go on in memory: {}",
+                visible::line(&reason)
+            )
+        }
+        (None, None) => format!("[+] store {kind}: {} of {} slots", occupancy.used, occupancy.capacity),
+        (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();
             format!(
                 "[!] store {kind} is gone for {seconds} s, policies go by on_store_error: {}",
@@ -67,8 +75,18 @@ fn checks(app: &App, serving: bool) -> String {
             )
         }
     };
+    let nodes = app.engine.membership().map_or_else(String::new, |status| {
+        let mark = if status.failed.is_some() || status.too_many { "[!]" } else { "[+]" };
+        let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
+        let why = match (&status.failed, status.too_many) {
+            (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
+            (None, true) => "; more than store.nodes".to_owned(),
+            (None, false) => String::new(),
+        };
+        format!("\n{mark} nodes: {} members, this one has {part:.1} %{why}", status.members)
+    });
     format!(
-        "{} serving\n{config}\n{store}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Without the request for these lines.
         app.requests_in_flight().saturating_sub(1),

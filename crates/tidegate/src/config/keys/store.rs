@@ -2,8 +2,8 @@
 
 use crate::config::kind::{Kind, Table, key};
 
-/// The words of `store.kind`; the file's stores of this process first.
-pub(in crate::config) const KINDS: &[&str] = &["memory", "disk", "redis", "etcd", "zookeeper"];
+/// The words of `store.kind`; the one that holds unless another is said first, and those of this process before the others.
+pub(in crate::config) const KINDS: &[&str] = &["disk", "memory", "redis", "etcd", "zookeeper"];
 
 /// How many of [`KINDS`] are this process's own.
 pub(in crate::config) const OWN: usize = 2;
@@ -11,7 +11,7 @@ pub(in crate::config) const OWN: usize = 2;
 pub(super) const STORE: Table = Table {
     name: "store",
     keys: &[
-        key("kind", Kind::Word(KINDS, &[]), Some("memory"), "Where counters live"),
+        key("kind", Kind::Word(KINDS, &[]), Some("disk"), "Where counters live"),
         key(
             "keys",
             Kind::Whole(1, 1 << 32),

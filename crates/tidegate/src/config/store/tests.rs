@@ -16,8 +16,11 @@ fn parse(store: &str) -> Result<StoreSettings, String> {
 #[test]
 fn a_disk_has_a_folder_and_an_interval() {
     let read = parse("{kind: disk, path: /var/lib/tidegate, flush: 50ms}").unwrap();
-    let disk =
-        DiskSettings { path: Some("/var/lib/tidegate".into()), flush: Some(Duration::from_millis(50)) };
+    let disk = DiskSettings {
+        path: Some("/var/lib/tidegate".into()),
+        flush: Some(Duration::from_millis(50)),
+        stated: true,
+    };
     assert_eq!((read.word(), read.kind), ("disk", StoreKind::Disk(disk)));
     assert_eq!(
         parse("{kind: disk, flush: 1ms}").unwrap_err(),
@@ -41,7 +44,7 @@ fn an_engine_has_addresses_without_secrets() {
 #[test]
 fn what_says_nothing_about_a_kind_is_refused_by_name() {
     for (store, said) in [
-        ("{path: /tmp}", "store.path says nothing about `store.kind: memory`; it is for disk"),
+        ("{kind: memory, path: /tmp}", "store.path says nothing about `store.kind: memory`; it is for disk"),
         ("{kind: redis}", "`store.kind: redis` needs store.url, as redis://127.0.0.1:6379"),
         ("{kind: etcd, url: 'http://'}", "store.url: \"http://\" names no host; write http://HOST:2379"),
         (

@@ -11,8 +11,8 @@ use futures_util::future::join_all;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Finish, Receipt, Tick};
 
-use super::pocket::Drawn;
-use super::purse::{Draw, GivenBack, Times};
+use super::draw::{Draw, Drawn, Times};
+use super::purse::GivenBack;
 use super::shared::{Inner, ask};
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
@@ -80,6 +80,23 @@ impl Inner {
             manner: entry.manner,
             receipt,
         })
+    }
+
+    /// Ends what is held too long, and forgets keys that are idle; with `all`, ends all that is held.
+    pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
+        let (part, mut returns) = (self.part.at(now), Vec::new());
+        for mut shard in self.table.shards() {
+            for entry in shard.entries() {
+                let mut back = GivenBack::new();
+                match all {
+                    true => entry.purse.close(&mut back),
+                    false => entry.purse.tidy(now, part, &mut back),
+                }
+                returns.extend(Self::returns(entry, back));
+            }
+            shard.forget_idle(now);
+        }
+        returns
     }
 
     /// Gives units back in the background.
@@ -161,7 +178,7 @@ impl Asked {
                 returns.extend(Inner::returns(entry, back));
             }
             (Some(entry), Some(line), None) => {
-                entry.purse.refused(&self.draw, line.decision.retry(), times.sent)
+                entry.purse.refused(&self.draw, line.decision.retry(), times.sent);
             }
             (Some(entry), None, None) => entry.purse.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.

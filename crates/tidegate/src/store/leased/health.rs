@@ -6,8 +6,11 @@
 pub struct LeaseHealth {
     /// Keys of which something is held or was asked lately.
     pub keys: usize,
-    /// Units held in pockets now. The sum over all nodes and one key is what admissions may exceed the engine's limit by, at most.
+    /// Units that could be spent now out of pockets, and those in the hands of requests that wait for another limit's engine. The sum over all
+    /// nodes and one key is what admissions may exceed the engine's limit by, at most.
     pub outstanding: u64,
+    /// Units drawn whose time has not come.
+    pub reserved: u64,
     /// Charges granted out of pockets.
     pub granted: u64,
     /// Charges refused without asking the engine.
@@ -31,7 +34,8 @@ impl LeaseHealth {
     /// held now. 1000 where nothing was drawn.
     #[must_use]
     pub fn used_per_mille(&self) -> u64 {
-        let unused = self.returned.saturating_add(self.burned).saturating_add(self.outstanding);
+        let held = self.outstanding.saturating_add(self.reserved);
+        let unused = self.returned.saturating_add(self.burned).saturating_add(held);
         let used = u128::from(self.drawn.saturating_sub(unused));
         match self.drawn {
             0 => 1000,

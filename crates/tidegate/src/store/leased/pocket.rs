@@ -1,7 +1,6 @@
 //! A pocket: units that were drawn in one call and not yet spent.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
@@ -20,21 +19,8 @@ pub(super) struct Pocket {
     pub(super) low: u64,
 }
 
-/// What came of a draw.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Drawn {
-    /// Its cost says how many units there are.
-    pub(super) receipt: Receipt,
-    /// How long after the reply they may be spent.
-    pub(super) wait: Duration,
-    /// What the limit has left at the engine.
-    pub(super) remaining: u64,
-    /// When the limit would be full again, counted from the reply.
-    pub(super) reset_after: Duration,
-}
-
 /// Units that were taken out of a pocket, and may be put back as long as the request is not admitted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Piece {
     /// The receipt of what was in the pocket before.
     before: Receipt,

@@ -4,6 +4,9 @@
 //! it hold more units that can be spent than its allowance, those in the hands of requests that are not yet admitted included. Whatever
 //! it holds beyond that, too long, or under an allowance that has shrunk, is given back.
 
+#[cfg(test)]
+mod essence;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,7 +14,8 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Receipt, Retry, Tick};
 
 use super::demand::Demand;
-use super::pocket::{Drawn, Piece, Pocket};
+use super::draw::{Draw, Drawn, Times};
+use super::pocket::{Piece, Pocket};
 use super::terms::{LEAST_HELD, Terms};
 
 /// For how long a key is decided by the engine alone when a draw has failed.
@@ -56,9 +60,8 @@ pub(super) struct Purse {
 #[derive(Clone, Copy, Debug)]
 struct Blocked {
     until: Tick,
-    /// Whether the engine has refused; else it did not answer.
-    refused: bool,
-    kept_back: u64,
+    /// What the engine has refused, and how much of the limit was to be left beside it; `None` if it did not answer.
+    refused: Option<(u64, u64)>,
 }
 
 /// What a request finds.
@@ -72,21 +75,6 @@ pub(super) enum Look {
     Draw,
     /// Decided by the engine alone.
     Engine,
-}
-
-/// A draw to be made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Draw {
-    pub(super) number: u64,
-    pub(super) want: Cost,
-    pub(super) kept_back: u64,
-}
-
-/// When a draw was sent and when its reply came, by this node's clock.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Times {
-    pub(super) sent: Tick,
-    pub(super) received: Tick,
 }
 
 impl Purse {
@@ -163,11 +151,12 @@ impl Purse {
             };
         }
         if let Some(blocked) = self.blocked.filter(|blocked| now < blocked.until) {
-            // The draw had to leave more than this request has to.
-            let others = kept_back < blocked.kept_back;
-            return match blocked.refused && !others {
-                true => Look::Refused(blocked.until.since(now)),
-                false => Look::Engine,
+            return match blocked.refused {
+                Some((units, kept)) if cost.units() >= units && kept_back >= kept => {
+                    Look::Refused(blocked.until.since(now))
+                }
+                // What was refused asked for more than this request does, or had to leave more.
+                _ => Look::Engine,
             };
         }
         let allowance = self.allowance();
@@ -183,10 +172,19 @@ impl Purse {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
+        let ahead = self.demand.sized(now, self.terms.target);
+        self.draw_ahead(ahead, cost, now, number)
+    }
+
+    /// Begins a draw of so many units beyond those of a request.
+    pub(super) fn draw_ahead(&mut self, ahead: u64, cost: u64, now: Tick, number: u64) -> Option<Draw> {
+        if self.drawing.is_some() || self.next.is_some() {
+            return None;
+        }
         // Where the limit is in full use, what is drawn now can be spent only later, when what is here has been.
         let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Pocket::left) };
         let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
-        let units = self.demand.sized(now, self.terms.target).saturating_add(cost).max(1).min(room);
+        let units = ahead.saturating_add(cost).max(1).min(room);
         let want = Cost::new(units).filter(|want| want.units() >= cost)?;
         self.drawing = Some((number, now));
         Some(Draw { number, want, kept_back: self.kept_back })
@@ -206,7 +204,7 @@ impl Purse {
         self.drawing.is_some()
     }
 
-    fn is_under_way(&self, draw: &Draw) -> bool {
+    pub(super) fn is_under_way(&self, draw: &Draw) -> bool {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }
 
@@ -218,6 +216,7 @@ impl Purse {
         }
         let Times { sent, received } = times;
         self.drawing = None;
+        self.touched = received;
         self.blocked = None;
         self.remaining = drawn.remaining;
         self.full_at = received.after(drawn.reset_after);
@@ -259,7 +258,15 @@ impl Purse {
             // From when it was sent: an ask at that tick reaches the engine no earlier than it said.
             let until = sent.after(retry.after().unwrap_or(AFTER_AN_UNKNOWN));
             (self.remaining, self.waits) = (0, true);
-            self.blocked = Some(Blocked { until, refused: true, kept_back: draw.kept_back });
+            self.blocked = Some(Blocked { until, refused: Some((1, draw.kept_back)) });
+        }
+    }
+
+    /// Takes note that the engine has refused a request that it decided alone: none that asks for as much is sent before its time.
+    pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
+        let until = sent.after(after);
+        if self.blocked.is_none_or(|blocked| blocked.until <= sent) {
+            self.blocked = Some(Blocked { until, refused: Some((cost.units(), kept_back)) });
         }
     }
 
@@ -268,7 +275,7 @@ impl Purse {
         if self.is_under_way(draw) {
             self.drawing = None;
             let until = now.after(AFTER_A_FAILURE);
-            self.blocked = Some(Blocked { until, refused: false, kept_back: 0 });
+            self.blocked = Some(Blocked { until, refused: None });
         }
     }
 
@@ -339,6 +346,21 @@ impl Purse {
     pub(super) fn ready(&self, now: Tick) -> u64 {
         let both = [&self.current, &self.next].into_iter().flatten();
         both.filter(|pocket| pocket.from <= now && now < pocket.until).map(Pocket::left).sum()
+    }
+
+    /// Returns how many units can be spent at once or are in the hands of requests.
+    pub(super) fn outstanding(&self, now: Tick) -> u64 {
+        self.ready(now).min(self.most_held()).saturating_add(self.held)
+    }
+
+    /// Returns how many units are held whose time has not come.
+    pub(super) fn reserved(&self, now: Tick) -> u64 {
+        [&self.current, &self.next]
+            .into_iter()
+            .flatten()
+            .filter(|pocket| pocket.from > now)
+            .map(Pocket::left)
+            .sum()
     }
 
     /// Says whether nothing is lost if the purse is forgotten.

@@ -1,7 +1,7 @@
 //! Requests: decided out of pockets where that is possible, all charges or none.
 
+use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -9,15 +9,14 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
 use super::drawing::{Awaited, Return};
+use super::engine_part::{Held, Ours};
 use super::pocket::Piece;
 use super::purse::{GivenBack, Look};
-use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
+use super::shared::Inner;
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
 use crate::store::plain::refuse_repeated;
-use crate::store::{
-    Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Settling, Step, StoreError,
-};
+use crate::store::{Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Settling, Step};
 
 /// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
 const ROUNDS: usize = 8;
@@ -35,14 +34,8 @@ pub(super) enum Tried {
     Done,
     /// Draws have to be awaited first.
     Waits(SmallVec<[Drawing; 2]>),
-    /// Some charges, or all, are the engine's; the lines of the others are here, and what was taken for them.
-    Engine(SmallVec<[Option<Settlement>; 4]>, Held),
-}
-
-/// Units in the hands of a request that is not yet admitted; put back if it is dropped.
-pub(super) struct Held {
-    inner: Arc<Inner>,
-    pieces: SmallVec<[(u64, Arc<[u8]>, Piece); 4]>,
+    /// Some charges, or all, are the engine's.
+    Engine(Box<Ours>),
 }
 
 impl Inner {
@@ -131,7 +124,7 @@ impl Inner {
             return Tried::Waits(waits);
         }
         if by_engine {
-            return Tried::Engine(lines, held);
+            return Tried::Engine(Box::new(Ours { lines, held }));
         }
         held.admit();
         out.lines.clear();
@@ -153,9 +146,14 @@ impl Inner {
         let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
+        // What is held of a limit that has changed since is given back by the old one.
+        if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
+            entry.purse.close(&mut back);
+            returns.extend(Self::returns(entry, mem::take(&mut back)));
+        }
         let place = (hash, self.table.most_in_a_shard(), now);
         let manner = Manner::of(charge, step.tag);
-        let Some(entry) = shard.entry(place, charge, terms, manner, &mut back) else { return Found::Engine };
+        let Some(entry) = shard.entry(place, charge, terms, manner) else { return Found::Engine };
         let look = entry.purse.look(charge.cost, charge.kept_back, (now, part), &mut back);
         let found = match look {
             Look::Ready => match entry.purse.take(charge.cost) {
@@ -212,7 +210,7 @@ impl Inner {
                         Awaited::of(drawing, Arc::clone(&self)).await;
                     }
                 }
-                Tried::Engine(lines, held) => return self.with_the_engine(&step, lines, held).await,
+                Tried::Engine(ours) => return self.with_the_engine(&step, *ours).await,
                 Tried::Done => break,
             }
             let (now, mut out) = (self.clock.now(), Settled::default());
@@ -223,83 +221,6 @@ impl Inner {
         }
         drop(tried);
         self.engine_alone(&step).await
-    }
-
-    /// Has the engine decide what it alone can, while what was taken for the others is held.
-    async fn with_the_engine(
-        self: &Arc<Self>,
-        step: &OwnedStep,
-        lines: SmallVec<[Option<Settlement>; 4]>,
-        held: Held,
-    ) -> Answer {
-        if held.pieces.is_empty() && lines.iter().all(Option::is_none) {
-            return self.engine_alone(step).await;
-        }
-        self.count_central();
-        let (terms, theirs) = step.with(|step| {
-            let terms = self.terms_of(step);
-            let charges = by_the_engine(step, &terms);
-            let theirs: SmallVec<[Charge<'_>; 4]> = charges
-                .iter()
-                .zip(&lines)
-                .filter(|(_, line)| line.is_none())
-                .map(|(charge, _)| *charge)
-                .collect();
-            (terms.clone(), OwnedStep::of(&Step { receipts: true, charges: &theirs, ..*step }))
-        });
-        let settled = ask(&*self.engine, &theirs).await?;
-        if settled.by == DecidedBy::Fallback {
-            // A step is decided in one place or the other, so that its charges can be ended there: this one by what stands in.
-            drop(held);
-            if let Some(undo) =
-                theirs.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed)
-            {
-                let _ = ask(&*self.engine, &undo).await;
-            }
-            return self.engine_alone(step).await;
-        }
-        let allowed = settled.allowed;
-        if allowed {
-            held.admit();
-        } else {
-            drop(held);
-        }
-        let mut theirs = settled.lines.into_iter();
-        let mut merged = Settled { lines: SmallVec::new(), ..settled };
-        for line in lines {
-            let line = match line {
-                Some(line) => Settlement { receipt: line.receipt.filter(|_| allowed), ..line },
-                None => theirs.next().ok_or_else(|| StoreError::Unavailable {
-                    reason: "it answered fewer charges than it was asked".to_owned(),
-                })?,
-            };
-            merged.lines.push(line);
-        }
-        widen(&mut merged, &terms);
-        Ok(merged)
-    }
-
-    /// Has the engine decide a whole step, by its own limits.
-    pub(super) async fn engine_alone(&self, step: &OwnedStep) -> Answer {
-        self.count_central();
-        let (terms, asked) = step.with(|step| self.for_the_engine(step));
-        let mut settled = ask(&*self.engine, &asked).await?;
-        widen(&mut settled, &terms);
-        Ok(settled)
-    }
-
-    /// Returns a step as the engine is asked it.
-    pub(super) fn for_the_engine(&self, step: &Step<'_>) -> (TermsOfLines, OwnedStep) {
-        let terms = self.terms_of(step);
-        let charges = by_the_engine(step, &terms);
-        let asked = OwnedStep::of(&Step { charges: &charges, ..*step });
-        drop(charges);
-        (terms, asked)
-    }
-
-    fn count_central(&self) {
-        self.counts.central.fetch_add(1, Ordering::Relaxed);
-        self.counts.messages.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Settles a step that takes.
@@ -342,34 +263,6 @@ impl Inner {
         debug_assert!(matches!(step.op, Op::Peek));
         (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
         true
-    }
-}
-
-impl Held {
-    /// The request is admitted: what it holds is spent.
-    fn admit(mut self) {
-        for (hash, key, piece) in self.pieces.drain(..) {
-            if let Some(entry) = self.inner.table.lock(hash).get(hash, &key) {
-                entry.purse.release(&piece);
-            }
-        }
-    }
-}
-
-/// The request is not admitted: what it holds is put back.
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut returns = Vec::new();
-        for (hash, key, piece) in self.pieces.drain(..) {
-            let (mut shard, mut back) = (self.inner.table.lock(hash), GivenBack::new());
-            if let Some(entry) = shard.get(hash, &key) {
-                entry.purse.release(&piece);
-                entry.purse.put_back(&piece, &mut back);
-                returns.extend(Inner::returns(entry, back));
-                shard.granted = shard.granted.saturating_sub(1);
-            }
-        }
-        self.inner.give_back(returns);
     }
 }
 

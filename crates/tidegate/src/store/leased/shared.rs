@@ -4,11 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
-use tidegate_core::Tick;
 
-use super::drawing::Return;
 use super::health::LeaseHealth;
-use super::purse::GivenBack;
 use super::table::Table;
 use super::terms::{AllTerms, Terms};
 use crate::background::Background;
@@ -52,24 +49,8 @@ impl Inner {
         step.charges.iter().map(of).collect()
     }
 
-    /// Ends what is held too long, and forgets keys that are idle; with `all`, ends all that is held.
-    pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
-        let (part, mut returns) = (self.part.at(now), Vec::new());
-        for mut shard in self.table.shards() {
-            for entry in shard.entries() {
-                let mut back = GivenBack::new();
-                match all {
-                    true => entry.purse.close(&mut back),
-                    false => entry.purse.tidy(now, part, &mut back),
-                }
-                returns.extend(Self::returns(entry, back));
-            }
-            shard.forget_idle(now);
-        }
-        returns
-    }
-
     pub(super) fn health(&self) -> LeaseHealth {
+        let now = self.clock.now();
         let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let mut health = LeaseHealth {
             messages: count(&self.counts.messages),
@@ -84,7 +65,10 @@ impl Inner {
             health.keys += shard.len();
             health.granted += shard.granted;
             health.refused += shard.refused;
-            health.outstanding += shard.entries().map(|entry| entry.purse.left()).sum::<u64>();
+            for entry in shard.entries() {
+                health.outstanding += entry.purse.outstanding(now);
+                health.reserved += entry.purse.reserved(now);
+            }
         }
         health
     }

@@ -10,7 +10,7 @@ use futures_util::future::Shared;
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_core::{Quota, Replace, Tick};
 
-use super::purse::{GivenBack, Purse};
+use super::purse::Purse;
 use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Charge, OnStoreError};
@@ -112,15 +112,13 @@ impl Shard {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
-    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, what is held of the old one
-    /// goes to `back`.
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its purse is a new one.
     pub(super) fn entry(
         &mut self,
         (hash, most, now): (u64, usize, Tick),
         charge: &Charge<'_>,
         terms: &Arc<Terms>,
         manner: Manner,
-        back: &mut GivenBack,
     ) -> Option<&mut Entry> {
         if !self.entries.contains_key(&hash) {
             if self.entries.len() >= most {
@@ -139,7 +137,6 @@ impl Shard {
         }
         let entry = self.get(hash, charge.key)?;
         if !entry.is_of(charge.quota) {
-            entry.purse.close(back);
             entry.purse = Purse::new(Arc::clone(terms));
             (entry.quota, entry.drawing, entry.manner) = (Arc::clone(charge.quota), None, manner);
         }

@@ -61,12 +61,6 @@ impl TrackedStore {
         Ok(Self { memory })
     }
 
-    /// Returns what hands out the slots that change. A store has one: of two, each would miss what the other was told.
-    #[must_use]
-    pub fn recorder(&self) -> Recorder {
-        Recorder::of(self.clone())
-    }
-
     /// Exports the table as [`MemoryStore::export`] does.
     ///
     /// # Panics

@@ -6,7 +6,7 @@ use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Limit, Mode, Over, Policy};
 use ulid::Ulid;
 
-use crate::engine::{Conclusion, TicketAnswer, Want, over};
+use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::span::moment;
 
 /// A decision as bodies show it.
@@ -107,7 +107,7 @@ impl<'a> DecisionBody<'a> {
         let policies = decision.policies.policies();
         let charged = decision.allowed && want == Want::Take;
         let (demoted, marked): (Vec<_>, Vec<_>) =
-            over(decision).partition(|(_, over)| matches!(over, Over::Demote { .. }));
+            decision.over().partition(|(_, over)| matches!(over, Over::Demote { .. }));
         let names = |all: Vec<(&'a str, Over)>| all.into_iter().map(|(name, _)| name).collect::<Vec<_>>();
         Self {
             decision: match (decision.allowed, decision.wait.is_zero()) {

@@ -1,10 +1,9 @@
 //! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
 
 use http::header::{HeaderMap, HeaderName};
-use tidegate::http_answer::server_parts::insert;
+use tidegate::http_answer::server_parts::{insert, push_escaped};
 use ulid::Ulid;
 
-use super::names::push_escaped;
 use crate::engine::TicketAnswer;
 
 /// The id of the decision, for logs.

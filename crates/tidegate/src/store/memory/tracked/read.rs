@@ -1,17 +1,16 @@
 //! Takes back what was handed out.
 
 use std::mem;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
 
-use super::{Recorder, TrackedStore};
+use super::TrackedStore;
+use super::recorder::{Recorder, Restored};
 use crate::store::memory::changes::ReadSheet;
 use crate::store::memory::line::WAYS;
 use crate::store::memory::marks::PER_WORD;
-use crate::store::memory::name::{Class, Name};
 use crate::store::memory::piece::{Entry, RestoreError};
 use crate::store::memory::table::{Both, Place, Sought, Table};
 
@@ -19,19 +18,9 @@ use crate::store::memory::table::{Both, Place, Sought, Table};
 /// running store's time stands still without more ado, five minutes.
 const FAR: Duration = Duration::from_secs(300);
 
-/// What was taken back so far.
-#[derive(Debug, Default)]
-pub(super) struct Restored {
-    pieces: u64,
-    /// The latest tick that a piece was from.
-    latest: Tick,
-    /// Whether states of a piece were set back.
-    set_back: bool,
-}
-
 impl Recorder {
-    /// Takes back a piece, the next in the order in which pieces were handed out, into a store of the same number of keys, under the same
-    /// seed, which keeps keys in the same way. To be called before the store settles its first step.
+    /// Takes back a piece, into a store of the same number of keys, under the same seed, which keeps keys in the same way. To be called with
+    /// the latest piece first, so that what earlier ones say of the same slots is passed over; and before the store settles its first step.
     ///
     /// `now` is the present. Where the piece is from later, by up to five minutes, time stands still until it is as late. Where it is from
     /// later than that, a clock was fast that has been set right since. States are then set back
@@ -52,23 +41,23 @@ impl Recorder {
         self.restored.latest = self.restored.latest.max(sheet.tick);
         self.restored.set_back |= set_back;
         let now = if set_back { now } else { time.hold(sheet.tick) };
+        self.restored.seen.resize(self.told.len(), 0);
         while let Some((slot, entry)) = sheet.next()? {
             let slot = usize::try_from(slot).ok().filter(|slot| *slot < table.slots());
             let slot = slot.ok_or(DecodeError::Value { field: "slot" })?;
             let place = Place { line: slot / WAYS, slot: slot % WAYS };
-            let (told, bit) = (&mut self.told[slot / PER_WORD], 1 << (slot % PER_WORD));
-            let Some(mut entry) = entry else {
-                *told &= !bit;
-                table.empty(place);
+            let (word, bit) = (slot / PER_WORD, 1 << (slot % PER_WORD));
+            if self.restored.seen[word] & bit != 0 {
                 continue;
-            };
-            *told |= bit;
+            }
+            self.restored.seen[word] |= bit;
+            let Some(mut entry) = entry else { continue };
+            self.told[word] |= bit;
             if set_back && let Some(state) = entry.cell.quota.set_back(&entry.cell.state, now) {
                 entry.cell.state = state;
             }
-            if entry.cell.full_at().is_some_and(|full| full <= now) {
-                table.empty(place);
-            } else if !table.put_at(place, entry, now) {
+            let matters = entry.cell.full_at().is_none_or(|full| full > now);
+            if matters && !table.put_at(place, entry, now) {
                 return Err(DecodeError::Value { field: "fingerprint" }.into());
             }
         }
@@ -115,23 +104,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// Makes a slot empty.
-    fn empty(&self, place: Place) {
-        let held = self.line(place.line).lock();
-        let mut seized = held.seize(place.slot);
-        let name = seized.name();
-        if name == Name::EMPTY {
-            return;
-        }
-        if name.class() == Class::WIDE {
-            self.overflow.take(place.line, place.slot);
-        }
-        seized.rename(&held, Name::EMPTY);
-        seized.word = 0;
-        self.used.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Puts a key into a slot, in place of what is there. `false`, and nothing is changed, where the key cannot have that slot.
+    /// Puts a key into a slot that is empty, unless it has another one already. `false`, and nothing is changed, where the key cannot have
+    /// that slot.
     fn put_at(&self, place: Place, entry: Entry, now: Tick) -> bool {
         let key = Sought::of_parts(entry.print, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -140,17 +114,12 @@ impl Table {
         }
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
-        if let Some(other) = self.place(&both, key).filter(|other| *other != place) {
-            // The key has moved, and what its old slot holds since then is in a piece that was not kept.
-            let mut seized = both.at(other).seize(other.slot);
-            if seized.name().class() == Class::WIDE {
-                self.overflow.take(other.line, other.slot);
-            }
-            self.free(&both, other, &mut seized);
+        // There: the key has moved, and what its old slot holds since then is in a piece that was not kept.
+        if self.place(&both, key).is_none() {
+            let mut seized = both.at(place).seize(place.slot);
+            self.vacate(place, &seized);
+            self.write(&both, (place, &mut seized), key, (entry.cell, entry.owner, entry.beside), now);
         }
-        let mut seized = both.at(place).seize(place.slot);
-        self.vacate(place, &seized);
-        self.write(&both, (place, &mut seized), key, (entry.cell, entry.owner, entry.beside), now);
         true
     }
 }

@@ -9,7 +9,6 @@ use foldhash::fast::RandomState;
 use tidegate_core::{Quota, State, Tick};
 
 use super::TrackedStore;
-use super::read::Restored;
 use crate::store::Cell;
 use crate::store::memory::Shared as MemoryShared;
 use crate::store::memory::changes::{Sheet, Shown};
@@ -30,7 +29,7 @@ const QUOTAS: usize = 1024;
 type Quotas = HashMap<u16, (KeptClass, Arc<Quota>), RandomState>;
 
 /// Hands out the slots of a [`TrackedStore`] that have changed, as pieces of bytes, to be kept somewhere else and given to
-/// [`Recorder::restore`] in the same order.
+/// [`Recorder::restore`], the latest first.
 ///
 /// A piece names slots and says what each holds; of pieces that name the same slot, the latest counts. So pieces form a journal. It is kept
 /// short by going through the table again and again ([`Recorder::lines`]): once the whole of it was handed out so, all pieces from before the
@@ -57,6 +56,18 @@ pub struct Recorder {
     pub(super) restored: Restored,
 }
 
+/// What was taken back so far.
+#[derive(Debug, Default)]
+pub(super) struct Restored {
+    pub(super) pieces: u64,
+    /// The latest tick that a piece was from.
+    pub(super) latest: Tick,
+    /// Whether states of a piece were set back.
+    pub(super) set_back: bool,
+    /// The slots that a later piece has spoken of: one bit each.
+    pub(super) seen: Vec<u64>,
+}
+
 /// A part of a round through the table; see [`Recorder::lines`].
 #[derive(Debug)]
 #[non_exhaustive]
@@ -69,8 +80,16 @@ pub struct Part {
     pub ends: bool,
 }
 
+impl TrackedStore {
+    /// Returns what hands out the slots that change. A store has one: of two, each would miss what the other was told.
+    #[must_use]
+    pub fn recorder(&self) -> Recorder {
+        Recorder::of(self.clone())
+    }
+}
+
 impl Recorder {
-    pub(super) fn of(store: TrackedStore) -> Self {
+    fn of(store: TrackedStore) -> Self {
         let words = store.table().slots().div_ceil(PER_WORD);
         Self {
             store,

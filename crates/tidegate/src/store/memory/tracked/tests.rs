@@ -33,7 +33,7 @@ impl Journal {
 
     fn read(&self, store: &TrackedStore, now: Tick) -> Result<Recorder, RestoreError> {
         let mut recorder = store.recorder();
-        self.pieces.iter().try_for_each(|piece| recorder.restore(piece, now))?;
+        self.pieces.iter().rev().try_for_each(|piece| recorder.restore(piece, now))?;
         recorder.all_restored();
         Ok(recorder)
     }
@@ -41,7 +41,7 @@ impl Journal {
 
 fn make(full_keys: bool, seed: &Seed) -> TrackedStore {
     let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
-    make(64, seed).unwrap()
+    make(64, seed).expect("room for few keys")
 }
 
 /// What an answer says. The marks of receipts are left out: those of a key that was full again, and forgotten, count anew.

@@ -1,0 +1,266 @@
+//! How many decisions one core of a Redis server makes, beside its own counter commands in the same run.
+//!
+//! What counts is the processor time that the server says its main thread has used: the machine may be busy with other things, and client
+//! and server share it. Each row is the median of the rounds, which take turns.
+
+mod server;
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, ensure};
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeValLike as _;
+use redis::Pipeline;
+use redis::aio::MultiplexedConnection;
+use server::Server;
+use tidegate::store::{Charge, Op, Settled, Settling, Step, StepClock, Store as _};
+use tidegate_core::{Cost, Quota, Tick};
+use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
+
+/// Keys that decisions are about, evenly.
+const KEYS: u64 = 100_000;
+
+/// How long a row is measured in a round.
+const SPAN: Duration = Duration::from_millis(1500);
+
+/// Commands of one pipeline, as many as steps in one of our batches.
+const PIPELINE: usize = 64;
+
+/// What a row does.
+#[derive(Clone, Copy)]
+enum Row {
+    /// One of the server's commands, so many for a decision.
+    Commands(&'static str, fn(&mut Pipeline, u64)),
+    /// Steps one by one from so many tasks, at most so many to a call, over so many hashes.
+    Tasks { tasks: u64, to_a_call: usize, shards: u32 },
+    /// Batches of 64 steps from four tasks.
+    Batches { shards: u32 },
+    /// A request with three limits in one step, from so many tasks.
+    Three { tasks: u64 },
+    /// A limit that the library decides.
+    Library { tasks: u64 },
+}
+
+/// One measurement: decisions per second that passed, and processor time for each in microseconds: the server's, and ours.
+struct Found {
+    per_second: f64,
+    server: f64,
+    client: f64,
+}
+
+fn main() -> Result<()> {
+    let rounds = std::env::var("TIDEGATE_BENCH_ROUNDS").ok().and_then(|rounds| rounds.parse().ok()).unwrap_or(3);
+    let server = Server::start()?;
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let rows = [
+        ("`GET`, pipelines of 64", Row::Commands("GET", |pipe, key| {
+            pipe.cmd("GET").arg(key);
+        })),
+        ("`INCR`, pipelines of 64", Row::Commands("INCR", |pipe, key| {
+            pipe.cmd("INCR").arg(key);
+        })),
+        ("`INCRBY` and `EXPIRE`, pipelines of 64", Row::Commands("INCRBY", |pipe, key| {
+            pipe.cmd("INCRBY").arg(key).arg(1);
+            pipe.cmd("EXPIRE").arg(key).arg(60);
+        })),
+        ("one decision to a call, one task", Row::Tasks { tasks: 1, to_a_call: 1, shards: 16 }),
+        ("one decision to a call, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 1, shards: 16 }),
+        ("collected, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 128, shards: 16 }),
+        ("collected, 256 tasks", Row::Tasks { tasks: 256, to_a_call: 128, shards: 16 }),
+        ("collected, 256 tasks, 1024 hashes", Row::Tasks { tasks: 256, to_a_call: 128, shards: 1024 }),
+        ("batches of 64, one hash", Row::Batches { shards: 1 }),
+        ("batches of 64, 4 hashes", Row::Batches { shards: 4 }),
+        ("batches of 64, 16 hashes", Row::Batches { shards: 16 }),
+        ("batches of 64, 256 hashes", Row::Batches { shards: 256 }),
+        ("three limits in a request, collected, 64 tasks", Row::Three { tasks: 64 }),
+        ("sliding log, by the library, 64 tasks", Row::Library { tasks: 64 }),
+    ];
+    let mut found: Vec<Vec<Found>> = rows.iter().map(|_| Vec::new()).collect();
+    for _ in 0..rounds {
+        for (at, (_, row)) in rows.iter().enumerate() {
+            server.ask(&["FLUSHALL"])?;
+            found[at].push(measure(&runtime, &server, *row)?);
+        }
+    }
+    println!("| what | decisions per core-second of the server | server us | client us | per second that passed |");
+    println!("|---|---|---|---|---|");
+    for ((name, _), mut of) in rows.iter().zip(found) {
+        of.sort_by(|a, b| a.server.total_cmp(&b.server));
+        let Found { per_second, server, client } = &of[of.len() / 2];
+        println!("| {name} | {:.0} k | {server:.2} | {client:.2} | {:.0} k |", 1e3 / server, per_second / 1e3);
+    }
+    println!("\n{}", memory(&runtime, &server)?);
+    Ok(())
+}
+
+fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Result<Found> {
+    let quota = Arc::new(Quota::per_second(1000).burst(1000).gcra()?);
+    let log = Arc::new(Quota::per_second(20).sliding_log()?);
+    let options = |shards| -> Result<RedisOptions> {
+        Ok(RedisOptions::single(&server.url())?.namespace("bench").shards(shards).after_loss(AfterLoss::Half))
+    };
+    match row {
+        Row::Commands(_, put) => runtime.block_on(commands(server, put)),
+        Row::Tasks { tasks, to_a_call, shards } => {
+            let store = runtime.block_on(RedisStore::connect(options(shards)?.steps_in_a_call(to_a_call)))?;
+            runtime.block_on(steps(server, &store, &quota, tasks, 1))
+        }
+        Row::Batches { shards } => {
+            let store = runtime.block_on(RedisStore::connect(options(shards)?))?;
+            runtime.block_on(batches(server, &store, &quota))
+        }
+        Row::Three { tasks } => {
+            let store = runtime.block_on(RedisStore::connect(options(16)?))?;
+            runtime.block_on(steps(server, &store, &quota, tasks, 3))
+        }
+        Row::Library { tasks } => {
+            let store = runtime.block_on(RedisStore::connect(options(16)?))?;
+            runtime.block_on(steps(server, &store, &log, tasks, 1))
+        }
+    }
+}
+
+/// Runs tasks until the span is over; returns what the decisions have cost. A task returns how many it has made.
+async fn run<F, T>(server: &Server, tasks: u64, task: F) -> Result<Found>
+where
+    F: Fn(u64, Instant) -> T,
+    T: Future<Output = Result<u64>> + Send + 'static,
+{
+    // The first touch of keys is no part of it.
+    let warm = Instant::now() + SPAN / 3;
+    for running in (0..tasks).map(|number| tokio::spawn(task(number, warm))).collect::<Vec<_>>() {
+        running.await??;
+    }
+    let (start, ours, theirs) = (Instant::now(), own_cpu()?, server.cpu()?);
+    let until = start + SPAN;
+    let mut made = 0;
+    for running in (0..tasks).map(|number| tokio::spawn(task(number, until))).collect::<Vec<_>>() {
+        made += running.await??;
+    }
+    let made = made as f64;
+    Ok(Found {
+        per_second: made / start.elapsed().as_secs_f64(),
+        server: (server.cpu()? - theirs) / made * 1e6,
+        client: (own_cpu()? - ours) / made * 1e6,
+    })
+}
+
+async fn commands(server: &Server, put: fn(&mut Pipeline, u64)) -> Result<Found> {
+    let client = redis::Client::open(server.url())?;
+    let connection = client.get_multiplexed_async_connection().await?;
+    run(server, 4, |number, until| {
+        let mut connection: MultiplexedConnection = connection.clone();
+        async move {
+            let (mut keys, mut made) = (keys_from(number), 0);
+            while Instant::now() < until {
+                let mut pipe = Pipeline::new();
+                (0..PIPELINE).for_each(|_| put(&mut pipe, next(&mut keys)));
+                connection.send_packed_commands(&pipe, 0, pipe.len()).await?;
+                made += PIPELINE as u64;
+            }
+            Ok(made)
+        }
+    })
+    .await
+}
+
+async fn steps(server: &Server, store: &RedisStore, quota: &Arc<Quota>, tasks: u64, limits: u64) -> Result<Found> {
+    run(server, tasks, |number, until| {
+        let (store, quota) = (store.clone(), Arc::clone(quota));
+        async move {
+            let (mut keys, mut made) = (keys_from(number), 0);
+            while Instant::now() < until {
+                for _ in 0..32 {
+                    let key = next(&mut keys);
+                    let names: Vec<[u8; 8]> = (0..limits).map(|limit| (key + limit * KEYS).to_be_bytes()).collect();
+                    let later = {
+                        let charges: Vec<Charge<'_>> =
+                            names.iter().map(|name| Charge::new(name, &quota, Cost::ONE)).collect();
+                        let step = Step {
+                            clock: StepClock::Engine,
+                            receipts: false,
+                            ..Step::new(Tick::EPOCH, Op::Take, &charges)
+                        };
+                        store.settle_into(&step, &mut Settled::default())
+                    };
+                    let Settling::Later(later) = later else { anyhow::bail!("an engine answers later") };
+                    later.await?;
+                    made += 1;
+                }
+            }
+            Ok(made)
+        }
+    })
+    .await
+}
+
+async fn batches(server: &Server, store: &RedisStore, quota: &Arc<Quota>) -> Result<Found> {
+    run(server, 4, |number, until| {
+        let (store, quota) = (store.clone(), Arc::clone(quota));
+        async move {
+            let (mut keys, mut made) = (keys_from(number), 0);
+            while Instant::now() < until {
+                let names: Vec<[u8; 8]> = (0..PIPELINE).map(|_| next(&mut keys).to_be_bytes()).collect();
+                let later = {
+                    let charges: Vec<[Charge<'_>; 1]> =
+                        names.iter().map(|name| [Charge::new(name, &quota, Cost::ONE)]).collect();
+                    let step = |charges| Step {
+                        clock: StepClock::Engine,
+                        receipts: false,
+                        ..Step::new(Tick::EPOCH, Op::Take, charges)
+                    };
+                    let steps: Vec<Step<'_>> = charges.iter().map(|charges| step(charges)).collect();
+                    store.settle_each(&steps, &mut Vec::new())
+                };
+                for answer in later.context("an engine answers later")?.await {
+                    ensure!(answer.is_ok(), "a decision failed");
+                }
+                made += PIPELINE as u64;
+            }
+            Ok(made)
+        }
+    })
+    .await
+}
+
+/// Bytes of a cell, in hashes of several sizes.
+fn memory(runtime: &tokio::runtime::Runtime, server: &Server) -> Result<String> {
+    let mut page = String::from("| cells | hashes | bytes of the server for each cell |\n|---|---|---|\n");
+    for (cells, shards) in [(1_000_000u64, 16), (1_000_000, 4096)] {
+        server.ask(&["FLUSHALL"])?;
+        let before: f64 = server.info("used_memory")?.parse()?;
+        let options = RedisOptions::single(&server.url())?.shards(shards).after_loss(AfterLoss::Half);
+        let store = runtime.block_on(RedisStore::connect(options))?;
+        let quota = Arc::new(Quota::per_day(100).gcra()?);
+        for from in (0..cells).step_by(100) {
+            let names: Vec<[u8; 8]> = (from..from + 100).map(u64::to_be_bytes).collect();
+            let charges: Vec<[Charge<'_>; 1]> =
+                names.iter().map(|name| [Charge::new(name, &quota, Cost::ONE)]).collect();
+            let step =
+                |charges| Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, charges) };
+            let steps: Vec<Step<'_>> = charges.iter().map(|charges| step(charges)).collect();
+            runtime.block_on(store.settle_each(&steps, &mut Vec::new()).context("an engine answers later")?);
+        }
+        let after: f64 = server.info("used_memory")?.parse()?;
+        page += &format!("| {cells} | {shards} | {:.1} |\n", (after - before) / cells as f64);
+    }
+    Ok(page)
+}
+
+fn own_cpu() -> Result<f64> {
+    let used = getrusage(UsageWho::RUSAGE_SELF)?;
+    Ok((used.user_time().num_microseconds() + used.system_time().num_microseconds()) as f64 / 1e6)
+}
+
+const fn keys_from(number: u64) -> u64 {
+    (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+/// The next key of a small generator (xorshift64).
+const fn next(state: &mut u64) -> u64 {
+    *state ^= *state << 13;
+    *state ^= *state >> 7;
+    *state ^= *state << 17;
+    *state % KEYS
+}

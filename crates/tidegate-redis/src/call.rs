@@ -1,0 +1,276 @@
+//! One call of the script: many steps over the cells of some shards, put into a few arguments, and the reply taken apart.
+//!
+//! The script answers with the cells as they were and a letter for each step. What the steps' callers are told is worked out here, by the
+//! same [`settle`] over the same cells at the same ticks: so an answer is core's to the last digit, and a script that disagreed with core
+//! would be found out by the first decision.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use redis::{Cmd, Value};
+use smallvec::SmallVec;
+use tidegate::store::{Cell, DecidedBy, Step, StoreError, settle};
+use tidegate_core::Tick;
+
+use crate::ask::Ask;
+use crate::cell::{put_tick, tick, write as write_cell};
+use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told};
+
+/// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than half a millisecond.
+pub(crate) const MOST_CELLS: usize = 250;
+
+/// Names of the hashes in the engine.
+#[derive(Debug)]
+pub(crate) struct Names {
+    hashes: Vec<Box<str>>,
+    used: Box<str>,
+}
+
+impl Names {
+    /// The number in the names says how keys are laid out, so that another layout never meets these.
+    pub(crate) fn new(namespace: &str, shards: u32) -> Self {
+        let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
+        let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
+        Self { hashes: (0..shards).map(name).collect(), used }
+    }
+
+    pub(crate) fn hash(&self, shard: u32) -> &str {
+        self.hashes.get(shard as usize).map_or("", |name| name)
+    }
+
+    /// The key that says that the namespace is in use; it lies where the first shard does.
+    pub(crate) fn used(&self) -> &str {
+        &self.used
+    }
+
+    pub(crate) fn shards(&self) -> u32 {
+        // Made of a `u32`.
+        self.hashes.len() as u32
+    }
+}
+
+/// The cells of a call, sorted, so that those of a shard follow one another; a cell's number is its place.
+#[derive(Debug, Default)]
+pub(crate) struct Layout {
+    cells: Vec<CellName>,
+    /// How many cells each shard has.
+    shards: Vec<(u32, u8)>,
+}
+
+impl Layout {
+    fn of(mut cells: Vec<CellName>) -> Self {
+        cells.sort_unstable();
+        cells.dedup();
+        let mut shards: Vec<(u32, u8)> = Vec::new();
+        for cell in &cells {
+            match shards.last_mut() {
+                Some((shard, many)) if *shard == cell.shard => *many += 1,
+                _ => shards.push((cell.shard, 1)),
+            }
+        }
+        Self { cells, shards }
+    }
+
+    fn place(&self, name: &CellName) -> usize {
+        self.cells.binary_search(name).unwrap_or_default()
+    }
+
+    /// The place of a cell's shard among those of the call.
+    fn shard(&self, name: &CellName) -> usize {
+        self.shards.binary_search_by_key(&name.shard, |(shard, _)| *shard).unwrap_or_default()
+    }
+
+    fn put_keys(&self, command: &mut Cmd, names: &Names) {
+        command.arg(self.shards.len());
+        for (shard, _) in &self.shards {
+            command.arg(names.hash(*shard));
+        }
+    }
+
+    fn counts(&self) -> Vec<u8> {
+        self.shards.iter().map(|(_, many)| *many).collect()
+    }
+}
+
+/// Puts steps into a command; returns where their cells lie in the reply.
+pub(crate) fn decide(
+    steps: &[&Prepared],
+    script: &str,
+    names: &Names,
+    run: &[u8],
+    (latest, by_callers): (Tick, bool),
+) -> (Cmd, Layout) {
+    let layout = Layout::of(steps.iter().flat_map(|step| step.cells.iter().copied()).collect());
+    let (mut asks, mut plan, mut ticks) = (Vec::new(), Vec::new(), Vec::new());
+    let mut numbers: HashMap<&Ask, u8> = HashMap::new();
+    for step in steps {
+        let op = match step.plan {
+            Plan::Take => 1,
+            Plan::Peek => 2,
+            Plan::Read => 3,
+        };
+        // A step has no more charges than a call has cells.
+        plan.extend([op, step.cells.len() as u8]);
+        for (at, name) in step.cells.iter().enumerate() {
+            let number = step.asks.get(at).map_or(0, |ask| {
+                // One for each cell at most.
+                let next = numbers.len() as u8 + 1;
+                *numbers.entry(ask).or_insert_with(|| {
+                    asks.extend_from_slice(ask);
+                    next
+                })
+            });
+            plan.extend([layout.place(name) as u8 + 1, number]);
+        }
+        if let Some(tick) = step.tick {
+            // A tick that does not fit is the library's to decide by; the script only reads.
+            put_tick(&mut ticks, tick).unwrap_or_else(|| ticks.extend([0; 8]));
+        }
+    }
+    let mut head = Vec::with_capacity(9);
+    put_tick(&mut head, latest).unwrap_or_else(|| head.extend([0; 8]));
+    head.push(u8::from(by_callers));
+    let mut command = Cmd::with_capacity(16 + layout.cells.len(), 128 + 32 * layout.cells.len());
+    command.arg("EVALSHA").arg(script);
+    layout.put_keys(&mut command, names);
+    command.arg("d").arg(run).arg(head).arg(layout.counts()).arg(asks).arg(plan).arg(ticks);
+    for cell in &layout.cells {
+        command.arg(&cell.field[..]);
+    }
+    (command, layout)
+}
+
+/// Puts writes into a command.
+pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8]) -> Cmd {
+    let layout = Layout::of(writes.iter().map(|write| write.name).collect());
+    let mut sorted: Vec<&CellWrite> = writes.iter().collect();
+    sorted.sort_unstable_by_key(|write| write.name);
+    let mut command = Cmd::new();
+    command.arg("EVALSHA").arg(script);
+    layout.put_keys(&mut command, names);
+    command.arg("w").arg(run).arg(layout.counts());
+    for write in sorted {
+        let found: &[u8] = match &write.found {
+            Found::Nothing => b"",
+            Found::Bytes(bytes) => bytes,
+            Found::NoHash => b"!",
+        };
+        command.arg(&write.name.field[..]).arg(found).arg(write.value.as_deref().unwrap_or_default());
+    }
+    command
+}
+
+/// Puts a note into a command. All of them answer 1 for yes and 0 for no.
+pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
+    let mut command = Cmd::new();
+    match note {
+        Note::IsUsed => command.arg("EXISTS").arg(names.used()),
+        Note::Used => command.arg("SETNX").arg(names.used()).arg(1),
+        // The run, and no tick at which cells were lost.
+        Note::Begin { shard } => {
+            command.arg("HSETNX").arg(names.hash(shard)).arg("e").arg([run, &[0; 8]].concat())
+        }
+    };
+    command
+}
+
+/// Takes a reply apart: what each step is told, and the script's time.
+pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option<(Vec<Told>, Tick)> {
+    let Value::Array(mut values) = reply else { return None };
+    let cells = layout.cells.len();
+    let mut tail = values.split_off(Some(cells).filter(|cells| *cells + 4 == values.len())?).into_iter();
+    let (seconds, nanos) = (whole(&tail.next()?)?, whole(&tail.next()?)?);
+    let now = Tick::from_secs(seconds).after(Duration::from_nanos(nanos));
+    let (letters, lost) = (bytes(tail.next()?)?, bytes(tail.next()?)?);
+    let found: Option<Vec<Found>> = values.into_iter().map(found).collect();
+    let mut replay = Replay { layout, found: found?, lost, cells: vec![None; cells] };
+    if letters.len() != steps.len() {
+        return None;
+    }
+    let each = steps.iter().zip(letters).map(|(step, letter)| replay.told(step, letter, now));
+    Some((each.collect(), now))
+}
+
+/// The cells of a call while its steps are told.
+struct Replay<'l> {
+    layout: &'l Layout,
+    found: Vec<Found>,
+    /// When cells of each shard were lost; empty where nobody watches.
+    lost: Vec<u8>,
+    /// What the steps told so far have left of each cell; `None` for cells that none of them has.
+    cells: Vec<Option<Option<Cell>>>,
+}
+
+impl Replay<'_> {
+    fn told(&mut self, step: &Prepared, letter: u8, now: Tick) -> Told {
+        let now = step.tick.unwrap_or(now);
+        let places: SmallVec<[usize; 4]> = step.cells.iter().map(|name| self.layout.place(name)).collect();
+        if letter == b'c' {
+            let found = places.iter().zip(&step.cells);
+            let found = found.map(|(place, name)| (self.found_by(*place), self.lost(name))).collect();
+            return Told::Read(Cells { now, found });
+        }
+        let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
+        for (place, (form, quota)) in places.iter().zip(&step.forms) {
+            cells.push(match (self.cells[*place].take(), &self.found[*place]) {
+                (Some(left), _) => left,
+                // The script decides only by cells that begin with the charge's own quota.
+                (None, Found::Bytes(bytes)) => {
+                    let state = form.state(bytes.get(form.prefix.len()..).unwrap_or_default());
+                    state.ok().map(|state| Cell::new(Arc::clone(quota), state))
+                }
+                (None, _) => None,
+            });
+        }
+        let (mut settled, _) = step.step.with(|step| settle(&Step { now, ..*step }, &mut cells));
+        for (place, cell) in places.into_iter().zip(cells) {
+            self.cells[place] = Some(cell);
+        }
+        settled.by = DecidedBy::Engine;
+        if settled.allowed == (letter == b'y') {
+            return Told::Decided(Ok(settled));
+        }
+        let reason =
+            "the script and the library disagree about a decision, which is a mistake in one of them";
+        Told::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
+    }
+
+    /// What the next step finds: what was read, or what an earlier step of the call has left, which the script writes as the library does.
+    fn found_by(&self, place: usize) -> Found {
+        match &self.cells[place] {
+            Some(Some(left)) => Found::Bytes(write_cell(left, Tick::EPOCH)),
+            Some(None) | None => self.found[place].clone(),
+        }
+    }
+
+    /// When cells of a cell's shard were lost; the epoch for never.
+    fn lost(&self, name: &CellName) -> Tick {
+        let at = self.layout.shard(name) * 8;
+        self.lost.get(at..at + 8).and_then(|mut bytes| tick(&mut bytes).ok()).unwrap_or(Tick::EPOCH)
+    }
+}
+
+fn found(value: Value) -> Option<Found> {
+    match value {
+        Value::Nil => Some(Found::Nothing),
+        Value::BulkString(bytes) => Some(Found::Bytes(bytes)),
+        // What the script says of a key that is no hash.
+        Value::Int(_) => Some(Found::NoHash),
+        _ => None,
+    }
+}
+
+fn whole(value: &Value) -> Option<u64> {
+    match value {
+        Value::Int(number) => u64::try_from(*number).ok(),
+        _ => None,
+    }
+}
+
+fn bytes(value: Value) -> Option<Vec<u8>> {
+    match value {
+        Value::BulkString(bytes) => Some(bytes),
+        _ => None,
+    }
+}

@@ -1,0 +1,204 @@
+//! One connection to one server, made and looked over before anything is asked of it.
+
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Client, Cmd, ConnectionInfo, ErrorKind, RedisError, RedisResult, ServerErrorKind,
+    Value,
+};
+
+use crate::error::ConnectError;
+use crate::options::{RedisOptions, address};
+
+/// The script, as it is loaded into servers.
+pub(crate) const SCRIPT: &str = include_str!("script.lua");
+
+/// The least version of Redis, as servers tell it; Valkey tells one that it is compatible with.
+const LEAST: [u64; 2] = [7, 0];
+
+/// A connection that is ready for calls.
+#[derive(Clone, Debug)]
+pub(crate) struct Ready {
+    pub(crate) connection: MultiplexedConnection,
+    /// The first half of the number by which the server names its own run: another process, another number.
+    pub(crate) run: [u8; 16],
+    /// By which name the server knows the script.
+    pub(crate) script: String,
+    /// What it does when its memory is full.
+    pub(crate) policy: String,
+}
+
+/// Opens connections.
+#[derive(Clone, Debug)]
+pub(crate) struct Dialer {
+    pub(crate) options: RedisOptions,
+    /// The pattern of the store's keys, for errors.
+    pub(crate) keys: String,
+    /// One of the store's hashes.
+    pub(crate) probe: String,
+}
+
+impl Dialer {
+    /// Connects to a server, and does no more than that.
+    pub(crate) async fn plain(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, ConnectError> {
+        let timeout = Some(self.options.timeout);
+        let config =
+            AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
+        let failed = |error: RedisError| self.error(info, &error);
+        let client = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
+            // The driver takes the process's cryptography. A program that has chosen one keeps it.
+            let _ = rustls::crypto::ring::default_provider().install_default();
+            Client::build_with_tls(info.clone(), self.options.tls())
+        } else {
+            Client::open(info.clone())
+        };
+        let client = client.map_err(failed)?;
+        // The driver's own bound does not cover the handshakes.
+        let connected = client.get_multiplexed_async_connection_with_config(&config);
+        match tokio::time::timeout(self.options.timeout, connected).await {
+            Ok(connected) => connected.map_err(failed),
+            Err(_) => Err(self.silent(info)),
+        }
+    }
+
+    /// Connects to the server that decides: one that is no replica, new enough, and runs the script.
+    pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
+        let mut connection = self.plain(info).await?;
+        let failed = |error: RedisError| self.error(info, &error);
+        let told = ask(&mut connection, &redis::cmd("INFO")).await.map_err(failed)?;
+        let told = text(told).ok_or_else(|| self.strange(info, "INFO without text"))?;
+        let (run, policy) = self.look_over(info, &told)?;
+        let mut load = Cmd::new();
+        load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
+        let script = ask(&mut connection, &load).await.map_err(failed)?;
+        let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
+        // Writes nothing, because there is no such field; whoever may not write is told. Where another node of a cluster holds it, the right
+        // was there.
+        let mut probe = Cmd::new();
+        probe.arg("HDEL").arg(&self.probe).arg("");
+        match ask(&mut connection, &probe).await {
+            Err(error) if error.kind() == ErrorKind::Server(ServerErrorKind::NoPerm) => return Err(failed(error)),
+            _ => Ok(Ready { connection, run, script, policy }),
+        }
+    }
+
+    /// Checks what a server says of itself; returns its run and its eviction policy.
+    fn look_over(&self, info: &ConnectionInfo, told: &str) -> Result<([u8; 16], String), ConnectError> {
+        let field = |name: &str| {
+            let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
+            line.map_or("", str::trim)
+        };
+        let address = address(info.addr());
+        let version = field("redis_version");
+        let numbers: Vec<u64> = version.split('.').map_while(|part| part.parse().ok()).collect();
+        if numbers.as_slice() < LEAST.as_slice() {
+            return Err(ConnectError::Version { address, found: version.to_owned() });
+        }
+        let is_cluster = field("redis_mode") == "cluster";
+        if is_cluster != self.options.is_cluster() {
+            return Err(ConnectError::Mode { address, is_cluster });
+        }
+        if field("role") != "master" {
+            return Err(ConnectError::ReadOnly { address });
+        }
+        let run = field("run_id").as_bytes().first_chunk::<16>();
+        let run = *run.ok_or_else(|| self.strange(info, "INFO without a run_id"))?;
+        Ok((run, field("maxmemory_policy").to_owned()))
+    }
+
+    fn silent(&self, info: &ConnectionInfo) -> ConnectError {
+        let reason = format!("it did not answer within {:?}", self.options.timeout);
+        ConnectError::Unreachable { address: address(info.addr()), reason }
+    }
+
+    pub(crate) fn strange(&self, info: &ConnectionInfo, reason: &str) -> ConnectError {
+        ConnectError::Answer { address: address(info.addr()), reason: reason.to_owned() }
+    }
+
+    /// Says what an error at connecting means.
+    pub(crate) fn error(&self, info: &ConnectionInfo, error: &RedisError) -> ConnectError {
+        let (address, reason) = (address(info.addr()), words(error));
+        let code = error.code().unwrap_or_default();
+        let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+        match error.kind() {
+            ErrorKind::AuthenticationFailed => ConnectError::Credentials { address, reason },
+            ErrorKind::Server(ServerErrorKind::NoPerm) => {
+                ConnectError::Permission { address, reason, keys: self.keys.clone() }
+            }
+            _ if matches!(code, "NOAUTH" | "WRONGPASS") => ConnectError::Credentials { address, reason },
+            _ if reason.contains("DB index") || reason.contains("SELECT") => {
+                ConnectError::Database { address, database: info.redis_settings().db(), reason }
+            }
+            ErrorKind::InvalidClientConfig if tls => ConnectError::Tls { address, reason },
+            _ if tls && tls_failed(&reason) => ConnectError::Tls { address, reason },
+            _ => ConnectError::Unreachable { address, reason },
+        }
+    }
+}
+
+fn tls_failed(reason: &str) -> bool {
+    ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message"]
+        .iter()
+        .any(|word| reason.contains(word))
+}
+
+/// Sends one command.
+pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -> RedisResult<Value> {
+    connection.send_packed_command(command).await?.extract_error()
+}
+
+/// Returns what an error says, without the text of what was sent.
+pub(crate) fn words(error: &RedisError) -> String {
+    match (error.code(), error.detail()) {
+        (Some(code), Some(detail)) => format!("{code} {detail}"),
+        (Some(code), None) => code.to_owned(),
+        _ => error.to_string(),
+    }
+}
+
+pub(crate) fn text(value: Value) -> Option<String> {
+    match value {
+        Value::BulkString(bytes) => String::from_utf8(bytes).ok(),
+        Value::SimpleString(text) | Value::VerbatimString { text, .. } => Some(text),
+        _ => None,
+    }
+}
+
+/// How long to wait before a server that refused a connection is tried again.
+pub(crate) const PAUSE: Duration = Duration::from_millis(100);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn looked_over(told: &str) -> Result<([u8; 16], String), ConnectError> {
+        let options = RedisOptions::single("redis://user:secret@host:7/3").unwrap();
+        let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned(), probe: String::new() };
+        let info = redis::IntoConnectionInfo::into_connection_info("redis://user:secret@host:7/3").unwrap();
+        dialer.look_over(&info, told)
+    }
+
+    #[test]
+    fn a_server_says_what_it_is() {
+        let run = "0123456789abcdef0123456789abcdef01234567";
+        let told = |version: &str, role: &str, mode: &str| {
+            format!(
+                "# Server\r\nredis_version:{version}\r\nredis_mode:{mode}\r\nrun_id:{run}\r\n\
+                 maxmemory_policy:noeviction\r\nrole:{role}\r\n"
+            )
+        };
+        let good = looked_over(&told("7.0.15", "master", "standalone"));
+        assert_eq!(good, Ok((*b"0123456789abcdef", "noeviction".to_owned())));
+        assert!(looked_over(&told("8.10.1", "master", "standalone")).is_ok());
+        let old = looked_over(&told("6.2.14", "master", "standalone")).unwrap_err();
+        assert_eq!(
+            old.to_string(),
+            "host:7 runs version 6.2.14; the store needs Redis 7.0 or Valkey 7.2, or a later one"
+        );
+        let replica = looked_over(&told("7.2.0", "slave", "standalone")).unwrap_err();
+        assert!(matches!(replica, ConnectError::ReadOnly { .. }), "{replica}");
+        let node = looked_over(&told("7.2.0", "master", "cluster")).unwrap_err();
+        assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
+    }
+}

@@ -1,0 +1,71 @@
+//! What a store has done so far, counted.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// How often a store has done what, since it was connected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counts {
+    /// Exchanges with a server: pipelines sent and answered.
+    pub exchanges: u64,
+    /// Calls of the script in them.
+    pub calls: u64,
+    /// Steps that the script decided.
+    pub scripted: u64,
+    /// Steps that the library decided, by compare-and-set.
+    pub by_library: u64,
+    /// Writes that came too late, after which the step was decided anew.
+    pub conflicts: u64,
+    /// Calls sent again after they were refused and not executed.
+    pub retries: u64,
+    /// How often a server did not know the script.
+    pub reloads: u64,
+    /// Cells given up for one of a later epoch: the server had lost what was spent.
+    pub replaced: u64,
+    /// Cells that could not be read.
+    pub corrupt: u64,
+    /// Connections made.
+    pub connections: u64,
+    /// Full cells deleted.
+    pub swept: u64,
+}
+
+/// The counters behind [`Counts`].
+#[derive(Debug, Default)]
+pub(crate) struct Counters {
+    pub(crate) exchanges: AtomicU64,
+    pub(crate) calls: AtomicU64,
+    pub(crate) scripted: AtomicU64,
+    pub(crate) by_library: AtomicU64,
+    pub(crate) conflicts: AtomicU64,
+    pub(crate) retries: AtomicU64,
+    pub(crate) reloads: AtomicU64,
+    pub(crate) replaced: AtomicU64,
+    pub(crate) corrupt: AtomicU64,
+    pub(crate) connections: AtomicU64,
+    pub(crate) swept: AtomicU64,
+}
+
+/// Adds to a counter. Relaxed: nothing follows from one number about another.
+pub(crate) fn add(counter: &AtomicU64, number: u64) {
+    counter.fetch_add(number, Ordering::Relaxed);
+}
+
+impl Counters {
+    pub(crate) fn read(&self) -> Counts {
+        let of = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        Counts {
+            exchanges: of(&self.exchanges),
+            calls: of(&self.calls),
+            scripted: of(&self.scripted),
+            by_library: of(&self.by_library),
+            conflicts: of(&self.conflicts),
+            retries: of(&self.retries),
+            reloads: of(&self.reloads),
+            replaced: of(&self.replaced),
+            corrupt: of(&self.corrupt),
+            connections: of(&self.connections),
+            swept: of(&self.swept),
+        }
+    }
+}

@@ -1,0 +1,235 @@
+//! Which server a store is kept on, and how.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo as _, TlsCertificates};
+
+use crate::error::ConnectError;
+use crate::loss::AfterLoss;
+
+/// How long a server may take to accept a connection, and to answer, unless another time is chosen. Longer than any answer takes, and
+/// than most pauses for a snapshot; callers who cannot wait so long have a deadline of their own.
+pub const TIMEOUT: Duration = Duration::from_secs(1);
+
+/// How long what was refused and not executed is sent again, unless another time is chosen: as long as a sentinel or a cluster usually
+/// takes to name another master is too long for a caller, so this is for loading, moved slots and short scripts.
+pub const PATIENCE: Duration = Duration::from_millis(200);
+
+/// How many hashes a namespace is spread over on one server, unless another number is chosen. Few, because the cells that a call shares a
+/// hash with are read and written by one command.
+pub const SHARDS: u32 = 16;
+
+/// The most steps of one call of the script.
+pub const STEPS_IN_A_CALL: usize = 128;
+
+/// How many hashes a namespace is spread over in a cluster, unless another number is chosen: each lies in a slot of its own, so this many
+/// even out over some tens of masters.
+pub const CLUSTER_SHARDS: u32 = 1024;
+
+/// Where a store is kept, and how. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`], [`RedisOptions::cluster`].
+///
+/// Its `Debug` form shows neither user nor password.
+#[derive(Clone)]
+pub struct RedisOptions {
+    pub(crate) servers: Servers,
+    pub(crate) namespace: String,
+    pub(crate) shards: Option<u32>,
+    pub(crate) after_loss: AfterLoss,
+    pub(crate) timeout: Duration,
+    pub(crate) patience: Duration,
+    pub(crate) steps_in_a_call: usize,
+    tls: TlsCertificates,
+}
+
+/// The servers that are named.
+#[derive(Clone)]
+pub(crate) enum Servers {
+    One(ConnectionInfo),
+    /// Sentinels, the name of the master they watch, and how that is connected.
+    Sentinels(Vec<ConnectionInfo>, String, ConnectionInfo),
+    /// Some nodes of a cluster, of which the others are learnt.
+    Nodes(Vec<ConnectionInfo>),
+}
+
+impl RedisOptions {
+    /// Names one server: `redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0&user=U&pass=P`.
+    ///
+    /// # Errors
+    /// [`ConnectError::Address`].
+    pub fn single(url: &str) -> Result<Self, ConnectError> {
+        info(url, "the address").map(|server| Self::of(Servers::One(server)))
+    }
+
+    /// Names sentinels and the master that they watch. `master` says how the master itself is connected: its user, password, database
+    /// and whether by TLS, as in `redis://user:password@any/0`; its host is what the sentinels say.
+    ///
+    /// # Errors
+    /// [`ConnectError::Address`]; [`ConnectError::Option`] when no sentinel is named.
+    pub fn sentinel(sentinels: &[&str], name: &str, master: &str) -> Result<Self, ConnectError> {
+        let sentinels = infos(sentinels, "sentinels")?;
+        let master = info(master, "the address of the master")?;
+        Ok(Self::of(Servers::Sentinels(sentinels, name.to_owned(), master)))
+    }
+
+    /// Names some nodes of a cluster; the others are learnt from these.
+    ///
+    /// # Errors
+    /// [`ConnectError::Address`]; [`ConnectError::Option`] when no node is named.
+    pub fn cluster(nodes: &[&str]) -> Result<Self, ConnectError> {
+        infos(nodes, "nodes").map(|nodes| Self::of(Servers::Nodes(nodes)))
+    }
+
+    fn of(servers: Servers) -> Self {
+        Self {
+            servers,
+            namespace: "tidegate".to_owned(),
+            shards: None,
+            after_loss: AfterLoss::default(),
+            timeout: TIMEOUT,
+            patience: PATIENCE,
+            steps_in_a_call: STEPS_IN_A_CALL,
+            tls: TlsCertificates { client_tls: None, root_cert: None },
+        }
+    }
+
+    /// Chooses the namespace: 1 to 64 letters, digits, `-`, `_` or `.`; `tidegate` unless chosen. Nodes share the limits of a namespace.
+    #[must_use]
+    pub fn namespace(mut self, namespace: &str) -> Self {
+        namespace.clone_into(&mut self.namespace);
+        self
+    }
+
+    /// Chooses how many hashes the cells are spread over, 1 to 65,536: [`SHARDS`] unless chosen, [`CLUSTER_SHARDS`] in a cluster. All
+    /// nodes of a namespace have to choose the same. Few make batches cheap. Many make cells small: a hash of up to 512 cells
+    /// (`hash-max-listpack-entries`) takes less than half the memory, and in a cluster each lies on one master.
+    #[must_use]
+    pub const fn shards(mut self, shards: u32) -> Self {
+        self.shards = Some(shards);
+        self
+    }
+
+    /// Chooses how full limits are taken to be that the server has lost.
+    #[must_use]
+    pub const fn after_loss(mut self, after_loss: AfterLoss) -> Self {
+        self.after_loss = after_loss;
+        self
+    }
+
+    /// Chooses how long a server may take to accept a connection, and to answer; [`TIMEOUT`] unless chosen.
+    #[must_use]
+    pub const fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+
+    /// Chooses how long what was refused and not executed is sent again; [`PATIENCE`] unless chosen.
+    #[must_use]
+    pub const fn patience(mut self, patience: Duration) -> Self {
+        self.patience = patience;
+        self
+    }
+
+    /// Chooses how many steps that came while a call was on its way one call may hold, 1 to [`STEPS_IN_A_CALL`], which it is unless
+    /// chosen. A server does nothing else during a call: a full one takes it a fifth of a millisecond.
+    #[must_use]
+    pub const fn steps_in_a_call(mut self, steps: usize) -> Self {
+        self.steps_in_a_call = steps;
+        self
+    }
+
+    /// Chooses the certificates, in PEM, of those who may sign the server's, in place of the system's.
+    #[must_use]
+    pub fn root_certificates(mut self, pem: Vec<u8>) -> Self {
+        self.tls.root_cert = Some(pem);
+        self
+    }
+
+    /// Chooses the certificate and key, in PEM, that this node shows the server.
+    #[must_use]
+    pub fn client_certificate(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
+        self.tls.client_tls = Some(ClientTlsConfig { client_cert: certificate, client_key: key });
+        self
+    }
+
+    pub(crate) fn tls(&self) -> TlsCertificates {
+        self.tls.clone()
+    }
+
+    pub(crate) const fn is_cluster(&self) -> bool {
+        matches!(self.servers, Servers::Nodes(_))
+    }
+
+    pub(crate) fn shard_count(&self) -> u32 {
+        self.shards.unwrap_or(if self.is_cluster() { CLUSTER_SHARDS } else { SHARDS })
+    }
+
+    /// Looks at what was chosen.
+    pub(crate) fn check(&self) -> Result<(), ConnectError> {
+        let fault = |option, value: String, wanted| Err(ConnectError::Option { option, value, wanted });
+        let name = &self.namespace;
+        let plain = |letter: char| letter.is_ascii_alphanumeric() || "-_.".contains(letter);
+        if name.is_empty() || name.len() > 64 || !name.chars().all(plain) {
+            return fault("namespace", format!("`{name}`"), "use 1 to 64 letters, digits, `-`, `_` or `.`");
+        }
+        if !(1..=65_536).contains(&self.shard_count()) {
+            return fault("shards", self.shard_count().to_string(), "use 1 to 65536");
+        }
+        if !(1..=STEPS_IN_A_CALL).contains(&self.steps_in_a_call) {
+            return fault("steps_in_a_call", self.steps_in_a_call.to_string(), "use 1 to 128");
+        }
+        if self.timeout.is_zero() {
+            return fault("timeout", "0".to_owned(), "use a span above zero");
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for RedisOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let servers = match &self.servers {
+            Servers::One(server) => address(server.addr()),
+            Servers::Sentinels(sentinels, name, _) => format!("master {name} of {}", addresses(sentinels)),
+            Servers::Nodes(nodes) => format!("cluster of {}", addresses(nodes)),
+        };
+        f.debug_struct("RedisOptions")
+            .field("servers", &servers)
+            .field("namespace", &self.namespace)
+            .field("shards", &self.shard_count())
+            .field("after_loss", &self.after_loss)
+            .field("timeout", &self.timeout)
+            .field("patience", &self.patience)
+            .field("steps_in_a_call", &self.steps_in_a_call)
+            .finish_non_exhaustive()
+    }
+}
+
+fn infos(urls: &[&str], what: &'static str) -> Result<Vec<ConnectionInfo>, ConnectError> {
+    if urls.is_empty() {
+        let wanted = "name one at least";
+        return Err(ConnectError::Option { option: what, value: "an empty list".to_owned(), wanted });
+    }
+    let each = urls.iter().enumerate();
+    each.map(|(at, url)| info(url, &format!("address {} of the {what}", at + 1))).collect()
+}
+
+fn info(url: &str, what: &str) -> Result<ConnectionInfo, ConnectError> {
+    // What was wrong is not repeated: it would repeat the text.
+    url.into_connection_info().map_err(|_| ConnectError::Address { what: what.to_owned() })
+}
+
+/// Returns an address without anything that is secret.
+pub(crate) fn address(address: &ConnectionAddr) -> String {
+    match address {
+        ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),
+        ConnectionAddr::TcpTls { host, port, .. } => format!("{host}:{port} (TLS)"),
+        ConnectionAddr::Unix(path) => PathBuf::from(path).display().to_string(),
+        _ => "a server".to_owned(),
+    }
+}
+
+pub(crate) fn addresses(infos: &[ConnectionInfo]) -> String {
+    let all: Vec<String> = infos.iter().map(|info| address(info.addr())).collect();
+    all.join(", ")
+}

@@ -1,0 +1,228 @@
+//! Which link a shard's cells are asked through: the only one, or in a cluster that of the master which holds the shard's slot.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use parking_lot::RwLock;
+use redis::{Cmd, ConnectionInfo, Value};
+use tokio::sync::Notify;
+
+use crate::connect::{self, PAUSE, Ready, text};
+use crate::counts::add;
+use crate::error::ConnectError;
+use crate::find::{Find, at};
+use crate::link::{Common, Link};
+use crate::options::{Servers, address, addresses};
+
+/// Slots of a cluster.
+const SLOTS: u16 = 16_384;
+
+/// Finds links.
+#[derive(Debug)]
+pub(crate) enum Route {
+    One(Link),
+    Cluster(Cluster),
+}
+
+impl Route {
+    /// Connects, and starts the links.
+    pub(crate) async fn connect(common: &Arc<Common>) -> Result<(Self, Ready), ConnectError> {
+        let find = match common.dialer.options.servers.clone() {
+            Servers::One(server) => Find::Named(server),
+            Servers::Sentinels(sentinels, name, master) => Find::Sentinels { sentinels, name, master },
+            Servers::Nodes(nodes) => {
+                let (cluster, ready) = Cluster::connect(common, nodes).await?;
+                return Ok((Self::Cluster(cluster), ready));
+            }
+        };
+        let mut first = find.clone();
+        let ready = first.connect(&common.dialer).await?;
+        add(&common.counters.connections, 1);
+        let link = Link::start(Arc::clone(common), first, Some(ready.clone()));
+        Ok((Self::One(link), ready))
+    }
+
+    /// Returns the link that a shard is asked through; `None` while a cluster has no master for it.
+    pub(crate) fn link(&self, shard: u32) -> Option<Link> {
+        match self {
+            Self::One(link) => Some(link.clone()),
+            Self::Cluster(cluster) => cluster.link(shard),
+        }
+    }
+
+    /// Returns the link to the server that an answer has named for a slot on its way: the last word of it.
+    pub(crate) fn named(&self, reason: &str) -> Option<Link> {
+        let Self::Cluster(cluster) = self else { return None };
+        let name = reason.split_whitespace().next_back()?;
+        cluster.map.read().links.get(name).cloned()
+    }
+
+    /// Asks for another look at which server holds what.
+    pub(crate) fn look_again(&self) {
+        if let Self::Cluster(cluster) = self {
+            cluster.stale.notify_one();
+        }
+    }
+}
+
+/// The masters of a cluster. A task looks again when somebody finds that slots have moved, and ends when the cluster is dropped.
+#[derive(Debug)]
+pub(crate) struct Cluster {
+    map: Arc<RwLock<Map>>,
+    stale: Arc<Notify>,
+    keeper: tokio::task::AbortHandle,
+    /// The slot of each shard.
+    slots: Vec<u16>,
+}
+
+/// Who holds what.
+#[derive(Debug, Default)]
+struct Map {
+    /// By address, as the cluster writes it.
+    links: HashMap<String, Link>,
+    /// The first and last slot of a range, and the address of its master; sorted.
+    ranges: Vec<(u16, u16, String)>,
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        self.keeper.abort();
+    }
+}
+
+impl Cluster {
+    async fn connect(
+        common: &Arc<Common>,
+        nodes: Vec<ConnectionInfo>,
+    ) -> Result<(Self, Ready), ConnectError> {
+        let (map, stale) = (Arc::new(RwLock::new(Map::default())), Arc::new(Notify::new()));
+        let mut keeper = Keeper { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
+        keeper.look().await?;
+        // One of the masters, looked over as closely as a single server is.
+        let first = map.read().ranges.first().map(|(_, _, name)| name.clone());
+        let info = first.and_then(|name| keeper.info(&name));
+        let info = info.ok_or_else(|| keeper.nobody("no master holds a slot".to_owned()))?;
+        let ready = common.dialer.ready(&info).await?;
+        let stop = Arc::clone(&stale);
+        let task = tokio::spawn(async move {
+            loop {
+                stop.notified().await;
+                if let Err(error) = keeper.look().await {
+                    tracing::debug!(%error, "the cluster's slots cannot be read");
+                }
+                // However many callers find the map old, it is read so often and no more.
+                tokio::time::sleep(PAUSE / 4).await;
+            }
+        });
+        let slots = (0..common.names.shards()).map(|shard| slot(common.names.hash(shard))).collect();
+        Ok((Self { map, stale, keeper: task.abort_handle(), slots }, ready))
+    }
+
+    fn link(&self, shard: u32) -> Option<Link> {
+        let slot = *self.slots.get(shard as usize)?;
+        let map = self.map.read();
+        let after = map.ranges.partition_point(|(first, ..)| *first <= slot);
+        let (_, last, name) = map.ranges.get(after.checked_sub(1)?)?;
+        map.links.get(name).filter(|_| slot <= *last).cloned()
+    }
+}
+
+/// Returns the slot of a key: of the part within braces.
+fn slot(key: &str) -> u16 {
+    let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
+    crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes()) % SLOTS
+}
+
+/// Keeps the map of a cluster.
+struct Keeper {
+    common: Arc<Common>,
+    seeds: Vec<ConnectionInfo>,
+    map: Arc<RwLock<Map>>,
+}
+
+impl Keeper {
+    /// Reads which master holds which slots, from the first node that answers, and starts links to masters that are new.
+    async fn look(&mut self) -> Result<(), ConnectError> {
+        let known: Vec<String> = self.map.read().links.keys().cloned().collect();
+        let known: Vec<ConnectionInfo> = known.iter().filter_map(|name| self.info(name)).collect();
+        let mut last = self.nobody("none was asked".to_owned());
+        for node in known.into_iter().chain(self.seeds.clone()) {
+            match self.ranges(&node).await {
+                Ok(ranges) if ranges.is_empty() => last = self.nobody("no slot has a master".to_owned()),
+                Ok(ranges) => {
+                    self.take(ranges);
+                    return Ok(());
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    fn take(&self, ranges: Vec<(u16, u16, String)>) {
+        let mut map = self.map.write();
+        let mut links = HashMap::new();
+        for (_, _, name) in &ranges {
+            if let (false, Some(info)) = (links.contains_key(name), self.info(name)) {
+                let old = map.links.remove(name);
+                let start = || Link::start(Arc::clone(&self.common), Find::Named(info), None);
+                links.insert(name.clone(), old.unwrap_or_else(start));
+            }
+        }
+        *map = Map { links, ranges };
+    }
+
+    async fn ranges(&self, node: &ConnectionInfo) -> Result<Vec<(u16, u16, String)>, ConnectError> {
+        let dialer = &self.common.dialer;
+        let mut connection = dialer.plain(node).await?;
+        let mut ask = Cmd::new();
+        ask.arg("CLUSTER").arg("SLOTS");
+        let told = connect::ask(&mut connection, &ask).await;
+        let told = told.map_err(|error| match error.detail() {
+            Some(detail) if detail.contains("cluster support disabled") => {
+                ConnectError::Mode { address: address(node.addr()), is_cluster: false }
+            }
+            _ => dialer.error(node, &error),
+        })?;
+        let strange = || dialer.strange(node, "CLUSTER SLOTS of another form");
+        let Value::Array(told) = told else { return Err(strange()) };
+        let mut ranges = Vec::new();
+        for range in told {
+            ranges.push(range_of(range, node).ok_or_else(strange)?);
+        }
+        ranges.sort_unstable();
+        Ok(ranges)
+    }
+
+    /// How a node is connected that the cluster names.
+    fn info(&self, name: &str) -> Option<ConnectionInfo> {
+        let (host, port) = name.rsplit_once(':')?;
+        Some(at(self.seeds.first()?, host.to_owned(), port.parse().ok()?))
+    }
+
+    fn nobody(&self, reason: String) -> ConnectError {
+        ConnectError::Unreachable { address: addresses(&self.seeds), reason }
+    }
+}
+
+/// Reads one range: its first and last slot, and its master as `host:port`. A node that does not know its own host is the one asked.
+fn range_of(range: Value, asked: &ConnectionInfo) -> Option<(u16, u16, String)> {
+    let Value::Array(parts) = range else { return None };
+    let mut parts = parts.into_iter();
+    let slot = |value: Option<Value>| match value {
+        Some(Value::Int(slot)) => u16::try_from(slot).ok().filter(|slot| *slot < SLOTS),
+        _ => None,
+    };
+    let (first, last) = (slot(parts.next())?, slot(parts.next())?);
+    let Some(Value::Array(master)) = parts.next() else { return None };
+    let mut master = master.into_iter();
+    let host = master.next().and_then(text).filter(|host| !host.is_empty() && host != "?");
+    let host = host.or_else(|| match asked.addr() {
+        redis::ConnectionAddr::Tcp(host, _) | redis::ConnectionAddr::TcpTls { host, .. } => {
+            Some(host.clone())
+        }
+        _ => None,
+    })?;
+    let Some(Value::Int(port)) = master.next() else { return None };
+    Some((first, last, format!("{host}:{port}")))
+}

@@ -1,0 +1,479 @@
+//! Settles steps on a server: in its script where that knows the limits, by compare-and-set everywhere else.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use smallvec::SmallVec;
+use tidegate::SystemClock;
+use tidegate::clock::{Clock, HeldTime};
+use tidegate::store::{
+    Answer, Caps, Cell, DecidedBy, Home, Later, Occupancy, Op, OwnedStep, Settled, Settling, Step, StepClock,
+    Store, StoreError, settle,
+};
+use tidegate_core::{Quota, Tick};
+use twox_hash::XxHash64;
+
+use crate::ask::{Ask, Forms};
+use crate::call::{MOST_CELLS, Names};
+use crate::cell::{self, Form};
+use crate::connect::Dialer;
+use crate::counts::{Counters, Counts, add};
+use crate::error::ConnectError;
+use crate::link::Common;
+use crate::loss::AfterLoss;
+use crate::options::RedisOptions;
+use crate::route::Route;
+use crate::together;
+use crate::work::{CellName, CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
+
+/// How often a step is decided anew because others have written its cells. Each time one of them got on.
+const ATTEMPTS: u32 = 64;
+
+/// How long to wait before a call is sent again that was refused, at first; each time twice as long.
+const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
+
+/// A store on Redis or Valkey; see the [crate](crate).
+///
+/// Cheap to clone; clones are the same store. Lives on the tokio runtime on which it was connected; its answers may be awaited anywhere.
+#[derive(Clone, Debug)]
+pub struct RedisStore {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    common: Arc<Common>,
+    route: Route,
+    forms: Forms,
+    /// Steps that are decided by the engine's clock are decided by this one; for tests.
+    engine_clock: Option<Arc<dyn Clock>>,
+    clock: SystemClock,
+    caps: Caps,
+    /// What the server does when its memory is full.
+    policy: String,
+}
+
+impl RedisStore {
+    /// Connects to the servers, looks them over, and loads the script.
+    ///
+    /// # Errors
+    /// [`ConnectError`] says what is wrong and what would work. Later losses of the connection are made good by the store itself.
+    ///
+    /// # Cancel safety
+    /// Dropped, nothing is left but the script on the server.
+    ///
+    /// # Examples
+    /// ```no_run
+    /// use tidegate_redis::{RedisOptions, RedisStore};
+    ///
+    /// # async fn connect() -> Result<(), tidegate_redis::ConnectError> {
+    /// let store = RedisStore::connect(RedisOptions::single("redis://127.0.0.1/")?.namespace("shop")).await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn connect(options: RedisOptions) -> Result<Self, ConnectError> {
+        Self::connected(options, None).await
+    }
+
+    /// As [`RedisStore::connect`], with a clock that stands in for the engine's: for tests, whose time stands still.
+    ///
+    /// # Errors
+    /// As [`RedisStore::connect`].
+    #[doc(hidden)]
+    pub async fn connect_with_clock(
+        options: RedisOptions,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Self, ConnectError> {
+        Self::connected(options, Some(clock)).await
+    }
+
+    async fn connected(
+        options: RedisOptions,
+        engine_clock: Option<Arc<dyn Clock>>,
+    ) -> Result<Self, ConnectError> {
+        options.check()?;
+        if tokio::runtime::Handle::try_current().is_err() {
+            return Err(ConnectError::NoRuntime);
+        }
+        let names = Names::new(&options.namespace, options.shard_count());
+        let caps = caps(options.is_cluster());
+        let after_loss = options.after_loss;
+        let watched = after_loss != AfterLoss::Full;
+        let keys = format!("tg:1:{{{}:*", options.namespace);
+        let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
+        let (time, counters) = (HeldTime::default(), Counters::default());
+        let common = Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
+        let (route, ready) = Route::connect(&common).await?;
+        if ready.policy.starts_with("allkeys") {
+            tracing::warn!(
+                policy = ready.policy,
+                "the server deletes any key when its memory is full: limits of a whole shard start anew then; \
+                 `noeviction` or one of the `volatile` policies keeps them"
+            );
+        }
+        let shared = Shared {
+            common,
+            route,
+            forms: Forms::default(),
+            engine_clock,
+            clock: SystemClock::new(),
+            caps,
+            policy: ready.policy,
+        };
+        if after_loss == AfterLoss::Half {
+            // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
+            let begun = shared.begin().await;
+            begun.map_err(|error| ConnectError::Answer { address: "the server".to_owned(), reason: error.to_string() })?;
+        }
+        Ok(Self { shared: Arc::new(shared) })
+    }
+
+    /// Returns what the store has done so far.
+    #[must_use]
+    pub fn counts(&self) -> Counts {
+        self.shared.common.counters.read()
+    }
+
+    /// Returns the server's `maxmemory-policy`, as it was when the store was connected.
+    #[must_use]
+    pub fn eviction_policy(&self) -> &str {
+        &self.shared.policy
+    }
+}
+
+/// On one server all keys of a step may lie in any hashes; in a cluster they lie where their common tag says.
+const fn caps(is_cluster: bool) -> Caps {
+    let mut caps = Caps::ENGINE;
+    caps.own_clock = true;
+    caps.one_tag = is_cluster;
+    caps
+}
+
+impl Store for RedisStore {
+    fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
+        if let Err(error) = checked(step) {
+            return Settling::Done(Err(error));
+        }
+        let (shared, step) = (Arc::clone(&self.shared), Arc::new(OwnedStep::of(step)));
+        Settling::Later(Box::pin(async move { shared.settle(step).await }))
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        out.clear();
+        let owned = |step: &Step<'_>| checked(step).map(|()| Arc::new(OwnedStep::of(step)));
+        let steps: Vec<Result<Arc<OwnedStep>, StoreError>> = steps.iter().map(owned).collect();
+        let shared = Arc::clone(&self.shared);
+        Some(Box::pin(async move { shared.settle_each(steps).await }))
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        Occupancy::default()
+    }
+
+    fn caps(&self) -> Caps {
+        self.shared.caps
+    }
+
+    fn home(&self) -> Home {
+        Home::Nodes
+    }
+}
+
+/// Refuses a step that names a key twice, or more keys than a call has room for.
+fn checked(step: &Step<'_>) -> Result<(), StoreError> {
+    let charges = step.charges;
+    let repeated = |at: usize| charges[..at].iter().any(|earlier| earlier.key == charges[at].key);
+    if (0..charges.len()).any(repeated) {
+        return Err(StoreError::RepeatedKey);
+    }
+    if charges.len() > MOST_CELLS {
+        let reason = format!("a step of {} charges is too long; {MOST_CELLS} is the most", charges.len());
+        return Err(StoreError::Unavailable { reason });
+    }
+    Ok(())
+}
+
+impl Shared {
+    /// Takes note of the shards of a namespace that nobody has used: what is not there then was lost.
+    async fn begin(&self) -> Result<(), StoreError> {
+        if matches!(self.ask(Work::Note(Note::IsUsed)).await?, Reply::Wrote(true)) {
+            return Ok(());
+        }
+        let shards = 0..self.common.names.shards();
+        for some in shards.collect::<Vec<u32>>().chunks(256) {
+            let begin = |shard: &u32| Box::pin(self.ask(Work::Note(Note::Begin { shard: *shard })));
+            for begun in together::all(some.iter().map(begin).collect()).await {
+                begun?;
+            }
+        }
+        self.ask(Work::Note(Note::Used)).await.map(|_| ())
+    }
+
+    async fn settle(&self, step: Arc<OwnedStep>) -> Answer {
+        let prepared = self.prepare(step);
+        let told = self.ask(Work::Decide(vec![prepared.clone()])).await?;
+        let Reply::Steps(told) = told else { return Err(strange()) };
+        match told.into_iter().next().ok_or_else(strange)? {
+            Told::Decided(answer) => answer,
+            Told::Read(cells) => self.by_library(prepared, Some(cells)).await,
+        }
+    }
+
+    /// Settles steps in one exchange for each run of steps that go by the same clock; steps that the library decides follow, in order.
+    async fn settle_each(&self, steps: Vec<Result<Arc<OwnedStep>, StoreError>>) -> Vec<Answer> {
+        let mut answers: Vec<Answer> = Vec::with_capacity(steps.len());
+        let mut run: Vec<(usize, Prepared)> = Vec::new();
+        let mut cells = 0;
+        for (at, step) in steps.into_iter().enumerate() {
+            // A step that is replaced below.
+            answers.push(Ok(Settled::default()));
+            let prepared = match step {
+                Ok(step) => self.prepare(step),
+                Err(error) => {
+                    answers[at] = Err(error);
+                    continue;
+                }
+            };
+            let other_clock = run.last().is_some_and(|(_, last)| last.tick.is_some() != prepared.tick.is_some());
+            let full = run.len() == self.common.dialer.options.steps_in_a_call || cells + prepared.cells.len() > MOST_CELLS;
+            if other_clock || full {
+                self.settle_run(std::mem::take(&mut run), &mut answers).await;
+                cells = 0;
+            }
+            // The run before may have moved time on.
+            let prepared = Prepared { tick: prepared.tick.map(|tick| self.common.time.hold(tick)), ..prepared };
+            cells += prepared.cells.len();
+            run.push((at, prepared));
+        }
+        self.settle_run(run, &mut answers).await;
+        answers
+    }
+
+    async fn settle_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [Answer]) {
+        // In a cluster a call is for one shard. Steps of different shards have no keys in common: their order says nothing.
+        let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();
+        for (at, step) in run {
+            let shard = if self.caps.one_tag { step.cells.first().map_or(0, |name| name.shard) } else { 0 };
+            match parts.iter_mut().find(|(of, _)| *of == shard) {
+                Some((_, part)) => part.push((at, step)),
+                None => parts.push((shard, vec![(at, step)])),
+            }
+        }
+        let asked = parts.iter().map(|(_, part)| {
+            let steps = part.iter().map(|(_, step)| step.clone()).collect();
+            self.ask(Work::Decide(steps))
+        });
+        let told = together::all(asked.map(Box::pin).collect()).await;
+        // What the library has written of the run: whoever comes later in it has to read anew.
+        let mut written: HashSet<CellName> = HashSet::new();
+        for ((_, part), told) in parts.into_iter().zip(told) {
+            let mut told = match told {
+                Ok(Reply::Steps(told)) => Ok(told.into_iter()),
+                Ok(Reply::Wrote(_)) => Err(strange()),
+                Err(error) => Err(error),
+            };
+            for (at, step) in part {
+                answers[at] = match &mut told {
+                    Err(error) => Err(error.clone()),
+                    Ok(told) => match told.next() {
+                        Some(Told::Decided(answer)) => answer,
+                        Some(Told::Read(cells)) => {
+                            let stale = step.cells.iter().any(|name| written.contains(name));
+                            written.extend(&step.cells);
+                            self.by_library(step, (!stale).then_some(cells)).await
+                        }
+                        None => Err(strange()),
+                    },
+                };
+            }
+        }
+    }
+
+    /// Works out what a server is asked: the script's part of it, if it decides all charges of the step.
+    fn prepare(&self, step: Arc<OwnedStep>) -> Prepared {
+        let tagged = self.caps.one_tag.then(|| step.tag());
+        let shards = self.common.names.shards();
+        let hold = |tick| {
+            // Relaxed: whoever asks by both clocks asks by one after the other.
+            self.common.by_callers.store(true, Ordering::Relaxed);
+            self.common.time.hold(tick)
+        };
+        let (tick, cells, scripted) = step.with(|step| {
+            let tick = match (step.clock, &self.engine_clock) {
+                (StepClock::Engine, None) => None,
+                (StepClock::Engine, Some(clock)) => Some(hold(clock.now())),
+                (StepClock::Caller | StepClock::Fresh(_), _) => Some(hold(step.now)),
+            };
+            let name = |charge: &tidegate::store::Charge<'_>| CellName::of(charge.key, tagged, shards);
+            let cells: SmallVec<[CellName; 4]> = step.charges.iter().map(name).collect();
+            (tick, cells, self.scripted(step, tick))
+        });
+        let (plan, asks, forms) =
+            scripted.unwrap_or_else(|| (Plan::Read, SmallVec::new(), SmallVec::new()));
+        Prepared { step, tick, plan, cells, asks, forms }
+    }
+
+    #[allow(clippy::type_complexity, reason = "the three parts of a plan, taken apart at once")]
+    fn scripted(
+        &self,
+        step: &Step<'_>,
+        tick: Option<Tick>,
+    ) -> Option<(Plan, SmallVec<[Ask; 4]>, SmallVec<[(Arc<Form>, Arc<Quota>); 4]>)> {
+        let plan = match step.op {
+            Op::Take => Plan::Take,
+            Op::Peek => Plan::Peek,
+            // Whatever else a step does, the library does it.
+            _ => return None,
+        };
+        let about = tick.unwrap_or_else(|| self.common.time.latest());
+        let (mut asks, mut forms) = (SmallVec::new(), SmallVec::new());
+        for charge in step.charges {
+            let form = self.forms.of(charge).filter(|form| tick.is_none_or(|tick| form.takes(tick)))?;
+            asks.push(form.ask(charge, self.common.dialer.options.after_loss, about)?);
+            forms.push((form, Arc::clone(charge.quota)));
+        }
+        Some((plan, asks, forms))
+    }
+
+    /// Asks the server that holds the cells; asks again, for a while, where it refused and did not execute.
+    async fn ask(&self, work: Work) -> Result<Reply, StoreError> {
+        let until = self.clock.now().after(self.common.dialer.options.patience);
+        let (mut pause, mut asking) = (FIRST_PAUSE, None);
+        loop {
+            let link = asking.take().map(|link| (link, true));
+            let link = link.or_else(|| self.route.link(work.shard()).map(|link| (link, false)));
+            let failure = match link {
+                Some((link, asking)) => match link.ask(work.clone(), asking).await {
+                    Ok(reply) => return Ok(reply),
+                    Err(failure) => failure,
+                },
+                None => Failure::NotDone {
+                    code: "CLUSTERDOWN".to_owned(),
+                    reason: "no master holds the slot".to_owned(),
+                },
+            };
+            let (code, reason) = match failure {
+                Failure::Failed(error) => {
+                    self.route.look_again();
+                    return Err(error);
+                }
+                Failure::NotDone { code, reason } => (code, reason),
+            };
+            let now = self.clock.now();
+            if now >= until {
+                return Err(StoreError::Unavailable { reason });
+            }
+            add(&self.common.counters.retries, 1);
+            if code == "ASK" {
+                asking = self.route.named(&reason);
+            } else {
+                self.route.look_again();
+            }
+            if asking.is_none() {
+                self.clock.sleep_until(now.after(pause).min(until)).await;
+                pause *= 2;
+            }
+        }
+    }
+
+    /// Decides a step over cells that were read, and writes what changed if they still are what they were.
+    async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
+        add(&self.common.counters.by_library, 1);
+        prepared.plan = Plan::Read;
+        prepared.asks.clear();
+        for _ in 0..ATTEMPTS {
+            let read = match cells.take() {
+                Some(cells) => cells,
+                None => match self.ask(Work::Decide(vec![prepared.clone()])).await? {
+                    Reply::Steps(told) => match told.into_iter().next() {
+                        Some(Told::Read(cells)) => cells,
+                        _ => return Err(strange()),
+                    },
+                    Reply::Wrote(_) => return Err(strange()),
+                },
+            };
+            let (settled, writes) = self.decide(&prepared, &read)?;
+            if writes.is_empty() {
+                return Ok(settled);
+            }
+            match self.ask(Work::Write(writes)).await? {
+                Reply::Wrote(true) => return Ok(settled),
+                Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
+                Reply::Steps(_) => return Err(strange()),
+            }
+        }
+        Err(StoreError::Contended { attempts: ATTEMPTS })
+    }
+
+    fn decide(
+        &self,
+        prepared: &Prepared,
+        read: &Cells,
+    ) -> Result<(Settled, Vec<CellWrite>), StoreError> {
+        let now = read.now;
+        let step = &prepared.step;
+        let mut cells: SmallVec<[Option<Cell>; 4]> = SmallVec::new();
+        let mut rewritten = false;
+        for (at, (found, lost)) in read.found.iter().enumerate() {
+            let (cell, anew) = self.cell(step, at, found, *lost, now)?;
+            rewritten |= anew;
+            cells.push(cell);
+        }
+        let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
+        settled.by = DecidedBy::Engine;
+        if !changed && !(rewritten && step.with(|step| !matches!(step.op, Op::Peek))) {
+            return Ok((settled, Vec::new()));
+        }
+        let most = self.caps.largest_cell.unwrap_or(usize::MAX);
+        let mut writes = Vec::with_capacity(cells.len());
+        for ((name, (found, _)), cell) in prepared.cells.iter().zip(&read.found).zip(&cells) {
+            let bytes = cell.as_ref().map_or(0, |cell| cell.encode().len());
+            if bytes > most {
+                return Err(StoreError::CellTooLarge { bytes, most });
+            }
+            let value = cell.as_ref().map(|cell| cell::write(cell, now));
+            writes.push(CellWrite { name: *name, found: found.clone(), value });
+        }
+        Ok((settled, writes))
+    }
+
+    /// Returns the cell of a charge, and whether it differs from what was found.
+    fn cell(
+        &self,
+        step: &OwnedStep,
+        charge: usize,
+        found: &Found,
+        lost: Tick,
+        now: Tick,
+    ) -> Result<(Option<Cell>, bool), StoreError> {
+        use tidegate_core::bytes::DecodeError;
+        let read = match found {
+            Found::Nothing => None,
+            Found::Bytes(bytes) => Some(cell::read(bytes)),
+            Found::NoHash => Some(Err(DecodeError::Value { field: "the hash that holds it" })),
+        };
+        let read = match read.transpose() {
+            Ok(read) => read,
+            // A step that forgets the key wants the bytes gone.
+            Err(_) if step.forgets(charge) => return Ok((None, true)),
+            Err(source) => {
+                add(&self.common.counters.corrupt, 1);
+                let digest = step.with(|step| XxHash64::oneshot(0, step.charges[charge].key));
+                return Err(StoreError::Corrupt { charge, digest, source });
+            }
+        };
+        let after_loss = self.common.dialer.options.after_loss;
+        let replaced =
+            step.with(|step| after_loss.replaced(step.charges[charge].quota, read.as_ref(), lost, now));
+        if let Some(cell) = replaced {
+            add(&self.common.counters.replaced, 1);
+            return Ok((Some(cell), true));
+        }
+        Ok((read.map(|(cell, _)| cell), false))
+    }
+}
+
+/// What is told where parts of this crate do not fit together.
+fn strange() -> StoreError {
+    StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
+}

@@ -1,0 +1,148 @@
+//! What is said where a store cannot be connected; TLS and users with rights.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use tidegate_core::Quota;
+use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
+
+use crate::asking::take;
+use crate::servers::{Server, free_port, runtime};
+
+fn error(options: RedisOptions) -> ConnectError {
+    let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
+    let text = format!("{error} {error:?}");
+    assert!(!text.contains("s3cret") && !text.contains("bob"), "{text}");
+    error
+}
+
+fn single(url: &str) -> RedisOptions {
+    RedisOptions::single(url).unwrap().timeout(Duration::from_secs(5))
+}
+
+#[test]
+fn secrets_are_shown_by_nothing() {
+    let options = RedisOptions::single("redis://bob:s3cret@host:6379/2").unwrap();
+    let shown = format!("{options:?}");
+    assert!(!shown.contains("s3cret") && !shown.contains("bob") && shown.contains("host:6379"), "{shown}");
+    for wrong in ["http://bob:s3cret@host", "redis://bob:s3cret@host:port", "", "bob:s3cret@"] {
+        let error = RedisOptions::single(wrong).map(|_| ()).unwrap_err();
+        let text = format!("{error} {error:?}");
+        assert!(!text.contains("s3cret") && text.contains("redis://host:port/db"), "{text}");
+    }
+}
+
+#[test]
+fn options_out_of_range_are_named() {
+    let of = |options: RedisOptions| error(options).to_string();
+    assert!(of(single("redis://host").namespace("a b")).contains("`namespace`: `a b`"));
+    assert!(of(single("redis://host").shards(0)).contains("`shards`: 0"));
+    assert!(of(single("redis://host").timeout(Duration::ZERO)).contains("`timeout`"));
+    assert!(RedisOptions::cluster(&[]).is_err());
+}
+
+#[test]
+fn nobody_at_the_address() {
+    let found = error(single(&format!("redis://bob:s3cret@127.0.0.1:{}/", free_port())));
+    assert!(matches!(found, ConnectError::Unreachable { .. }), "{found}");
+}
+
+#[test]
+fn wrong_credentials_and_wrong_databases() {
+    let Some(server) = Server::start(&["--requirepass", "s3cret"]) else { return };
+    let at = |login: &str, rest: &str| single(&format!("redis://{login}127.0.0.1:{}/{rest}", server.port));
+    for login in ["", ":wrong@", "bob:s3cret-too@"] {
+        let found = error(at(login, ""));
+        assert!(matches!(found, ConnectError::Credentials { .. }), "{login}: {found}");
+    }
+    let found = error(at(":s3cret@", "99"));
+    assert!(matches!(found, ConnectError::Database { database: 99, .. }), "{found}");
+    let store = runtime().block_on(RedisStore::connect(at(":s3cret@", "3"))).unwrap();
+    assert!(!format!("{store:?}").contains("s3cret"));
+}
+
+#[test]
+fn replicas_and_nodes_of_clusters_are_told_apart() {
+    let Some(server) = Server::start(&["--replicaof", "127.0.0.1 1"]) else { return };
+    let found = error(single(&server.url()));
+    assert!(matches!(found, ConnectError::ReadOnly { .. }), "{found}");
+    let node = Server::start(&["--cluster-enabled", "yes"]).unwrap();
+    let found = error(single(&node.url()));
+    assert!(matches!(found, ConnectError::Mode { is_cluster: true, .. }), "{found}");
+    let plain = Server::start(&[]).unwrap();
+    let found = error(RedisOptions::cluster(&[&plain.url()]).unwrap());
+    assert!(matches!(found, ConnectError::Mode { is_cluster: false, .. }), "{found}");
+}
+
+/// A user who may do what the message asks for, on the store's keys and no others.
+#[test]
+fn a_user_needs_few_rights() {
+    let Some(server) = Server::start(&[]) else { return };
+    let rights = ["+@read", "+@write", "+@hash", "+@scripting", "+time", "+info", "+ping", "+cluster|slots"];
+    let user = |name: &str, rights: &[&str], keys: &str| {
+        let words = [&["ACL", "SETUSER", name, "on", ">s3cret", "resetkeys", keys, "-@all"], rights].concat();
+        server.ask(&words);
+        single(&format!("redis://{name}:s3cret@127.0.0.1:{}/", server.port)).namespace("acl")
+    };
+    let quota = Arc::new(Quota::per_day(5).gcra().unwrap());
+    let runtime = runtime();
+    let store = runtime.block_on(RedisStore::connect(user("bob", &rights, "~tg:1:{acl:*"))).unwrap();
+    assert!(take(&store, b"a", &quota, 1).unwrap().allowed);
+    let found = error(user("bobby", &["+@read", "+info"], "~tg:1:{acl:*"));
+    assert!(matches!(found, ConnectError::Permission { .. }), "{found}");
+    let found = error(user("bobbie", &rights, "~other:*"));
+    assert!(matches!(found, ConnectError::Permission { .. }), "{found}");
+}
+
+#[test]
+fn a_store_lives_on_a_runtime() {
+    let connected = crate::asking::wait(RedisStore::connect(single("redis://127.0.0.1:1/")));
+    assert_eq!(connected.map(|_| ()).unwrap_err(), ConnectError::NoRuntime);
+}
+
+#[test]
+fn tls_with_a_certificate_of_ones_own() {
+    let root_key = KeyPair::generate().unwrap();
+    let mut root = CertificateParams::new(Vec::<String>::new()).unwrap();
+    root.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+    let root_certificate = root.self_signed(&root_key).unwrap();
+    let issuer = Issuer::from_params(&root, &root_key);
+    let key = KeyPair::generate().unwrap();
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let certificate = CertificateParams::new(names).unwrap().signed_by(&key, &issuer).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str, text: String| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let files = [
+        file("root.pem", root_certificate.pem()),
+        file("server.pem", certificate.pem()),
+        file("key.pem", key.serialize_pem()),
+    ];
+    let port = free_port().to_string();
+    let options_of_server = [
+        "--tls-port",
+        &port,
+        "--tls-ca-cert-file",
+        &files[0],
+        "--tls-cert-file",
+        &files[1],
+        "--tls-key-file",
+        &files[2],
+        "--tls-auth-clients",
+        "no",
+    ];
+    let Some(server) = Server::start(&options_of_server) else { return };
+    let url = format!("rediss://localhost:{port}/");
+    assert!(server.port > 0);
+    let trusted = single(&url).root_certificates(root_certificate.pem().into_bytes());
+    let runtime = runtime();
+    let store = runtime.block_on(RedisStore::connect(trusted)).unwrap();
+    let quota = Arc::new(Quota::per_day(5).gcra().unwrap());
+    assert!(take(&store, b"a", &quota, 1).unwrap().allowed);
+    let found = error(single(&url));
+    assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
+}

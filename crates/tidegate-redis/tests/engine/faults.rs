@@ -1,0 +1,173 @@
+//! Servers that refuse, hang and end.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::SystemClock;
+use tidegate::store::{Charge, DecidedBy, Fallback, Op, Step, StepClock, Store as _, StoreError};
+use tidegate_core::{Cost, Quota, Tick};
+
+use crate::asking::{allowed, left, take};
+use crate::servers::{Server, connect, options, runtime, until};
+
+fn daily() -> Arc<Quota> {
+    Arc::new(Quota::per_day(1000).gcra().unwrap())
+}
+
+/// Only the calls that the server did not know are sent again: nothing is charged twice.
+#[test]
+fn a_script_that_is_gone_is_loaded_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let taken: usize = (0..20)
+        .map(|_| {
+            server.ask(&["SCRIPT", "FLUSH"]);
+            allowed(&store, b"a", &daily(), 10)
+        })
+        .sum();
+    assert_eq!(taken, 200);
+    assert_eq!(left(&store, b"a", &daily()), 800);
+    assert_eq!(store.counts().reloads, 20);
+}
+
+#[test]
+fn scripts_flushed_under_load_charge_nobody_twice() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let quota = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
+    let taken: usize = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..4)
+            .map(|_| {
+                let (store, quota) = (&store, &quota);
+                scope.spawn(move || (0..200).filter(|_| take(store, b"a", quota, 1).unwrap().allowed).count())
+            })
+            .collect();
+        for _ in 0..30 {
+            server.ask(&["SCRIPT", "FLUSH"]);
+        }
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!(taken, 800);
+    // Some units of a million a day have flowed back.
+    let left = left(&store, b"a", &quota);
+    assert!((1_000_000 - 800..1_000_000 - 700).contains(&left), "{left}");
+}
+
+#[test]
+fn full_memory_is_an_error_that_says_so() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    take(&store, b"a", &daily(), 1).unwrap();
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    let error = take(&store, b"a", &daily(), 1).unwrap_err();
+    assert!(matches!(&error, StoreError::Unavailable { reason } if reason.contains("OOM")), "{error}");
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert!(take(&store, b"a", &daily(), 1).unwrap().allowed);
+    assert_eq!(left(&store, b"a", &daily()), 998, "what was refused is not charged");
+}
+
+#[test]
+fn a_server_that_became_a_replica_says_so() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    take(&store, b"a", &daily(), 1).unwrap();
+    server.ask(&["REPLICAOF", "127.0.0.1", "1"]);
+    let error = take(&store, b"a", &daily(), 1).unwrap_err().to_string();
+    assert!(error.contains("read-only replica") || error.contains("READONLY"), "{error}");
+    server.ask(&["REPLICAOF", "NO", "ONE"]);
+    until("it decides again", || take(&store, b"a", &daily(), 1).is_ok());
+}
+
+/// A script that runs long: the server refuses, has executed nothing, and is asked again.
+#[test]
+fn what_was_not_executed_is_sent_again() {
+    let Some(server) = Server::start(&["--busy-reply-threshold", "20"]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server).patience(Duration::from_secs(20)));
+    take(&store, b"a", &daily(), 1).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.try_ask(&["EVAL", "while true do end", "0"]));
+        until("the server is busy", || server.try_ask(&["PING"]).is_none());
+        let taken = scope.spawn(|| take(&store, b"a", &daily(), 1));
+        until("it was asked again", || store.counts().retries > 2);
+        server.ask(&["SCRIPT", "KILL"]);
+        assert!(taken.join().unwrap().unwrap().allowed);
+    });
+    assert_eq!(left(&store, b"a", &daily()), 998);
+}
+
+/// Whatever the server did with a call that was not answered in time, it was done once.
+#[test]
+fn a_server_that_hangs_is_given_up_and_never_asked_twice() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server).timeout(Duration::from_millis(200)));
+    take(&store, b"a", &daily(), 1).unwrap();
+    server.signal("-STOP");
+    let error = take(&store, b"a", &daily(), 1).unwrap_err();
+    assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+    server.signal("-CONT");
+    until("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
+    let left = left(&store, b"a", &daily());
+    assert!(left == 998 || left == 999, "{left}");
+}
+
+#[test]
+fn a_connection_that_is_cut_is_made_again() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    for _ in 0..5 {
+        take(&store, b"a", &daily(), 1).unwrap();
+        server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
+        until("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
+    }
+    assert_eq!(left(&store, b"a", &daily()), 995);
+    assert_eq!(store.counts().connections, 6);
+}
+
+/// While the server is gone this node grants its share; afterwards the server decides again.
+#[test]
+fn a_gone_server_is_stood_in_for() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let redis = connect(&runtime, options(&server));
+    let store =
+        Fallback::around(redis, SystemClock::new()).nodes(2).probe_every(Duration::from_millis(50)).build();
+    let quota = daily();
+    let take = || {
+        let charges = [Charge::new(b"a", &quota, Cost::ONE)];
+        let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
+        store.blocking_settle(&step).unwrap()
+    };
+    assert_eq!(take().by, DecidedBy::Engine);
+    server.kill();
+    until("this node decides", || take().by == DecidedBy::Fallback);
+    let alone = (0..2000).filter(|_| take().allowed).count();
+    assert!((400..=501).contains(&alone), "half of a thousand: {alone}");
+    server.run();
+    until("the server decides", || take().by == DecidedBy::Engine);
+}
+
+/// Two nodes at a time, each with a limit that the library decides: losers decide anew, and every unit is given once.
+#[test]
+fn nodes_that_write_the_same_cell_share_it_exactly() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let shared = crate::servers::namespace();
+    let nodes = [0, 1].map(|_| connect(&runtime, options(&server).namespace(&shared)));
+    let log = Arc::new(Quota::per_day(100).sliding_log().unwrap());
+    let taken: usize = std::thread::scope(|scope| {
+        let ask = |node: &tidegate_redis::RedisStore| {
+            (0..100).filter(|_| take(node, b"a", &log, 1).is_ok_and(|settled| settled.allowed)).count()
+        };
+        let workers: Vec<_> =
+            nodes.iter().flat_map(|node| [node, node]).map(|node| scope.spawn(move || ask(node))).collect();
+        workers.into_iter().map(|worker| worker.join().unwrap()).sum()
+    });
+    assert_eq!(taken as u64 + left(&nodes[0], b"a", &log), 100);
+}

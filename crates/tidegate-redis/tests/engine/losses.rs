@@ -1,0 +1,100 @@
+//! Servers that forget: flushed, restarted, evicting.
+
+use std::sync::Arc;
+
+use tidegate_core::Quota;
+use tidegate_redis::AfterLoss;
+
+use crate::asking::{allowed, left, take};
+use crate::servers::{Server, connect, options, runtime, until};
+
+fn daily() -> Arc<Quota> {
+    Arc::new(Quota::per_day(100).gcra().unwrap())
+}
+
+/// What is granted once more after everything was forgotten: nothing, half, all.
+#[test]
+fn a_flush_is_noticed() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let daily_windows = Arc::new(Quota::per_day(100).fixed_window().unwrap());
+    let log = Arc::new(Quota::per_day(100).sliding_log().unwrap());
+    for (after_loss, most) in [(AfterLoss::Empty, 0), (AfterLoss::Half, 50), (AfterLoss::Full, 100)] {
+        let store = connect(&runtime, options(&server).after_loss(after_loss));
+        // Shards that were never used count as lost for `Empty` alone; let that be over.
+        let quotas = [daily(), Arc::clone(&daily_windows), Arc::clone(&log)];
+        for (key, quota) in quotas.iter().enumerate() {
+            let first = allowed(&store, &[key as u8], quota, 100);
+            assert_eq!(
+                first,
+                if after_loss == AfterLoss::Empty { 0 } else { 100 },
+                "{after_loss:?} {quota:?}"
+            );
+        }
+        server.ask(&["FLUSHALL"]);
+        for (key, quota) in quotas.iter().enumerate() {
+            assert_eq!(allowed(&store, &[key as u8], quota, 100), most, "{after_loss:?} {quota:?}");
+            assert_eq!(allowed(&store, &[key as u8], quota, 100), 0, "once");
+        }
+        // Of keys that were never used nobody knows that.
+        assert_eq!(left(&store, b"new", &daily()), most as u64);
+    }
+}
+
+#[test]
+fn a_loss_is_over_when_time_has_given_everything_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let fast = Arc::new(Quota::per_second(50).burst(10).gcra().unwrap());
+    let store = connect(&runtime, options(&server).after_loss(AfterLoss::Empty).shards(1));
+    take(&store, b"a", &fast, 1).unwrap();
+    until("the limit is full again", || left(&store, b"a", &fast) == 10);
+    // New keys are decided in one round trip again, and need no cell of the epoch.
+    let before = store.counts();
+    assert!(take(&store, b"b", &fast, 10).unwrap().allowed);
+    assert_eq!(store.counts().by_library, before.by_library);
+}
+
+/// A server that is back after a crash has lost what it did not write down.
+#[test]
+fn a_restart_is_noticed() {
+    let Some(mut server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server).after_loss(AfterLoss::Half));
+    assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
+    server.kill();
+    assert!(take(&store, b"a", &daily(), 1).is_err(), "nobody answers");
+    server.run();
+    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
+}
+
+/// A server that kept everything is told apart from one that did not by nobody: it counts as one that lost, once.
+#[test]
+fn what_came_through_a_restart_counts_where_it_says_less() {
+    let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server).after_loss(AfterLoss::Half));
+    assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
+    assert_eq!(allowed(&store, b"b", &daily(), 10), 10);
+    server.kill();
+    server.run();
+    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    assert_eq!(allowed(&store, b"a", &daily(), 100), 20, "what was spent is known");
+    assert_eq!(allowed(&store, b"b", &daily(), 100), 50, "the half that is sure");
+}
+
+#[test]
+fn an_eviction_is_noticed() {
+    let Some(server) = Server::start(&["--maxmemory-policy", "allkeys-random"]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server).after_loss(AfterLoss::Half).shards(1));
+    assert_eq!(store.eviction_policy(), "allkeys-random");
+    assert_eq!(allowed(&store, b"a", &daily(), 100), 100);
+    server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
+    until("it has evicted", || {
+        server.info("evicted_keys") != "0" || server.try_ask(&["SET", "x", "y"]).is_none()
+    });
+    server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
+    assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
+}

@@ -1,0 +1,90 @@
+//! A master, a replica and a sentinel: the master dies, the replica takes over.
+
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+
+use tempfile::TempDir;
+use tidegate_core::Quota;
+use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
+
+use crate::asking::{allowed, take};
+use crate::servers::{Server, free_port, program, runtime, until};
+
+struct Sentinel {
+    child: Child,
+    port: u16,
+    _folder: TempDir,
+}
+
+impl Sentinel {
+    fn start(master: &Server) -> Option<Self> {
+        let program = program("redis-sentinel")?;
+        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let file = folder.path().join("sentinel.conf");
+        let text = format!(
+            "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor tide 127.0.0.1 {} 1\n\
+             sentinel down-after-milliseconds tide 500\nsentinel failover-timeout tide 3000\n",
+            folder.path().display(),
+            master.port
+        );
+        std::fs::write(&file, text).unwrap();
+        let child = Command::new(program).arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
+        Some(Self { child: child.unwrap(), port, _folder: folder })
+    }
+
+    fn url(&self) -> String {
+        format!("redis://127.0.0.1:{}/", self.port)
+    }
+}
+
+impl Drop for Sentinel {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn a_failover_is_followed_and_grants_nothing_twice() {
+    let Some(mut master) = Server::start(&[]) else { return };
+    let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", master.port)]).unwrap();
+    let Some(sentinel) = Sentinel::start(&master) else { return };
+    replica.until("follows its master", |replica| replica.info("master_link_status") == "up");
+    let seen = || {
+        let client = redis::Client::open(sentinel.url()).unwrap();
+        let info = client.get_connection().ok().map(|mut connection| {
+            redis::cmd("INFO").arg("sentinel").query::<String>(&mut connection).unwrap_or_default()
+        });
+        info.is_some_and(|info| info.contains("slaves=1"))
+    };
+    until("the sentinel knows the replica", seen);
+    let runtime = runtime();
+    let connect = |after_loss| {
+        let options =
+            RedisOptions::sentinel(&["redis://127.0.0.1:1/", &sentinel.url()], "tide", "redis://any/");
+        let options = options.unwrap().namespace(&crate::servers::namespace()).after_loss(after_loss);
+        runtime.block_on(RedisStore::connect(options)).unwrap()
+    };
+    let quota = Arc::new(Quota::per_day(100).gcra().unwrap());
+    let (half, full) = (connect(AfterLoss::Half), connect(AfterLoss::Full));
+    assert_eq!((allowed(&half, b"a", &quota, 30), allowed(&full, b"a", &quota, 30)), (30, 30));
+    let behind = || replica.info("master_repl_offset") == master.info("master_repl_offset");
+    until("the replica has it all", behind);
+    master.kill();
+    assert!(take(&half, b"a", &quota, 1).is_err());
+    until("the replica decides", || {
+        take(&half, b"a", &quota, 101).is_ok() && take(&full, b"a", &quota, 101).is_ok()
+    });
+    // Nothing was lost, which nobody knows: 70 are left where that is trusted, and the sure half where it is not.
+    assert_eq!((allowed(&half, b"a", &quota, 100), allowed(&full, b"a", &quota, 100)), (50, 70));
+}
+
+#[test]
+fn a_master_that_no_sentinel_knows() {
+    let Some(master) = Server::start(&[]) else { return };
+    let Some(sentinel) = Sentinel::start(&master) else { return };
+    until("the sentinel answers", || std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok());
+    let options = RedisOptions::sentinel(&[&sentinel.url()], "ebb", "redis://any/").unwrap();
+    let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
+    assert!(matches!(&error, ConnectError::NoMaster { name, .. } if name == "ebb"), "{error}");
+}

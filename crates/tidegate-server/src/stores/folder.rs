@@ -1,0 +1,48 @@
+//! Where counters are kept that nobody chose a folder for.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Returns the folder for state of the system, and in it one of the address: two servers on one machine keep apart.
+///
+/// Under systemd that is the first of `STATE_DIRECTORY`; else `tidegate` in `XDG_STATE_HOME` or `~/.local/state`.
+///
+/// # Errors
+/// Why there is none.
+pub(super) fn of(http: SocketAddr, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
+    if http.port() == 0 {
+        return Err(
+            "the system chooses the port, so nothing tells this server's folder from another's".to_owned()
+        );
+    }
+    let said = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let first = |list: OsString| std::env::split_paths(&list).next();
+    let state = said("STATE_DIRECTORY")
+        .and_then(first)
+        .or_else(|| Some(PathBuf::from(said("XDG_STATE_HOME")?).join("tidegate")))
+        .or_else(|| Some(PathBuf::from(said("HOME")?).join(".local/state/tidegate")));
+    let state = state.filter(|path| path.is_absolute());
+    let state = state.ok_or("neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME says where")?;
+    // Colons part paths in lists, and mean something else on some systems.
+    Ok(state.join(http.to_string().replace(':', "_")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_that_says_where_wins() {
+        let http: SocketAddr = "127.0.0.1:8080".parse().unwrap();
+        let of = |said: &[(&str, &str)]| {
+            super::of(http, |name| said.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        };
+        let all = [("STATE_DIRECTORY", "/var/lib/tidegate:/other"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")];
+        assert_eq!(of(&all).unwrap(), PathBuf::from("/var/lib/tidegate/127.0.0.1_8080"));
+        assert_eq!(of(&all[1..]).unwrap(), PathBuf::from("/x/tidegate/127.0.0.1_8080"));
+        assert_eq!(of(&all[2..]).unwrap(), PathBuf::from("/h/.local/state/tidegate/127.0.0.1_8080"));
+        assert!(of(&[("HOME", "relative")]).unwrap_err().contains("neither"));
+        assert!(super::of("[::1]:0".parse().unwrap(), |_| None).unwrap_err().contains("the port"));
+    }
+}

@@ -1,0 +1,62 @@
+//! Warnings about numbers that policies go by and that this server never knows.
+//!
+//! A condition on a number that is absent does not hold, and a rate that follows one stays at its ceiling: both would pass without a word, and the
+//! policy would do nothing.
+
+use tidegate::policy::{Policy, PolicySet, Source};
+
+/// Returns a warning for each policy and each number that it goes by and that a server never knows: what only a gate in a program sees, and the
+/// machine's numbers where the system does not tell them. Signals that nobody reports, and `policy NAME` where an engine keeps the counters, are
+/// not among them: that shows only while the server runs.
+///
+/// # Examples
+/// ```
+/// use tidegate::policy::{Limit, PolicySet};
+/// use tidegate::{Policy, Quota};
+///
+/// let careful = Policy::new("careful", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+///     .when("latency above 200ms".parse()?);
+/// let warnings = tidegate_server::unknown_numbers(&PolicySet::new(vec![careful])?);
+/// assert!(warnings[0].starts_with("policy \"careful\": the server does not know latency"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[must_use]
+pub fn unknown_numbers(policies: &PolicySet) -> Vec<String> {
+    policies.policies().iter().flat_map(of_policy).collect()
+}
+
+fn of_policy(policy: &Policy) -> Vec<String> {
+    let name = &policy.name;
+    let mut found: Vec<String> = Vec::new();
+    for condition in &policy.when {
+        if let Some(instead) = instead_of(condition.source()) {
+            let source = condition.source();
+            found.push(format!(
+                "policy \"{name}\": the server does not know {source}, so `when: {condition}` never holds there; {instead}"
+            ));
+        }
+    }
+    for follows in policy.limits.iter().chain(&policy.shadow_limit).filter_map(|limit| limit.follows.as_ref())
+    {
+        if let Some(instead) = instead_of(follows.source()) {
+            let source = follows.source();
+            found.push(format!(
+                "policy \"{name}\": the server does not know {source}, so the rate that follows it stays as it is; {instead}"
+            ));
+        }
+    }
+    found.dedup();
+    found
+}
+
+/// Says what to go by in place of a number that the server never knows; `None` for all others.
+fn instead_of(source: &Source) -> Option<&'static str> {
+    match source {
+        Source::InFlight => Some("a program's gate does; take `policy NAME` of a concurrency limit"),
+        Source::Latency => Some("a program's gate does; report what you measure as a signal"),
+        Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {
+            Some("this system does not tell it; report it as a signal")
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,205 @@
+//! Held lines, as a few runs that are each in the order of their times.
+//!
+//! A line goes behind the first run that ends no later than it, and the earliest of the runs' first lines is the next to leave. A log in
+//! order is one run; each line that goes back further than the runs reach begins one more. So lines are written one behind the other and read
+//! one behind the other, which a processor fetches ahead by itself even where a line waited for a day and has left its caches. As many
+//! runs as lines are possible (a log backwards), at the cost of a search in their number for each line.
+//!
+//! # Source
+//! The runs are the piles of patience sorting; D. Aldous, P. Diaconis: Longest increasing subsequences, 1999.
+
+use std::cmp::Reverse;
+use std::collections::binary_heap::PeekMut;
+use std::collections::{BinaryHeap, VecDeque};
+
+/// A line as the caller knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Line<'a> {
+    /// Whatever the caller marks it with.
+    pub(crate) mark: u64,
+    /// Where in it the time stands, for whoever knows, so that it need not be found twice.
+    pub(crate) time_at: u32,
+    pub(crate) bytes: &'a [u8],
+}
+
+/// A line given out in its turn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Held<'a> {
+    /// What it counts as.
+    pub(crate) time: u64,
+    pub(crate) line: Line<'a>,
+}
+
+/// Bytes before each line: its time, the caller's mark, its length and where its time stands.
+pub(super) const HEAD: usize = 24;
+
+/// The second piece of memory of a run, in bytes, and the longest; from the second on each is twice as long as the one before. The first holds
+/// one line, since in a log that runs backwards each line is a run. The longest is two pages of memory; a longer line has a piece to itself.
+const SECOND_PIECE: usize = 512;
+const LONGEST_PIECE: usize = 8 << 10;
+
+/// Runs that are kept when they are empty, since a log that goes back often begins them again. With their two pieces, 1 MiB.
+const KEPT_RUNS: usize = 64;
+
+/// Where a line lies.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    run: u32,
+    at: u32,
+    /// The piece of memory, counted from the first that the run had.
+    piece: u64,
+}
+
+/// Lines in the order of their times.
+#[derive(Debug, Default)]
+struct Run {
+    pieces: VecDeque<Vec<u8>>,
+    /// The number of the first of the pieces.
+    first_piece: u64,
+    /// The next line to leave; where the next one will lie, if there is none.
+    next: Place,
+    /// The time of the last line that was put here.
+    latest: u64,
+    /// Lines that are waiting to leave.
+    waiting: usize,
+    /// Lines that are not forgotten yet.
+    lines: usize,
+}
+
+/// Held lines. Takes 24 bytes for each beside its own, and for each run some 250 bytes or, where it is long, up to 16 KiB.
+#[derive(Debug)]
+pub(super) struct Runs {
+    /// Each ends earlier than the one before it.
+    runs: Vec<Run>,
+    /// The time of the first waiting line of each run that has one. Of equals the lower run is first: its lines came earlier.
+    heads: BinaryHeap<Reverse<(u64, u32)>>,
+    /// The longest pieces of memory that are free.
+    spare: Vec<Vec<u8>>,
+    most_spare: usize,
+}
+
+impl Runs {
+    /// Makes an empty one that keeps up to so many free bytes.
+    pub(super) fn new(spare_bytes: usize) -> Self {
+        let most_spare = spare_bytes / LONGEST_PIECE;
+        Self { runs: Vec::new(), heads: BinaryHeap::new(), spare: Vec::new(), most_spare }
+    }
+
+    /// Puts a line where its time belongs; of one time, behind those that came before.
+    pub(super) fn put(&mut self, time: u64, line: Line<'_>) {
+        let number = match self.runs.first() {
+            Some(run) if run.latest <= time => 0,
+            _ => self.runs.partition_point(|run| run.latest > time),
+        };
+        if number == self.runs.len() {
+            self.runs.push(Run::default());
+        }
+        let run = &mut self.runs[number];
+        let need = HEAD + line.bytes.len();
+        let piece = match run.pieces.back_mut() {
+            Some(piece) if piece.capacity() - piece.len() >= need => piece,
+            last => {
+                let size = last.map_or(0, |last| (last.capacity() * 2).clamp(SECOND_PIECE, LONGEST_PIECE));
+                let piece = match self.spare.pop_if(|_| size == LONGEST_PIECE && need <= size) {
+                    Some(piece) => piece,
+                    None => Vec::with_capacity(size.max(need)),
+                };
+                run.pieces.push_back(piece);
+                run.pieces.back_mut().expect("one was put there")
+            }
+        };
+        // Lines are at most 64 KiB.
+        let length_and_time_at = (line.bytes.len() as u64) << 32 | u64::from(line.time_at);
+        let mut head = [0; HEAD];
+        head[..8].copy_from_slice(&time.to_le_bytes());
+        head[8..16].copy_from_slice(&line.mark.to_le_bytes());
+        head[16..].copy_from_slice(&length_and_time_at.to_le_bytes());
+        piece.extend_from_slice(&head);
+        piece.extend_from_slice(line.bytes);
+        run.latest = time;
+        run.lines += 1;
+        run.waiting += 1;
+        if run.waiting == 1 {
+            run.go_on();
+            // There are at most as many runs as lines, and their bytes are bounded.
+            self.heads.push(Reverse((time, number as u32)));
+        }
+    }
+
+    /// Returns the time of the next line to leave.
+    #[inline]
+    pub(super) fn next_time(&self) -> Option<u64> {
+        self.heads.peek().map(|Reverse((time, _))| *time)
+    }
+
+    /// Takes the next line from those that wait. It can be read until it is forgotten.
+    pub(super) fn take_next(&mut self) -> Option<Place> {
+        let mut head = self.heads.peek_mut()?;
+        let Reverse((_, number)) = *head;
+        let run = &mut self.runs[number as usize];
+        let place = Place { run: number, ..run.next };
+        run.next.at += (HEAD + run.line(place).line.bytes.len()) as u32;
+        run.waiting -= 1;
+        if run.waiting == 0 {
+            PeekMut::pop(head);
+        } else {
+            run.go_on();
+            head.0.0 = run.line(run.next).time;
+            // Here it finds its place among the others.
+            drop(head);
+        }
+        Some(place)
+    }
+
+    /// Returns the line that lies at a place.
+    #[inline]
+    pub(super) fn line(&self, place: Place) -> Held<'_> {
+        self.runs[place.run as usize].line(place)
+    }
+
+    /// Lets a line's memory go. Lines are to be forgotten in the order in which they were taken.
+    pub(super) fn forget(&mut self, place: Place) {
+        let run = &mut self.runs[place.run as usize];
+        run.lines -= 1;
+        while run.first_piece < place.piece {
+            run.first_piece += 1;
+            let piece = run.pieces.pop_front();
+            keep_piece(&mut self.spare, self.most_spare, piece);
+        }
+        while self.runs.len() > KEPT_RUNS
+            && let Some(run) = self.runs.pop_if(|run| run.lines == 0)
+        {
+            run.pieces
+                .into_iter()
+                .for_each(|piece| keep_piece(&mut self.spare, self.most_spare, Some(piece)));
+        }
+    }
+}
+
+/// Keeps a piece of memory for reuse, if it is one of the longest and there are not too many.
+fn keep_piece(spare: &mut Vec<Vec<u8>>, most: usize, piece: Option<Vec<u8>>) {
+    if let Some(mut piece) = piece.filter(|piece| piece.capacity() == LONGEST_PIECE && spare.len() < most) {
+        piece.clear();
+        spare.push(piece);
+    }
+}
+
+impl Run {
+    #[inline]
+    fn line(&self, place: Place) -> Held<'_> {
+        let piece = &self.pieces[(place.piece - self.first_piece) as usize];
+        let (head, rest) = piece[place.at as usize..].split_first_chunk::<HEAD>().expect("a line lies there");
+        let number = |from| u64::from_le_bytes(std::array::from_fn(|byte| head[from + byte]));
+        let length_and_time_at = number(16);
+        let bytes = &rest[..(length_and_time_at >> 32) as usize];
+        Held { time: number(0), line: Line { mark: number(8), time_at: length_and_time_at as u32, bytes } }
+    }
+
+    /// Goes on to the next piece, if the next line lies there.
+    #[inline]
+    fn go_on(&mut self) {
+        if self.next.at as usize == self.pieces[(self.next.piece - self.first_piece) as usize].len() {
+            (self.next.piece, self.next.at) = (self.next.piece + 1, 0);
+        }
+    }
+}

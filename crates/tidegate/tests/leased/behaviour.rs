@@ -1,0 +1,334 @@
+//! What callers see of leases, and where units are when a charge ends, a key is reset, or the engine is gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::cluster::Part;
+use tidegate::store::{Answer, Charge, DecidedBy, Ending, Op, Settled, Settling, Step, Store};
+use tidegate::{Clock as _, Cost, Finish, Outcome, Quota, Receipt, Retry};
+
+use crate::world::{Link, World};
+
+const RTT: Duration = Duration::from_millis(2);
+
+/// Asks a node, and runs the world until it answers.
+fn settle(world: &mut World, node: usize, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
+    let step = Step::new(world.now(), op, charges);
+    let mut out = Settled::default();
+    match world.nodes[node].settle_into(&step, &mut out) {
+        Settling::Done(done) => done.map(|()| out),
+        Settling::Later(later) => {
+            let answer: Arc<Mutex<Option<Answer>>> = Arc::default();
+            let told = Arc::clone(&answer);
+            world.spawn(Box::pin(async move { *told.lock() = Some(later.await) }));
+            for _ in 0..20 {
+                if answer.lock().is_some() {
+                    break;
+                }
+                let next = world.now().after(RTT / 2);
+                world.run_to(next);
+            }
+            answer.lock().take().expect("the engine answers within ten round trips")
+        }
+    }
+}
+
+fn take(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>, units: u64) -> Settled {
+    settle(world, node, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())]).unwrap()
+}
+
+/// Lets all calls that are under way end.
+fn quiet(world: &mut World) {
+    let now = world.now().after(3 * RTT);
+    world.run_to(now);
+}
+
+/// Units that requests have spent out of pockets.
+fn spent(world: &World) -> u64 {
+    let health = world.nodes[0].health();
+    health.drawn - health.outstanding - health.reserved - health.returned
+}
+
+/// Takes one by one until a pocket holds some; returns how many were taken.
+fn warm(world: &mut World, node: usize, key: &[u8], quota: &Arc<Quota>) -> u64 {
+    for taken in 1..200 {
+        let now = world.now().after(Duration::from_micros(500));
+        world.run_to(now);
+        let settled = take(world, node, key, quota, 1);
+        assert!(settled.allowed);
+        if settled.by == DecidedBy::Lease && world.nodes[node].health().outstanding > 12 {
+            quiet(world);
+            return taken;
+        }
+    }
+    panic!("a key that is asked for all the time is decided out of pockets")
+}
+
+/// What the engine has left of a key, by the limit as it counts it.
+fn left(world: &World, key: &[u8], quota: &Arc<Quota>) -> u64 {
+    let charges = [Charge::new(key, quota, Cost::ONE)];
+    let peek = Step::new(world.time.now(), Op::Peek, &charges);
+    world.engines[0].store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining
+}
+
+/// A thousand an hour: within a test hardly any comes back.
+fn hourly() -> (Arc<Quota>, Arc<Quota>) {
+    let quota = Quota::per_hour(1_000).burst(1_000).gcra().unwrap();
+    let engine = quota.with_less_burst(950).unwrap();
+    (Arc::new(quota), Arc::new(engine))
+}
+
+fn world(nodes: usize) -> World {
+    World::new(nodes, RTT / 2, |_, builder| builder.part(Part::even(nodes as u64)))
+}
+
+#[test]
+fn what_is_not_spent_in_time_comes_back_to_the_engine() {
+    let (quota, engine) = hourly();
+    let mut world = world(1);
+    let spent = warm(&mut world, 0, b"k", &quota);
+    assert!(left(&world, b"k", &engine) < 950 - spent, "more is drawn than was spent");
+    for _ in 0..5 {
+        let now = world.now().after(Duration::from_millis(300));
+        world.run_to(now);
+        world.tick();
+    }
+    let now = world.now().after(RTT);
+    world.run_to(now);
+    assert_eq!(left(&world, b"k", &engine), 950 - spent);
+    let health = world.nodes[0].health();
+    assert_eq!((health.outstanding, health.burned), (0, 0));
+    assert_eq!(health.drawn - health.returned, spent);
+}
+
+#[test]
+fn a_node_that_closes_gives_all_back_and_one_that_crashes_burns_it() {
+    let (quota, engine) = hourly();
+    let mut world = world(2);
+    let first = warm(&mut world, 0, b"k", &quota);
+    let closing = world.nodes[0].clone();
+    world.spawn(Box::pin(async move { closing.close().await }));
+    let now = world.now().after(RTT);
+    world.run_to(now);
+    assert_eq!(left(&world, b"k", &engine), 950 - first);
+    let second = warm(&mut world, 1, b"k", &quota);
+    let lost = world.nodes[1].health().outstanding;
+    world.nodes.truncate(1);
+    let now = world.now().after(Duration::from_secs(5));
+    world.run_to(now);
+    let refilled = 1;
+    let left = left(&world, b"k", &engine);
+    assert!((950 - first - second - lost..=950 - first - second - lost + refilled).contains(&left));
+}
+
+/// A charge of ten on one node that used four, settled by another one; and one that used twenty-five.
+#[test]
+fn a_charge_is_ended_on_any_node_and_its_units_move() {
+    let (quota, engine) = hourly();
+    let mut world = world(2);
+    warm(&mut world, 0, b"k", &quota);
+    let charged = take(&mut world, 0, b"k", &quota, 5);
+    assert_eq!(charged.by, DecidedBy::Lease);
+    let receipt: Receipt = charged.lines[0].receipt.unwrap();
+    assert_eq!(receipt.cost.units(), 5);
+    // More is taken out of the same pocket since.
+    take(&mut world, 0, b"k", &quota, 1);
+    quiet(&mut world);
+    let finish = |world: &mut World, node, receipt: Receipt, used| {
+        let endings = [Ending::new(receipt, Finish { used, outcome: Outcome::Success })];
+        settle(world, node, Op::Finish(&endings), &[Charge::new(b"k", &quota, receipt.cost)]).unwrap()
+    };
+    let before = left(&world, b"k", &engine);
+    let back = finish(&mut world, 1, receipt, 2);
+    assert_eq!(back.by, DecidedBy::Engine);
+    assert_eq!(back.lines[0].receipt.map(|back| back.cost.units()), Some(3));
+    assert_eq!(left(&world, b"k", &engine), before + 3, "what was not used is everybody's again");
+
+    let dear = take(&mut world, 0, b"k", &quota, 5).lines[0].receipt.unwrap();
+    quiet(&mut world);
+    let before = left(&world, b"k", &engine);
+    finish(&mut world, 1, dear, 25);
+    assert_eq!(
+        left(&world, b"k", &engine),
+        before - 20,
+        "what was used beyond the charge is owed to the engine"
+    );
+
+    let exact = take(&mut world, 0, b"k", &quota, 2).lines[0].receipt.unwrap();
+    quiet(&mut world);
+    let messages = world.messages();
+    let ended = finish(&mut world, 0, exact, 2);
+    assert_eq!((ended.by, world.messages()), (DecidedBy::Lease, messages), "an exact charge asks nobody");
+}
+
+/// Two limits, one in a pocket and one that only the engine decides: refused by the second, the first has lost nothing.
+#[test]
+fn of_several_limits_all_or_none_are_charged() {
+    let (quota, _) = hourly();
+    let small = Arc::new(Quota::per_hour(1).burst(2).gcra().unwrap());
+    let mut world = world(1);
+    warm(&mut world, 0, b"wide", &quota);
+    let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"small", &small, Cost::ONE)];
+    let before = spent(&world);
+    for allowed in [true, true, false, false] {
+        let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
+        assert_eq!((settled.allowed, settled.lines.len()), (allowed, 2));
+        assert_eq!(settled.lines.iter().all(|line| line.receipt.is_some()), allowed);
+        assert_eq!(settled.by, DecidedBy::Engine);
+    }
+    quiet(&mut world);
+    assert_eq!(spent(&world), before + 2);
+    // Of two pockets it is decided here.
+    warm(&mut world, 0, b"other", &quota);
+    let both = [Charge::new(b"wide", &quota, Cost::ONE), Charge::new(b"other", &quota, Cost::ONE)];
+    let settled = settle(&mut world, 0, Op::Take, &both).unwrap();
+    assert_eq!((settled.allowed, settled.by), (true, DecidedBy::Lease));
+}
+
+#[test]
+fn a_refusal_is_repeated_without_a_call_until_the_engine_has_more() {
+    let quota = Arc::new(Quota::per_second(1).burst(40).gcra().unwrap());
+    let mut world = world(1);
+    let mut admitted = 0;
+    let refused = loop {
+        let settled = take(&mut world, 0, b"k", &quota, 1);
+        if !settled.allowed {
+            break settled;
+        }
+        admitted += 1;
+    };
+    assert_eq!(admitted, 38, "the strict limit has a burst that is smaller by what nodes may hold");
+    let messages = world.messages();
+    let Retry::After(wait) = refused.lines[0].decision.retry() else { panic!("it tells when") };
+    assert!(wait > Duration::from_millis(500) && wait <= Duration::from_secs(1), "{wait:?}");
+    for _ in 0..50 {
+        assert!(!take(&mut world, 0, b"k", &quota, 1).allowed);
+    }
+    assert_eq!(world.messages(), messages);
+    let now = world.now().after(wait);
+    world.run_to(now);
+    // The engine reserves ahead; a tenth of a second later at the latest the unit may be spent.
+    let settled = take(&mut world, 0, b"k", &quota, 1);
+    let Retry::After(wait) = settled.lines[0].decision.retry() else { panic!("it tells when") };
+    assert!(wait <= Duration::from_millis(110), "{wait:?}");
+    let now = world.now().after(wait);
+    world.run_to(now);
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+}
+
+#[test]
+fn a_reset_forgets_what_is_held_too() {
+    let (quota, engine) = hourly();
+    let mut world = world(1);
+    warm(&mut world, 0, b"k", &quota);
+    settle(&mut world, 0, Op::Reset, &[Charge::new(b"k", &quota, Cost::ONE)]).unwrap();
+    assert_eq!(world.nodes[0].health().outstanding, 0);
+    assert_eq!(left(&world, b"k", &engine), 950);
+}
+
+#[test]
+fn while_the_engine_is_gone_pockets_are_spent_and_then_nobody_is_asked_in_vain() {
+    let (quota, _) = hourly();
+    let mut world = world(1);
+    warm(&mut world, 0, b"k", &quota);
+    *world.engines[0].link.lock() = Link::Down;
+    let held = world.nodes[0].health().outstanding;
+    for _ in 0..held {
+        assert!(take(&mut world, 0, b"k", &quota, 1).allowed, "what is held is spent");
+    }
+    let charges = [Charge::new(b"k", &quota, Cost::ONE)];
+    assert!(settle(&mut world, 0, Op::Take, &charges).is_err(), "a fallback would decide now");
+    *world.engines[0].link.lock() = Link::Up;
+    let now = world.now().after(Duration::from_millis(101));
+    world.run_to(now);
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+}
+
+#[test]
+fn lost_answers_burn_units_and_never_make_any() {
+    let (quota, engine) = hourly();
+    let mut world = world(1);
+    let mut spent = warm(&mut world, 0, b"k", &quota);
+    *world.engines[0].link.lock() = Link::LosesAnswers;
+    for _ in 0..300 {
+        let now = world.now().after(Duration::from_millis(1));
+        world.run_to(now);
+        if settle(&mut world, 0, Op::Take, &[Charge::new(b"k", &quota, Cost::ONE)])
+            .is_ok_and(|one| one.allowed)
+        {
+            spent += 1;
+        }
+    }
+    assert!(left(&world, b"k", &engine) + spent < 950);
+}
+
+/// A part that shrinks takes effect with the next request: what is above it is given back before another unit is spent.
+#[test]
+fn a_node_whose_part_shrinks_holds_no_more_than_that() {
+    let (quota, _) = hourly();
+    let part = Part::even(100);
+    part.set(Part::WHOLE, tidegate::Tick::MAX);
+    let mine = part.clone();
+    let mut world = World::new(1, RTT / 2, move |_, builder| builder.part(mine.clone()));
+    warm(&mut world, 0, b"k", &quota);
+    assert!(world.nodes[0].health().outstanding > 10);
+    part.set(Part::WHOLE / 10, tidegate::Tick::MAX);
+    take(&mut world, 0, b"k", &quota, 1);
+    assert!(world.nodes[0].health().outstanding <= 5);
+}
+
+#[test]
+fn windows_are_leased_within_the_window_and_never_hold_more_than_their_limit() {
+    let quota = Arc::new(Quota::per_second(400).fixed_window().unwrap());
+    let mut world = world(4);
+    let mut admitted: Vec<(u64, u64)> = Vec::new();
+    let start = world.now();
+    for step in 0..5_000_u64 {
+        world.run_to(start.after(Duration::from_millis(step)));
+        let node = (step % 4) as usize;
+        if take(&mut world, node, b"w", &quota, 1).allowed {
+            admitted.push((world.now().since(start).as_millis() as u64, 1));
+        }
+    }
+    // The window opens with the first draw and lasts a second; a thousand ask in each.
+    for second in 0..4 {
+        let within =
+            admitted.iter().filter(|(ms, _)| (second * 1000..(second + 1) * 1000).contains(ms)).count();
+        assert!(within <= 400 + 40, "{within} in the second {second}");
+    }
+    let all = admitted.len();
+    assert!((1_900..=2_000).contains(&all), "{all} in five windows of 400");
+    assert!(world.messages() < 600, "{}", world.messages());
+}
+
+#[test]
+fn a_request_that_goes_away_leaves_the_draw_to_the_others() {
+    let (quota, engine) = hourly();
+    let mut world = world(1);
+    let charges = [Charge::new(b"k", &quota, Cost::ONE)];
+    let step = Step::new(world.now(), Op::Take, &charges);
+    let mut out = Settled::default();
+    let Settling::Later(never) = world.nodes[0].settle_into(&step, &mut out) else { panic!("a cold key") };
+    drop(never);
+    assert_eq!(left(&world, b"k", &engine), 950, "an answer that nobody polls asks for nothing");
+    let Settling::Later(mut polled) = world.nodes[0].settle_into(&step, &mut out) else {
+        panic!("a cold key")
+    };
+    let waker = std::task::Waker::noop();
+    assert!(polled.as_mut().poll(&mut std::task::Context::from_waker(waker)).is_pending());
+    drop(polled);
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+    assert_eq!(world.nodes[0].health().draws, 1, "the draw that was under way answers the next request");
+}
+
+#[test]
+fn with_more_keys_than_room_the_engine_decides_the_others() {
+    let (quota, _) = hourly();
+    let mut world = World::new(1, RTT / 2, |_, builder| builder.keys(64));
+    for key in 0..500_u32 {
+        assert!(take(&mut world, 0, &key.to_le_bytes(), &quota, 1).allowed);
+    }
+    let health = world.nodes[0].health();
+    assert!(health.keys <= 64 && health.central >= 400, "{health:?}");
+}

@@ -1,0 +1,118 @@
+//! Charges that turn out cheaper, ended on any node, and an engine behind a fallback.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::cluster::Part;
+use tidegate::store::conformance::Random;
+use tidegate::store::{
+    Answer, Charge, DecidedBy, Ending, Fallback, Leased, Op, Settled, Settling, Step, Store as _,
+};
+use tidegate::{Cost, Finish, Outcome, Quota, Receipt, Tick};
+use tidegate_core::envelope::Envelope;
+
+use crate::world::{Link, World};
+
+const NODES: u64 = 4;
+
+/// A charge that was admitted: when, and what it will have used.
+type Open = (Tick, Receipt, u64);
+
+fn settle(
+    world: &mut World,
+    node: usize,
+    op: Op<'_>,
+    quota: &Arc<Quota>,
+    cost: Cost,
+    told: impl FnOnce(Answer) + Send + 'static,
+) {
+    let charges = [Charge::new(b"k", quota, cost)];
+    let mut out = Settled::default();
+    match world.nodes[node].settle_into(&Step::new(world.now(), op, &charges), &mut out) {
+        Settling::Done(done) => told(done.map(|()| out)),
+        Settling::Later(later) => world.spawn(Box::pin(async move { told(later.await) })),
+    }
+}
+
+/// Calls that reserve eight units and use some of them, which is known up to a third of a second later, on another node. Judged by what was
+/// really used, when it was admitted: that never exceeds the limit, and what came back is used by others.
+#[test]
+fn what_is_really_used_stays_within_the_limit_though_charges_are_ended_elsewhere() {
+    for seed in 1..=4 {
+        let quota = Arc::new(Quota::per_second(4_000).burst(4_000).gcra().unwrap());
+        let mut world = World::new(NODES as usize, Duration::from_millis(1), |_, builder| {
+            builder.part(Part::even(NODES))
+        });
+        let (mut random, start) = (Random::seeded(seed), world.now());
+        let admitted: Arc<Mutex<Vec<Open>>> = Arc::default();
+        let mut due: BTreeMap<u64, Vec<Open>> = BTreeMap::new();
+        let mut used: Vec<(Tick, u64)> = Vec::new();
+        for ms in 0..4_000_u64 {
+            world.run_to(start.after(Duration::from_millis(ms)));
+            for _ in 0..random.below(5) {
+                let (node, cost) = (random.below(NODES) as usize, Cost::new(1 + random.below(8)).unwrap());
+                let share = random.below(1 + cost.units());
+                let (admitted, time) = (Arc::clone(&admitted), world.time.clone());
+                settle(&mut world, node, Op::Take, &quota, cost, move |answer| {
+                    let settled = answer.unwrap();
+                    if let (true, Some(receipt)) = (settled.allowed, settled.lines[0].receipt) {
+                        admitted.lock().push((tidegate::Clock::now(&time), receipt, share));
+                    }
+                });
+            }
+            for open in admitted.lock().drain(..) {
+                due.entry(ms + random.below(300)).or_default().push(open);
+            }
+            for (at, receipt, share) in due.remove(&ms).unwrap_or_default() {
+                used.push((at, share));
+                let endings = [Ending::new(receipt, Finish { used: share, outcome: Outcome::Success })];
+                let node = random.below(NODES) as usize;
+                settle(&mut world, node, Op::Finish(&endings), &quota, receipt.cost, |answer| {
+                    drop(answer.unwrap());
+                });
+            }
+            if ms % 200 == 0 {
+                world.tick();
+            }
+        }
+        used.extend(due.into_values().flatten().map(|(at, _, share)| (at, share)));
+        used.sort_unstable();
+        let mut judge = Envelope::of(&quota).unwrap();
+        used.iter().for_each(|(at, units)| judge.ask(*at, *units, true));
+        assert_eq!(judge.excess(), 0, "seed {seed}");
+        let all: u64 = used.iter().map(|(_, units)| units).sum();
+        assert!(
+            all > 9_000,
+            "{all} units used, of about nine thousand and a half that were to be; seed {seed}"
+        );
+    }
+}
+
+#[test]
+fn when_the_engine_is_gone_the_fallback_decides_and_ends_what_it_granted() {
+    let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
+    let mut world = World::new(1, Duration::from_millis(1), |_, builder| builder);
+    let fallback = Fallback::around(world.engines[0].clone(), world.time.clone()).nodes(10).build();
+    world.nodes = vec![Leased::around(fallback, world.time.clone()).background(drop).build()];
+    let link = Arc::clone(&world.engines[0].link);
+    *link.lock() = Link::Down;
+    let take = |world: &mut World| {
+        let charges = [Charge::new(b"k", &quota, Cost::ONE)];
+        world.nodes[0].blocking_settle(&Step::new(world.now(), Op::Take, &charges)).unwrap()
+    };
+    let (mut granted, mut receipt) = (0, None);
+    for _ in 0..200 {
+        let settled = take(&mut world);
+        assert_eq!(settled.by, DecidedBy::Fallback);
+        granted += u64::from(settled.allowed);
+        receipt = receipt.or(settled.lines[0].receipt);
+    }
+    assert_eq!(granted, 95, "a tenth of what the engine would grant in all");
+    let endings = [Ending::new(receipt.unwrap(), Finish::UNDONE)];
+    let charges = [Charge { by_fallback: true, ..Charge::new(b"k", &quota, Cost::ONE) }];
+    let step = Step::new(world.now(), Op::Finish(&endings), &charges);
+    assert!(world.nodes[0].blocking_settle(&step).unwrap().lines[0].receipt.is_some());
+    assert!(take(&mut world).allowed, "the unit is there again");
+}
