@@ -20,7 +20,7 @@ mod memory;
 mod owned;
 mod plain;
 mod settle;
-mod split;
+pub mod split;
 mod step;
 mod take;
 
