@@ -7,15 +7,13 @@ use std::time::Duration;
 
 use etcd_client::{Certificate, Client, ConnectOptions, Error, Identity, TlsOptions};
 use http::Uri;
-use tidegate::store::{CasStore, Later};
+use tidegate::store::Later;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 use tonic::Code;
 
-use crate::coordinator::EtcdCoordinator;
 use crate::error::{ConnectError, Failed, OLDEST};
-use crate::map::EtcdMap;
 use crate::options::{EtcdOptions, Tls, without_credentials};
 use crate::probe::{self, Address};
 
@@ -103,25 +101,6 @@ impl Etcd {
         }
         within(patience, client.get(self.key("documents/"), None)).await.map_err(judge)?;
         Ok(())
-    }
-
-    /// Returns a store that decides in etcd: exact, over all nodes, and two round trips a decision.
-    #[must_use]
-    pub fn store(&self) -> CasStore<EtcdMap> {
-        CasStore::new(self.map())
-    }
-
-    /// Returns the map of cells that [`Etcd::store`] is made of.
-    #[must_use]
-    pub fn map(&self) -> EtcdMap {
-        EtcdMap::new(self.clone())
-    }
-
-    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`: whole seconds, rounded up, and 2
-    /// at least.
-    #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
-        EtcdCoordinator::new(self.clone(), keeps)
     }
 
     pub(crate) fn client(&self) -> Client {

@@ -45,8 +45,17 @@ impl fmt::Debug for EtcdCoordinator {
     }
 }
 
+impl Etcd {
+    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`: whole seconds, rounded up, and 2
+    /// at least.
+    #[must_use]
+    pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
+        EtcdCoordinator::new(self.clone(), keeps)
+    }
+}
+
 impl EtcdCoordinator {
-    pub(crate) fn new(etcd: Etcd, keeps: Duration) -> Self {
+    fn new(etcd: Etcd, keeps: Duration) -> Self {
         // Whole seconds, and what etcd grants at least with its usual election time.
         let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
         Self { etcd, keeps: Duration::from_secs(seconds), mine: Arc::default() }

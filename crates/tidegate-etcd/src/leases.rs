@@ -56,7 +56,7 @@ impl Leases {
             let mut client = self.etcd.client();
             self.etcd.ask(client.lease_grant(lasts, None)).await.map(|granted| granted.id())
         });
-        granted.await.map(|lease| *lease)
+        granted.await.copied()
     }
 
     /// Forgets all leases: one of them is gone, because somebody has revoked it or etcd was restored from a copy.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
 use sha2::{Digest as _, Sha256};
-use tidegate::store::{ByteMap, Later, Read, StoreError, Versioned, Write};
+use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write};
 
 use crate::connect::Etcd;
 use crate::error::Failed;
@@ -36,8 +36,22 @@ impl fmt::Debug for EtcdMap {
     }
 }
 
+impl Etcd {
+    /// Returns a store that decides in etcd: exact, over all nodes, and two round trips a decision.
+    #[must_use]
+    pub fn store(&self) -> CasStore<EtcdMap> {
+        CasStore::new(self.map())
+    }
+
+    /// Returns the map of cells that [`Etcd::store`] is made of.
+    #[must_use]
+    pub fn map(&self) -> EtcdMap {
+        EtcdMap::new(self.clone())
+    }
+}
+
 impl EtcdMap {
-    pub(crate) fn new(etcd: Etcd) -> Self {
+    fn new(etcd: Etcd) -> Self {
         let cells = etcd.key("cells/").into();
         Self { leases: Arc::new(Leases::new(etcd.clone())), etcd, cells }
     }

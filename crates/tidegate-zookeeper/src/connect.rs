@@ -6,16 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::RwLock;
-use tidegate::store::{CasStore, Later};
+use tidegate::store::Later;
 use tokio::runtime::Handle;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
 
-use crate::coordinator::ZooKeeperCoordinator;
 use crate::error::{ConnectError, Failed};
-use crate::map::ZooKeeperMap;
 use crate::options::{ZooKeeperOptions, without_credentials};
 use crate::path::Paths;
 use crate::probe;
@@ -80,25 +78,6 @@ impl ZooKeeper {
             options,
         };
         Ok(Self { shared: Arc::new(shared) })
-    }
-
-    /// Returns a store that decides in ZooKeeper: exact, over all nodes, and two round trips a decision.
-    #[must_use]
-    pub fn store(&self) -> CasStore<ZooKeeperMap> {
-        CasStore::new(self.map())
-    }
-
-    /// Returns the map of cells that [`ZooKeeper::store`] is made of. While it, or a clone, is in use, cells whose time is over are deleted.
-    #[must_use]
-    pub fn map(&self) -> ZooKeeperMap {
-        ZooKeeperMap::new(self.clone())
-    }
-
-    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`. It has a session of its own, with that
-    /// as its timeout; ensembles grant 2 to 20 of their ticks (4 s to 40 s, unless they are told otherwise).
-    #[must_use]
-    pub fn coordinator(&self, keeps: Duration) -> ZooKeeperCoordinator {
-        ZooKeeperCoordinator::new(self.clone(), keeps)
     }
 
     pub(crate) fn paths(&self) -> &Paths {

@@ -66,8 +66,17 @@ where
     }
 }
 
+impl ZooKeeper {
+    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`. It has a session of its own, with that
+    /// as its timeout; ensembles grant 2 to 20 of their ticks (4 s to 40 s, unless they are told otherwise).
+    #[must_use]
+    pub fn coordinator(&self, keeps: Duration) -> ZooKeeperCoordinator {
+        ZooKeeperCoordinator::new(self.clone(), keeps)
+    }
+}
+
 impl ZooKeeperCoordinator {
-    pub(crate) fn new(zookeeper: ZooKeeper, keeps: Duration) -> Self {
+    fn new(zookeeper: ZooKeeper, keeps: Duration) -> Self {
         Self { zookeeper, keeps, mine: Arc::default() }
     }
 

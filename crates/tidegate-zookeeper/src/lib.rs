@@ -23,6 +23,7 @@
 //! # }
 //! ```
 
+mod cell;
 mod connect;
 mod coordinator;
 mod error;

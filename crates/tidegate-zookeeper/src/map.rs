@@ -11,9 +11,10 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::store::{ByteMap, Later, Read, StoreError, Versioned, Write};
+use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write};
 use zookeeper_client::{Error, MultiReadResult, MultiWriteError};
 
+use crate::cell;
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
 use crate::path::Place;
@@ -24,9 +25,6 @@ const ABSENT: u32 = u32::MAX;
 
 /// Beyond this version a cell is made anew.
 const OLD: i32 = i32::MAX - 1000;
-
-/// How long a cell has to be kept stands in front of it, in milliseconds.
-const HEAD: usize = 8;
 
 /// How often a read is tried: a bucket may have to be made, and a read changes nothing.
 const TRIES: usize = 3;
@@ -50,8 +48,22 @@ impl fmt::Debug for ZooKeeperMap {
     }
 }
 
+impl ZooKeeper {
+    /// Returns a store that decides in ZooKeeper: exact, over all nodes, and two round trips a decision.
+    #[must_use]
+    pub fn store(&self) -> CasStore<ZooKeeperMap> {
+        CasStore::new(self.map())
+    }
+
+    /// Returns the map of cells that [`ZooKeeper::store`] is made of. While it, or a clone, is in use, cells whose time is over are deleted.
+    #[must_use]
+    pub fn map(&self) -> ZooKeeperMap {
+        ZooKeeperMap::new(self.clone())
+    }
+}
+
 impl ZooKeeperMap {
-    pub(crate) fn new(zookeeper: ZooKeeper) -> Self {
+    fn new(zookeeper: ZooKeeper) -> Self {
         Self { _sweeper: Arc::new(Sweeper::start(zookeeper.clone())), zookeeper }
     }
 
@@ -104,7 +116,7 @@ impl ZooKeeperMap {
                 let bucket = buckets.binary_search(&place.bucket.as_str()).map_or(0, |at| versions[at]);
                 values.push(match result {
                     MultiReadResult::Data { data, stat } => Versioned {
-                        value: Some(data.get(HEAD..).unwrap_or_default().to_vec()),
+                        value: Some(cell::state(data).to_vec()),
                         version: pack(bucket, stat.version.cast_unsigned()),
                     },
                     MultiReadResult::Error { err: Error::NoNode } => {
@@ -133,14 +145,18 @@ impl ZooKeeperMap {
                     deletes = true;
                 }
                 (Some(value), Some(version)) if (0..OLD).contains(&version) => {
-                    writer.add_set_data(&place.cell, &with_head(write, value), Some(version))?;
+                    writer.add_set_data(&place.cell, &cell::encode(write.keep, value), Some(version))?;
                 }
                 (Some(value), version) => {
                     if version.is_some() {
                         writer.add_delete(&place.cell, version)?;
                         deletes = true;
                     }
-                    writer.add_create(&place.cell, &with_head(write, value), &self.zookeeper.persistent())?;
+                    writer.add_create(
+                        &place.cell,
+                        &cell::encode(write.keep, value),
+                        &self.zookeeper.persistent(),
+                    )?;
                 }
             }
             match buckets.iter_mut().find(|(known, _, _)| *known == place.bucket) {
@@ -202,23 +218,6 @@ fn unpack(version: u64) -> (i32, Option<i32>) {
     (bucket.cast_signed(), (cell != ABSENT).then_some(cell.cast_signed()))
 }
 
-/// Returns what a cell's node holds.
-fn with_head(write: &Write, value: &[u8]) -> Vec<u8> {
-    // Rounded up; whoever need not be deleted before the year 2500 is not.
-    let keep = write
-        .keep
-        .map_or(u64::MAX, |keep| u64::try_from(keep.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX));
-    [&keep.to_be_bytes(), value].concat()
-}
-
-/// Says whether a cell's time is over, at a time and last written at one, both in milliseconds of ZooKeeper's clock.
-pub(crate) fn is_over(data: &[u8], written: i64, now: i64) -> bool {
-    // Without a head it is no cell of this layout, and left alone.
-    let Some(head) = data.first_chunk::<HEAD>() else { return false };
-    let keep = u64::from_be_bytes(*head);
-    keep != u64::MAX && u64::try_from(now.saturating_sub(written)).is_ok_and(|age| age > keep)
-}
-
 fn unexpected(result: &MultiReadResult) -> Failed {
     match result {
         MultiReadResult::Error { err } => Failed::Said(err.clone()),
@@ -238,16 +237,5 @@ mod tests {
                 assert_eq!(unpack(pack(bucket, cell.cast_unsigned())), (bucket, Some(cell)));
             }
         }
-    }
-
-    #[test]
-    fn a_cell_is_over_when_its_time_is_and_not_where_there_is_none() {
-        let write = |keep| Write { key: Arc::from([]), version: 0, value: None, keep };
-        let second = with_head(&write(Some(std::time::Duration::from_secs(1))), b"x");
-        assert!(!is_over(&second, 5000, 6000));
-        assert!(is_over(&second, 5000, 6001));
-        assert!(!is_over(&second, 5000, 1000), "a clock that went back");
-        assert!(!is_over(&with_head(&write(None), b"x"), 0, i64::MAX));
-        assert!(!is_over(b"short", 0, i64::MAX));
     }
 }

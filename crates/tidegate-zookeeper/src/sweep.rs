@@ -9,9 +9,9 @@ use tokio::task::AbortHandle;
 use tokio::time::sleep;
 use zookeeper_client::{Client, Error, MultiReadResult};
 
+use crate::cell::is_over;
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
-use crate::map::is_over;
 use crate::path::BUCKETS;
 
 /// How long after one bucket the next one is.

@@ -21,7 +21,7 @@ mod memory;
 mod owned;
 mod plain;
 mod settle;
-mod split;
+pub mod split;
 mod step;
 mod take;
 

@@ -93,6 +93,9 @@ impl Quota {
     }
 }
 
+/// A number of nanoseconds that is told to a nanosecond is told well enough: to a billionth part.
+const FINE: u128 = 1 << 30;
+
 /// Returns a part of a rate, rounded down where it cannot be told exactly; `None` for one slower than any.
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let (count, period) =
@@ -100,7 +103,14 @@ fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let divisor = greatest_common(count, period);
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
-    // Halved together, the count down and the period up: slower by less than one part in 2^30 as long as both are large.
+    if period > longest && period / count.max(1) >= FINE {
+        // One unit in so long, which is rounded up to a nanosecond.
+        (count, period) = (1, period.div_ceil(count.max(1)));
+        if period > longest {
+            return None;
+        }
+    }
+    // Both are large here, or in range: halved together, the count down and the period up.
     while period > longest || count > u128::from(Rate::MAX_COUNT) {
         (count, period) = (count / 2, period.div_ceil(2));
     }
@@ -130,7 +140,7 @@ mod tests {
             (1, 1, 1),
             (7, 86_400, 349_525),
             (1 << 59, 1, whole - 1),
-            (3, 31_536_000, 1000),
+            (3, 31_536_000, 199_999),
             (999_999_937, 7, 524_287),
         ] {
             let rate = Rate::new(count, Duration::from_secs(period)).unwrap();
@@ -142,6 +152,13 @@ mod tests {
                 "{count} in {period} s: {is} of {should}"
             );
         }
+    }
+
+    #[test]
+    fn what_is_slower_than_any_rate_is_none() {
+        let rate = Rate::new(3, Duration::from_secs(31_536_000)).unwrap();
+        assert_eq!(slower(rate, 1000, 1 << 20), None);
+        assert_eq!(slower(rate, 0, 1 << 20), None);
     }
 
     #[test]

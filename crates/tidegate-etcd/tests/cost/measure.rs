@@ -39,7 +39,7 @@ async fn measure(store: &Arc<dyn Store>, contenders: u32, keys: u32) -> (Vec<Dur
     let begun = clock.now();
     let tasks: Vec<_> = (0..contenders)
         .map(|contender| {
-            let (store, quota, clock) = (Arc::clone(store), Arc::clone(&quota), clock.clone());
+            let (store, quota, clock) = (Arc::clone(store), Arc::clone(&quota), clock);
             tokio::spawn(async move {
                 let (mut took, mut given_up, mut turn) = (Vec::new(), 0, contender);
                 while clock.now().since(begun) < SPAN {

@@ -32,7 +32,7 @@ impl Running {
             (coordinator.into(), Arc::new(AtomicU64::new(0)));
         let count = Arc::clone(&asked);
         let demand = move || count.load(Ordering::Relaxed);
-        let driver = Driver::new(Arc::clone(&coordinator), clock.clone(), name, division, demand);
+        let driver = Driver::new(Arc::clone(&coordinator), clock, name, division, demand);
         let (part, status, said) = (driver.part(), Box::new(driver.status()), driver.said());
         let applied = Arc::new(Mutex::new(Vec::new()));
         let took = Arc::clone(&applied);

@@ -61,7 +61,7 @@ impl Division {
         let pool = u128::from(pool);
         let evenly = if all == 0 { pool } else { pool / u128::from(EVENLY) };
         let part = |demand: &u64| {
-            let by_demand = if all == 0 { 0 } else { (pool - evenly) * u128::from(*demand) / all };
+            let by_demand = ((pool - evenly) * u128::from(*demand)).checked_div(all).unwrap_or(0);
             // At most the pool, which fits.
             u32::try_from(evenly / nodes + by_demand).unwrap_or(0)
         };
@@ -120,7 +120,7 @@ mod tests {
             let parts = division.divide(pool, &demands);
             let pool_used: u64 = parts.iter().map(|part| u64::from(*part)).sum();
             prop_assert!(pool_used <= u64::from(pool));
-            let own = u64::from(division.own()) * division.most.max(demands.len() as u32) as u64;
+            let own = u64::from(division.own()) * u64::from(division.most).max(demands.len() as u64);
             prop_assert!(u64::from(pool) + own <= u64::from(Part::WHOLE) || pool == 0);
         }
     }

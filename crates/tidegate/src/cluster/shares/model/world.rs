@@ -1,0 +1,299 @@
+//! Nodes, an engine, and what may happen to them.
+
+use std::time::Duration;
+
+use tidegate_core::Tick;
+
+use super::super::{Division, Leader, Node, Shares};
+use crate::cluster::Says;
+
+/// Numbers that look random, the same for one seed.
+pub(super) struct Random(pub(super) u64);
+
+impl Random {
+    /// A number below a bound.
+    pub(super) fn below(&mut self, bound: u64) -> u64 {
+        // The multiplier and the step of Knuth's MMIX; the high bits are the good ones.
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// For how many ticks a member is kept: so few that everything that may end does within a walk.
+const KEEPS: u64 = 5;
+
+const fn secs(ticks: u64) -> Duration {
+    Duration::from_secs(ticks)
+}
+
+/// How far a round has come.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Round {
+    Idle,
+    /// Asked to renew, at this tick, saying to have seen this line and turn.
+    Renews {
+        began: Tick,
+        seen: (u64, u64),
+    },
+    /// Renewed; has not read yet.
+    Renewed {
+        began: Tick,
+    },
+    /// The engine has answered with this; it is on its way.
+    Reads {
+        began: Tick,
+        found: Option<Shares>,
+    },
+}
+
+/// How far a look has come.
+#[derive(Clone, Debug)]
+pub(super) enum Look {
+    Idle,
+    /// Has read the document at a version.
+    Read {
+        version: u64,
+        found: Option<Shares>,
+    },
+    /// Has asked to replace that version.
+    Writes {
+        version: u64,
+        next: Shares,
+    },
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Peer {
+    pub(super) joined: u64,
+    pub(super) node: Node,
+    pub(super) round: Round,
+    pub(super) leader: Leader,
+    pub(super) look: Look,
+    pub(super) demand: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct World {
+    pub(super) division: Division,
+    pub(super) now: u64,
+    pub(super) joined: u64,
+    pub(super) version: u64,
+    /// The last number that was drawn.
+    pub(super) drawn: u64,
+    pub(super) document: Option<Shares>,
+    /// What the engine knows of members: number, line and turn said, demand said, when it last heard of them.
+    pub(super) members: Vec<(u64, (u64, u64), u64, u64)>,
+    pub(super) peers: Vec<Peer>,
+    /// Whether somebody may delete the document.
+    pub(super) deletes: bool,
+}
+
+/// What may happen next.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Event {
+    Tick,
+    /// A round of a peer goes on by one step.
+    Step(usize),
+    /// A round ends without an answer, wherever it was.
+    Loses(usize),
+    /// A look goes on by one step.
+    Looks(usize),
+    /// A look ends without an answer.
+    LooksAway(usize),
+    /// A peer crashes and starts again.
+    Restarts(usize),
+    /// Peers are asked for something else.
+    Turns,
+    Deletes,
+}
+
+impl World {
+    pub(super) fn new(peers: usize) -> Self {
+        let division = Division::among(peers as u64);
+        let mut world = Self {
+            division,
+            now: 100,
+            joined: 0,
+            version: 0,
+            drawn: 0,
+            document: None,
+            members: Vec::new(),
+            peers: Vec::new(),
+            deletes: false,
+        };
+        for _ in 0..peers {
+            let peer = world.begins();
+            world.peers.push(peer);
+        }
+        world.peers[0].demand = 100;
+        world
+    }
+
+    fn begins(&mut self) -> Peer {
+        self.joined += 1;
+        self.members.push((self.joined, (0, 0), 0, self.now));
+        Peer {
+            joined: self.joined,
+            node: Node::default(),
+            round: Round::Idle,
+            leader: Leader::new(self.division, secs(KEEPS)),
+            look: Look::Idle,
+            demand: 0,
+        }
+    }
+
+    pub(super) fn tick(&self) -> Tick {
+        Tick::from_secs(self.now)
+    }
+
+    pub(super) fn events(&self) -> Vec<Event> {
+        let mut events = vec![Event::Tick, Event::Turns];
+        for at in 0..self.peers.len() {
+            events.extend([Event::Step(at), Event::Looks(at), Event::Restarts(at)]);
+            if self.peers[at].round != Round::Idle {
+                events.push(Event::Loses(at));
+            }
+            if !matches!(self.peers[at].look, Look::Idle) {
+                events.push(Event::LooksAway(at));
+            }
+        }
+        if self.deletes && self.document.is_some() {
+            events.push(Event::Deletes);
+        }
+        events
+    }
+
+    pub(super) fn happens(&mut self, event: Event) {
+        let (now, tick) = (self.now, self.tick());
+        match event {
+            Event::Tick => {
+                self.now += 1;
+                self.members.retain(|(_, _, _, heard)| self.now - heard < KEEPS);
+            }
+            Event::Turns => self.peers.rotate_demand(),
+            Event::Deletes => self.document = None,
+            Event::Restarts(at) => {
+                let peer = self.begins();
+                self.peers[at] = peer;
+            }
+            Event::Loses(at) => self.peers[at].round = Round::Idle,
+            Event::LooksAway(at) => self.peers[at].look = Look::Idle,
+            Event::Step(at) => {
+                let peer = &mut self.peers[at];
+                peer.round = match std::mem::replace(&mut peer.round, Round::Idle) {
+                    Round::Idle => Round::Renews { began: tick, seen: peer.node.seen() },
+                    Round::Renews { began, seen } => {
+                        match self.members.iter_mut().find(|(joined, ..)| *joined == peer.joined) {
+                            Some(member) => {
+                                *member = (peer.joined, seen, peer.demand, now);
+                                Round::Renewed { began }
+                            }
+                            None => {
+                                // Forgotten: what it has it gives up, and joins as another.
+                                peer.node.leave();
+                                self.joined += 1;
+                                peer.joined = self.joined;
+                                self.members.push((self.joined, (0, 0), 0, now));
+                                Round::Idle
+                            }
+                        }
+                    }
+                    Round::Renewed { began } => Round::Reads { began, found: self.document.clone() },
+                    Round::Reads { began, found } => {
+                        peer.node.read(peer.joined, began, secs(KEEPS), found.as_ref());
+                        Round::Idle
+                    }
+                };
+            }
+            Event::Looks(at) => {
+                let members: Vec<(u64, Says)> = self
+                    .members
+                    .iter()
+                    .map(|(joined, (line, turn), demand, _)| {
+                        (*joined, Says { line: *line, turn: *turn, demand: *demand, ..Says::default() })
+                    })
+                    .collect();
+                self.drawn += 1;
+                let drawn = self.drawn;
+                let peer = &mut self.peers[at];
+                peer.look = match std::mem::replace(&mut peer.look, Look::Idle) {
+                    Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
+                    // Whether it leads or not: whoever asks believes so.
+                    Look::Read { version, found } => {
+                        match peer.leader.look(tick, found.as_ref(), &members, drawn) {
+                            Some(next) => Look::Writes { version, next },
+                            None => Look::Idle,
+                        }
+                    }
+                    Look::Writes { version, next } => {
+                        if version == self.version {
+                            self.document = Some(next);
+                            self.version += 1;
+                        }
+                        Look::Idle
+                    }
+                };
+            }
+        }
+        if matches!(event, Event::Deletes) {
+            self.version += 1;
+        }
+    }
+
+    /// The promise.
+    pub(super) fn judge(&self, told: &dyn Fn() -> String) {
+        let pool = u64::from(self.division.pool(self.peers.len()));
+        let used: u64 = self.peers.iter().map(|peer| u64::from(peer.node.at(self.tick()))).sum();
+        assert!(used <= pool, "{used} of {pool} in use: {}", told());
+        if let Some(document) = &self.document {
+            assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", told());
+            assert!(u64::from(document.held()) <= pool, "{document:?}: {}", told());
+        }
+    }
+
+    /// What matters of a world for what may come of it, without what only counts up.
+    pub(super) fn key(&self) -> String {
+        let ago = |tick: Tick| self.now.saturating_sub(tick.as_nanos() / 1_000_000_000).min(KEEPS + 1);
+        let peers: Vec<String> = self
+            .peers
+            .iter()
+            .map(|peer| {
+                let left = peer.node.until().since(self.tick()).as_secs();
+                let round = match &peer.round {
+                    Round::Idle => String::new(),
+                    Round::Renews { began, seen } => format!("r{} {seen:?}", ago(*began)),
+                    Round::Renewed { began } => format!("s{}", ago(*began)),
+                    Round::Reads { began, found } => format!("f{} {found:?}", ago(*began)),
+                };
+                let look = match &peer.look {
+                    Look::Idle => String::new(),
+                    Look::Read { version, .. } => format!("l{}", self.version - version),
+                    Look::Writes { version, next } => format!("w{} {next:?}", self.version - version),
+                };
+                let part = (peer.node.at(self.tick()), peer.node.seen(), left);
+                format!("{} {part:?} {round} {look} {} {:?}", peer.joined, peer.demand, peer.leader)
+            })
+            .collect();
+        let members: Vec<_> = self
+            .members
+            .iter()
+            .map(|(joined, turn, demand, heard)| (joined, turn, demand, self.now - heard))
+            .collect();
+        format!("{:?} {members:?} {peers:?}", self.document)
+    }
+}
+
+pub(super) trait RotateDemand {
+    fn rotate_demand(&mut self);
+}
+
+impl RotateDemand for Vec<Peer> {
+    /// The next peer is asked for all there is.
+    fn rotate_demand(&mut self) {
+        let hot = self.iter().position(|peer| peer.demand > 0).unwrap_or(0);
+        let next = (hot + 1) % self.len();
+        for (at, peer) in self.iter_mut().enumerate() {
+            peer.demand = if at == next { 100 } else { 0 };
+        }
+    }
+}
