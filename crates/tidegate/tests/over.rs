@@ -2,7 +2,6 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-#[allow(dead_code)]
 mod engine;
 
 use tidegate::gate::{Charged, Check};

@@ -35,14 +35,14 @@ mod tests {
     #[test]
     fn the_first_that_says_where_wins() {
         let http: SocketAddr = "127.0.0.1:8080".parse().unwrap();
-        let of = |said: &[(&str, &str)]| {
-            super::of(http, |name| said.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
+        let found = |said: &[(&str, &str)]| {
+            of(http, |name| said.iter().find(|(key, _)| *key == name).map(|(_, value)| value.into()))
         };
         let all = [("STATE_DIRECTORY", "/var/lib/tidegate:/other"), ("XDG_STATE_HOME", "/x"), ("HOME", "/h")];
-        assert_eq!(of(&all).unwrap(), PathBuf::from("/var/lib/tidegate/127.0.0.1_8080"));
-        assert_eq!(of(&all[1..]).unwrap(), PathBuf::from("/x/tidegate/127.0.0.1_8080"));
-        assert_eq!(of(&all[2..]).unwrap(), PathBuf::from("/h/.local/state/tidegate/127.0.0.1_8080"));
-        assert!(of(&[("HOME", "relative")]).unwrap_err().contains("neither"));
-        assert!(super::of("[::1]:0".parse().unwrap(), |_| None).unwrap_err().contains("the port"));
+        assert_eq!(found(&all).unwrap(), PathBuf::from("/var/lib/tidegate/127.0.0.1_8080"));
+        assert_eq!(found(&all[1..]).unwrap(), PathBuf::from("/x/tidegate/127.0.0.1_8080"));
+        assert_eq!(found(&all[2..]).unwrap(), PathBuf::from("/h/.local/state/tidegate/127.0.0.1_8080"));
+        assert!(found(&[("HOME", "relative")]).unwrap_err().contains("neither"));
+        assert!(of("[::1]:0".parse().unwrap(), |_| None).unwrap_err().contains("the port"));
     }
 }

@@ -1,5 +1,7 @@
 //! The RESP door, over real sockets; and what real clients of Redis make of it.
 
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
 #[path = "../running/mod.rs"]
 mod running;
 

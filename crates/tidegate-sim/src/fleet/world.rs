@@ -334,7 +334,7 @@ impl<'a> World<'a> {
         let sum = |of: fn(&Interval) -> u64| outcome.intervals.iter().map(of).sum::<u64>();
         let (asked, admitted, ideal) = (sum(|one| one.asked), sum(|one| one.admitted), sum(|one| one.ideal));
         (outcome.asked, outcome.admitted) = (asked, admitted);
-        outcome.used_per_mille = if ideal == 0 { 1000 } else { admitted * 1000 / ideal };
+        outcome.used_per_mille = (admitted * 1000).checked_div(ideal).unwrap_or(1000);
         outcome.excess = self.excess().max(self.excess_before);
         outcome.hung = self.nodes.iter().map(|node| node.waits() as u64).sum();
         self.took.sort_unstable();

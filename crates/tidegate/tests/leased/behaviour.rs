@@ -271,12 +271,12 @@ fn lost_answers_burn_units_and_never_make_any() {
 fn a_node_whose_part_shrinks_holds_no_more_than_that() {
     let (quota, _) = hourly();
     let part = Part::even(100);
-    part.set(Part::WHOLE, tidegate::Tick::MAX);
+    part.set(Part::WHOLE, tidegate::Tick::EPOCH, tidegate::Tick::MAX);
     let mine = part.clone();
     let mut world = World::new(1, RTT / 2, move |_, builder| builder.part(mine.clone()));
     warm(&mut world, 0, b"k", &quota);
     assert!(world.nodes[0].health().outstanding > 10);
-    part.set(Part::WHOLE / 10, tidegate::Tick::MAX);
+    part.set(Part::WHOLE / 10, tidegate::Tick::EPOCH, tidegate::Tick::MAX);
     take(&mut world, 0, b"k", &quota, 1);
     assert!(world.nodes[0].health().outstanding <= 5);
 }

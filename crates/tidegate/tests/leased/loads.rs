@@ -108,7 +108,11 @@ fn weigh_anew(parts: &[Part], lately: &mut [u64; NODES]) {
     let floor = u64::from(Part::WHOLE) / (4 * NODES as u64);
     let rest = u64::from(Part::WHOLE) - floor * NODES as u64;
     for (part, asked) in parts.iter().zip(lately) {
-        part.set(u32::try_from(floor + rest * *asked / all).unwrap(), tidegate::Tick::MAX);
+        part.set(
+            u32::try_from(floor + rest * *asked / all).unwrap(),
+            tidegate::Tick::EPOCH,
+            tidegate::Tick::MAX,
+        );
         *asked = 0;
     }
 }

@@ -48,7 +48,7 @@ pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], rep
         reset(door, words, replies).await
     } else {
         let name = text(words[0]).to_ascii_uppercase();
-        let meant = nearest(&name, COMMANDS.into_iter());
+        let meant = nearest(&name, COMMANDS);
         let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         Err(Wrong::here(format!("unknown command '{}'{advice}", excerpt(&name))))
     };
@@ -95,7 +95,7 @@ async fn check(
     let engine = &door.app.engine;
     let conclusion = engine.decide(&live, check, only, want, keep).await;
     let id = (want == Want::Take).then(|| engine.name(&live, &check, only, &conclusion));
-    let ticket = id.and_then(|id| engine.ticket(&request, &conclusion, &mut held, wanted, id));
+    let ticket = id.and_then(|id| engine.ticket(&request, &conclusion, &held, wanted, id));
     if let Some(none) = ticket.as_ref().and_then(|ticket| ticket.error.as_ref())
         && none.keeps_place
     {
