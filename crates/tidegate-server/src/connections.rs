@@ -6,6 +6,7 @@
 //! connections close, and requests in flight get their answer until the deadline.
 
 mod connection;
+mod door;
 mod handler;
 mod linger;
 mod listen;
@@ -23,7 +24,8 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use handler::{Door, Handler, Http};
+pub(crate) use door::{Door, Http};
+pub(crate) use handler::Handler;
 pub(crate) use listen::listen;
 pub(crate) use open_files::fitting;
 pub(crate) use peer::Peer;

@@ -7,11 +7,13 @@ mod breakers;
 mod decide_each;
 mod handle_breakers;
 mod held;
+mod keys;
 mod outage;
 mod places;
 mod prepared;
 mod sensing;
 mod settling;
+mod shared_gate;
 mod sharing;
 mod store_changes;
 mod ticket;
@@ -23,10 +25,8 @@ use arc_swap::ArcSwap;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{
-    Answer, CapacityError, Charge, DecidedBy as Decider, Fallback, Occupancy, Op, Store, StoreError,
-};
-use tidegate::{Clock, Cost, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::store::{CapacityError, DecidedBy as Decider, Fallback, Occupancy, Store, StoreError};
+use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
@@ -74,7 +74,7 @@ pub(crate) struct Engine {
     /// Between the gate and a store that may fail.
     fallback: Option<Fallback>,
     /// What this node has where it shares an engine with others.
-    shared: Option<sharing::Shared>,
+    shared: Option<shared_gate::Shared>,
     /// What keeps the counters of a store of this process.
     kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
@@ -133,7 +133,8 @@ impl Engine {
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
-                let (gate, shared) = sharing::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
+                let (gate, shared) =
+                    shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
                 (gate, Some(shared))
             }
         };
@@ -277,33 +278,6 @@ impl Engine {
     /// Returns the request of a refusal, `None` where it was too long to be kept, and what was stated with it.
     pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
         self.refused.find(id)
-    }
-
-    /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
-    ///
-    /// Takes the key, so operators need not invent a matching path.
-    pub(crate) async fn reset(
-        &self,
-        live: &Live,
-        policy: usize,
-        key: &Descriptor<'_>,
-    ) -> Result<(), StoreError> {
-        let words = &live.set.policies()[policy];
-        let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
-        let quotas = limits.filter_map(|(at, limit)| {
-            let quota = limit.all_terms().find_map(|terms| terms.quota.as_ref())?;
-            Some((live.set.key(policy, at, key)?, quota))
-        });
-        let quotas: Vec<_> = quotas.collect();
-        let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
-        let reset = self.gate.reset_charges_async(&charges).await;
-        reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
-    }
-
-    /// Settles a limit that a caller brings, under a key that is no policy's.
-    pub(crate) async fn settle_brought(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
-        let settled = self.metrics.time(self.gate.settle_charge_async(op, charge)).await;
-        settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
     /// Returns the facts of the policies that a conclusion was made under.

@@ -47,7 +47,7 @@ pub enum Adaptive {
     Bbr(Bbr),
 }
 
-/// What an [`Adaptive`] law remembers: 240 bytes, and what its law has on the heap.
+/// What an [`Adaptive`] law remembers: 256 bytes, and what its law has on the heap.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AdaptiveState {

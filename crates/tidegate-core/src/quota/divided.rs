@@ -17,10 +17,12 @@ impl Quota {
     ///
     /// # Examples
     /// ```
+    /// use std::time::Duration;
     /// use tidegate_core::Quota;
     ///
     /// let quota = Quota::per_second(100).burst(20).gcra()?;
-    /// assert_eq!(quota.divided(1, 4), Some(Quota::per_second(25).burst(5).gcra()?));
+    /// let (rate, burst) = quota.divided(1, 4).and_then(|quarter| quarter.flow()).expect("five at once");
+    /// assert_eq!((rate.count(), rate.period(), burst), (1, Duration::from_millis(40), 5), "25 a second");
     /// assert_eq!(quota.divided(1, 40), None, "half a unit at once is none");
     /// # Ok::<(), tidegate_core::QuotaError>(())
     /// ```

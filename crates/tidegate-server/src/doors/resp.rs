@@ -14,32 +14,20 @@
 mod command;
 mod connection;
 mod own;
+mod quotas;
 mod redis;
 mod reply;
+mod session;
 mod throttle;
 
 use std::sync::Arc;
 
 use tokio::net::TcpStream;
 
-use crate::app::App;
 use crate::connections::{Door, Place};
 use crate::options::Timeouts;
 
-use self::throttle::Quotas;
-
-/// The RESP door of one server.
-#[derive(Debug)]
-pub(crate) struct RespDoor {
-    app: Arc<App>,
-    quotas: Quotas,
-}
-
-impl RespDoor {
-    pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: Quotas::default() }
-    }
-}
+pub(crate) use self::session::RespDoor;
 
 impl Door for RespDoor {
     async fn serve(
@@ -51,17 +39,4 @@ impl Door for RespDoor {
     ) {
         connection::serve(stream, &self, place, timeouts).await;
     }
-}
-
-/// What a connection has agreed on.
-#[derive(Debug, Default)]
-struct Session {
-    /// Whether replies are of the protocol's third version.
-    resp3: bool,
-    /// Whether the token was shown, or none is needed.
-    trusted: bool,
-    /// What the client calls itself.
-    name: Vec<u8>,
-    /// Whether the connection ends after the replies that are written.
-    closing: bool,
 }

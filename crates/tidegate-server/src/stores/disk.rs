@@ -9,7 +9,8 @@ use tidegate::Clock;
 use tidegate::config::{DiskSettings, StoreSettings};
 use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
-use super::{Kept, OpenStore, OpenStoreError, folder};
+use super::folder;
+use super::opened::{Kept, OpenStore, OpenStoreError};
 
 /// Opens the store; where the file says nothing of one and there is no folder for it, one in memory does.
 pub(super) async fn open(

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidegate::config::EngineSettings;
 use tidegate_etcd::{Etcd, EtcdOptions, Tls};
 
-use super::{MEMBERS_KEPT, OpenStoreError, Opened, password};
+use super::opened::{MEMBERS_KEPT, OpenStoreError, Opened};
+use super::password;
 
 pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
     let mut options = EtcdOptions::new(engine.urls.iter().cloned()).prefix(&engine.prefix);

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use tidegate::config::{EngineSettings, read_file, read_text};
 
-use super::OpenStoreError;
+use super::opened::OpenStoreError;
 
 /// The most bytes of a file with a password or certificates: more is another file.
 const MOST: u64 = 1 << 20;

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidegate::config::{AfterLoss, EngineSettings, Topology};
 use tidegate_redis::{RedisOptions, RedisStore};
 
-use super::{OpenStoreError, Opened, password};
+use super::opened::{OpenStoreError, Opened};
+use super::password;
 
 const KIND: &str = "redis";
 

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use tidegate::config::EngineSettings;
 use tidegate_zookeeper::{ZooKeeper, ZooKeeperOptions};
 
-use super::{MEMBERS_KEPT, OpenStoreError, Opened, password};
+use super::opened::{MEMBERS_KEPT, OpenStoreError, Opened};
+use super::password;
 
 pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
     let addresses = engine.urls.iter().map(|url| url.trim_start_matches("zookeeper://").to_owned());

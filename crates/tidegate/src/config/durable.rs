@@ -25,7 +25,18 @@ pub(super) fn durable(node: &Node, defaults: Option<&Node>) -> Durable {
 pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
     let kind = store::kind(file);
     let Some(said) = node.and_then(|node| node.get("durable")) else { return };
-    if said.text() == Some(STRICT) && kind != DISK {
+    if said.text() != Some(STRICT) {
+        return;
+    }
+    let stated = file.get("store").is_some_and(|store| store.get("kind").is_some());
+    if kind == DISK && !stated {
+        // Where nobody says so, counters are kept in memory if there is no folder for them.
+        findings.error(
+            said.spot,
+            format_args!("{key}: {STRICT} needs a store that is on disk for certain; write store.kind: disk"),
+        );
+    }
+    if kind != DISK {
         findings.error(
             said.spot,
             format_args!(

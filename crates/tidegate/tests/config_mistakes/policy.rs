@@ -268,7 +268,7 @@ fn mistakes_of_a_policy() {
             &[
                 "t:5:14  error  policy \"p\": breaker is no key here; write limit: { algorithm: breaker, ... }",
                 "t:6:15  error  policy \"p\": deadline is a span of time as 200ms, found a map",
-                "t:7:12  error  policy \"p\": share: leased needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out",
+                "t:7:12  error  policy \"p\": share: leased needs a store that several nodes have in common, and `store.kind: disk` is this process's own; write share: local, or leave it out",
             ][..],
         ),
     ] {
@@ -282,9 +282,16 @@ fn a_store_without_a_disk_is_never_strict() {
     assert_eq!(
         yaml(text),
         [
+            "t:2:22  error  defaults.durable: strict needs a store that is on disk for certain; write store.kind: disk"
+        ]
+    );
+    assert_eq!(
+        yaml(&format!("{text}store: {{ kind: memory }}\n")),
+        [
             "t:2:22  error  defaults.durable: strict needs a store on disk, and `store.kind: memory` is none; write durable: interval, or leave it out"
         ]
     );
+    assert!(yaml(&format!("{text}store: {{ kind: disk }}\n")).is_empty());
     assert_eq!(
         yaml(&text.replace("strict", "interval").replace("durable: interval }]", "durable: twice }]")),
         ["t:3:54  error  policy \"p\": durable: unknown word \"twice\"; possible are interval, strict"]
@@ -293,7 +300,7 @@ fn a_store_without_a_disk_is_never_strict() {
 
 #[test]
 fn a_store_of_one_process_shares_nothing() {
-    let own = "needs a store that several nodes have in common, and `store.kind: memory` is this process's own; write share: local, or leave it out";
+    let own = "needs a store that several nodes have in common, and `store.kind: disk` is this process's own; write share: local, or leave it out";
     for word in ["split", "central", "leased"] {
         let text = format!(
             "version: 1\ndefaults: {{ share: {word} }}\npolicies: [{{ name: p, limit: {{ rate: 1/s }} }}]\n"

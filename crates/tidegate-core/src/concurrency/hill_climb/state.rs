@@ -16,7 +16,7 @@ pub(super) const HEADROOM: f64 = 2.0;
 /// that come at random stay within it by five deviations.
 pub(super) const CHANGED: f64 = 0.4;
 
-/// What [`HillClimb`](super::HillClimb) remembers: 240 bytes, and nothing on the heap.
+/// What [`HillClimb`](super::HillClimb) remembers: 256 bytes, and nothing on the heap.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HillClimbState {
     /// The limit that holds between experiments.

@@ -16,7 +16,8 @@ use tokio::time::timeout;
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
-use super::{RespDoor, Session, own, redis};
+use super::session::{RespDoor, Session};
+use super::{own, redis};
 use crate::connections::{Order, Place, Stage, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;

@@ -11,7 +11,8 @@ use tidegate::visible::excerpt;
 use tidegate::{Check, Cost, Outcome, Retry};
 
 use super::reply::Replies;
-use super::{RespDoor, Session, redis, throttle};
+use super::session::{RespDoor, Session};
+use super::{redis, throttle};
 use crate::engine::{Conclusion, Held, SettleError, Settlement, Spent, TicketFor, Want};
 use crate::live::Live;
 use crate::spelling::nearest;

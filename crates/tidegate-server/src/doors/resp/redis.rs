@@ -1,7 +1,7 @@
 //! The commands of Redis that clients send before and beside ours.
 
 use super::reply::Replies;
-use super::{RespDoor, Session};
+use super::session::{RespDoor, Session};
 
 /// The version of Redis whose habits are kept, for clients that ask.
 const LIKE: &str = "7.0.0";

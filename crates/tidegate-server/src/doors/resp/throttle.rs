@@ -3,56 +3,18 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota, Rate, Retry};
 
+use super::quotas::Brought;
+use super::redis;
 use super::reply::Replies;
-use super::{RespDoor, redis};
+use super::session::RespDoor;
 use crate::engine::Engine;
 
 /// What the keys of these limits begin with. Keys of policies begin with the length of a name, which is never zero.
 const NO_POLICY: u8 = 0;
-/// How many different limits are remembered; of more, one is made anew for each command.
-const REMEMBERED: usize = 256;
-
-/// The limits that callers brought lately: making one costs more than deciding by it.
-#[derive(Debug, Default)]
-pub(super) struct Quotas {
-    slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
-}
-
-/// A limit as it is asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Brought {
-    burst: u64,
-    count: u64,
-    period: u64,
-}
-
-impl Quotas {
-    fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
-        let mut slots = self.slots.lock();
-        if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
-            let quota = Arc::clone(&slots[at].1);
-            // Those in use come to the front.
-            if at > 0 {
-                slots.swap(at, at / 2);
-            }
-            return Ok(quota);
-        }
-        let builder = Quota::per(brought.count, Duration::from_secs(brought.period));
-        let quota = builder.burst(brought.burst).gcra().map_err(|error| error.to_string())?;
-        let quota = Arc::new(quota);
-        if slots.len() >= REMEMBERED {
-            slots.pop();
-        }
-        slots.push((brought, Arc::clone(&quota)));
-        Ok(quota)
-    }
-}
-
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) {
     let (key, numbers) = match words {

@@ -1,0 +1,53 @@
+//! The limits that callers bring.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::Quota;
+
+/// How many different limits are remembered; of more, one is made anew for each command.
+const REMEMBERED: usize = 256;
+
+/// The limits that callers brought lately: making one costs more than deciding by it.
+#[derive(Debug, Default)]
+pub(super) struct Quotas {
+    slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
+}
+
+/// A limit as it is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Brought {
+    /// What is granted at once.
+    pub(super) burst: u64,
+    /// How much comes back in each period.
+    pub(super) count: u64,
+    /// In seconds.
+    pub(super) period: u64,
+}
+
+impl Quotas {
+    /// Returns the limit.
+    ///
+    /// # Errors
+    /// What is out of range.
+    pub(super) fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
+        let mut slots = self.slots.lock();
+        if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
+            let quota = Arc::clone(&slots[at].1);
+            // Those in use come to the front.
+            if at > 0 {
+                slots.swap(at, at / 2);
+            }
+            return Ok(quota);
+        }
+        let builder = Quota::per(brought.count, Duration::from_secs(brought.period));
+        let quota = builder.burst(brought.burst).gcra().map_err(|error| error.to_string())?;
+        let quota = Arc::new(quota);
+        if slots.len() >= REMEMBERED {
+            slots.pop();
+        }
+        slots.push((brought, Arc::clone(&quota)));
+        Ok(quota)
+    }
+}

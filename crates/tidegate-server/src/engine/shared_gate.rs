@@ -1,0 +1,92 @@
+//! Which store decides which word of `share`, where several nodes share an engine.
+//!
+//! ```text
+//! share: leased (unless said) ──▶ Leased ──▶ Fallback ──▶ the engine
+//! share: central ───────────────────────────▶ Fallback
+//! share: split ──▶ this node's part of each limit, in memory
+//! share: local ──▶ memory
+//! ```
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+use tidegate::cluster::Part;
+use tidegate::cluster::shares::{Division, Driver, Status};
+use tidegate::policy::{PolicySet, Share};
+use tidegate::store::{CapacityError, Leased, MemoryStore, Split, Store};
+use tidegate::{Clock, Gate};
+use tokio::runtime::Handle;
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use crate::stores::Sharing;
+
+/// What a node has where it shares an engine with others.
+pub(super) struct Shared {
+    /// Units drawn from the engine ahead of time.
+    pub(super) leased: Leased,
+    /// This node among the others, where they agree on their parts.
+    pub(super) member: Option<Membership>,
+}
+
+/// A node's membership while it runs.
+pub(super) struct Membership {
+    /// How many requests were decided: the demand by which nodes divide limits.
+    pub(super) demand: Arc<AtomicU64>,
+    /// How the nodes stand.
+    pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// Ends it, and the task that keeps it.
+    pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let status = self.member.as_ref().map(|member| (member.status)());
+        f.debug_struct("Shared")
+            .field("leased", &self.leased)
+            .field("status", &status)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Makes the gate of a node that shares an engine, asked as `engine`, with others; inside a tokio runtime. `name` tells it from them.
+///
+/// # Errors
+/// [`CapacityError`] when there is no memory for what the node counts by itself.
+pub(super) fn gate(
+    policies: Arc<PolicySet>,
+    engine: Arc<dyn Store>,
+    sharing: &Sharing,
+    clock: &Arc<dyn Clock>,
+    name: &str,
+) -> Result<(Gate, Shared), CapacityError> {
+    let runtime = Handle::current();
+    let (part, member) = match &sharing.coordinator {
+        None => (Part::even(sharing.nodes), None),
+        Some(coordinator) => {
+            let demand = Arc::<AtomicU64>::default();
+            let asked = Arc::clone(&demand);
+            // Relaxed: a number that is averaged over seconds.
+            let demanded = move || asked.load(Ordering::Relaxed);
+            let division = Division::among(sharing.nodes);
+            let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded);
+            let (part, status) = (driver.part(), Box::new(driver.status()));
+            let (leaves, over) = oneshot::channel();
+            let task = runtime.spawn(driver.run(async move { drop(over.await) }));
+            (part, Some(Membership { demand, status, leaves: Mutex::new(Some((leaves, task))) }))
+        }
+    };
+    let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))
+        .part(part.clone())
+        .background(move |later| drop(runtime.spawn(later)))
+        .build();
+    let memory = || MemoryStore::with_capacity(sharing.keys);
+    let gate = Gate::new(policies, leased.clone())
+        .with_store(Share::Leased, leased.clone())
+        .with_store(Share::Central, engine)
+        .with_store(Share::Split, Split::new(memory()?, part))
+        .with_store(Share::Local, memory()?);
+    Ok((gate, Shared { leased, member }))
+}

@@ -1,0 +1,115 @@
+//! An opened store, and why there is none.
+
+use std::fmt::Debug;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::cluster::Coordinator;
+use tidegate::config::{ReadError, StoreSettings};
+use tidegate::store::{CapacityError, Store};
+
+/// An opened store, and what a server has to know of it.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OpenStore {
+    /// What keeps the counters.
+    pub store: Arc<dyn Store>,
+    /// Its kind, as metrics name it.
+    pub kind: &'static str,
+    /// How several nodes share it; `None` for a store of this process.
+    pub sharing: Option<Sharing>,
+    /// What may be in trouble although it decides.
+    pub(crate) kept: Option<Arc<dyn Kept>>,
+    /// What whoever starts the server should read.
+    pub warnings: Vec<String>,
+}
+
+/// How several nodes share one engine.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Sharing {
+    /// How many there are at most.
+    pub nodes: u64,
+    /// How long the engine has to answer.
+    pub deadline: Duration,
+    /// For how many keys this process keeps counters of its own, for policies with `share: local` or `split`.
+    pub keys: usize,
+    /// Through what nodes agree on their parts; `None` where each has an even part of the most there may be.
+    pub coordinator: Option<Arc<dyn Coordinator>>,
+}
+
+/// Counters that are kept somewhere while this process decides.
+pub(crate) trait Kept: Debug + Send + Sync {
+    /// Why they cannot be kept at present, and for how long that has been so.
+    fn trouble(&self) -> Option<(String, Duration)>;
+
+    /// Keeps what has changed, for the last time. Holds the thread.
+    ///
+    /// # Errors
+    /// What was not kept, and why.
+    fn close(&self) -> Result<(), String>;
+}
+
+/// Why a store cannot be opened. Shows no secret.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenStoreError {
+    /// There is no memory for so many keys.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
+    /// The folder or the file of the disk store.
+    #[error("store.kind: disk: {0}")]
+    Disk(#[from] tidegate_disk::OpenError),
+    /// Nobody says where the counters are to be.
+    #[error("store.kind: disk: {0}; write store.path")]
+    NoFolder(String),
+    /// The client of the engine is not built in.
+    #[error(
+        "store.kind: {kind}: this program was built without its client; build it with `cargo install --path crates/tidegate-cli --features {kind}`"
+    )]
+    NotBuilt {
+        /// The kind, which is the feature's name too.
+        kind: &'static str,
+    },
+    /// A file beside the configuration cannot be read.
+    #[error("{key}: {} {source}", path.display())]
+    File {
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: ReadError,
+    },
+    /// The engine cannot be used.
+    #[error("store.kind: {kind}: {reason}")]
+    Engine {
+        /// The kind.
+        kind: &'static str,
+        /// What is wrong, and what would work.
+        reason: String,
+    },
+}
+
+impl OpenStore {
+    pub(super) fn in_memory(
+        settings: &StoreSettings,
+        keys: Option<usize>,
+        warnings: Vec<String>,
+    ) -> Result<Self, CapacityError> {
+        let store = Arc::new(settings.memory(keys)?);
+        Ok(Self { store, kind: "memory", sharing: None, kept: None, warnings })
+    }
+}
+
+/// An engine that was connected to.
+pub(super) struct Opened {
+    pub(super) store: Arc<dyn Store>,
+    pub(super) coordinator: Option<Arc<dyn Coordinator>>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// For how long a node is a member of which nothing is heard: shares move that long after one has died.
+#[cfg(any(feature = "etcd", feature = "zookeeper"))]
+pub(super) const MEMBERS_KEPT: Duration = Duration::from_secs(10);
