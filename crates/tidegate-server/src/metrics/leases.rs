@@ -31,17 +31,20 @@ impl Leases {
             "Units drawn from the engine and not yet spent: what this node adds to the excess at most",
             made.outstanding.clone(),
         );
-        let counters = [
-            ("lease_granted", "Charges granted out of units drawn before", &made.granted),
-            ("lease_refused", "Charges refused without asking the engine", &made.refused),
-            ("lease_messages", "Calls to the engine by leases", &made.messages),
-            ("lease_drawn_units", "Units drawn from the engine", &made.drawn),
-            ("lease_returned_units", "Units given back because they were not needed in time", &made.returned),
-            ("lease_burned_units", "Units of which nobody knows whether they were given back", &made.burned),
-        ];
-        for (name, help, counter) in counters {
-            registry.register(name, help, counter.clone());
-        }
+        registry.register("lease_granted", "Charges granted out of units drawn before", made.granted.clone());
+        registry.register("lease_refused", "Charges refused without asking the engine", made.refused.clone());
+        registry.register("lease_messages", "Calls to the engine by leases", made.messages.clone());
+        registry.register("lease_drawn_units", "Units drawn from the engine", made.drawn.clone());
+        registry.register(
+            "lease_returned_units",
+            "Units given back because they were not needed in time",
+            made.returned.clone(),
+        );
+        registry.register(
+            "lease_burned_units",
+            "Units of which nobody knows whether they were given back",
+            made.burned.clone(),
+        );
         registry.register(
             "node_part_ratio",
             "This node's part of what nodes have together, as they agreed last",
