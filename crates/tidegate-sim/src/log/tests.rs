@@ -41,15 +41,18 @@ fn show(record: &Record<'_>) -> String {
 }
 
 fn read(bytes: &[u8], options: LogOptions) -> (Vec<String>, Tally) {
+    try_read(bytes, options).unwrap()
+}
+
+fn try_read(bytes: &[u8], options: LogOptions) -> Result<(Vec<String>, Tally), LogError> {
     let file = Temp::new(bytes);
-    let mut log = Log::open(vec![file.input()], options).unwrap();
+    let mut log = Log::open(vec![file.input()], options)?;
     let mut out = Vec::new();
     log.read(|record| {
         out.push(show(record));
         ControlFlow::Continue(())
-    })
-    .unwrap();
-    (out, log.tally().clone())
+    })?;
+    Ok((out, log.tally().clone()))
 }
 
 #[test]
@@ -269,7 +272,9 @@ proptest! {
     fn arbitrary_bytes_never_panic(bytes: Vec<u8>, text in "(\\{|\\}|\"ts\"|:|1|,|\n|\\[|\\]|time|\t|a|\"){0,60}") {
         for format in [Format::Combined, Format::Vhost, Format::Json, Format::Csv, Format::Alb, Format::CloudFront] {
             for bytes in [&bytes[..], text.as_bytes()] {
-                let (_, tally) = read(bytes, LogOptions { format: format.clone(), ..LogOptions::default() });
+                // Bytes that begin as UTF-16 or a packed file does are refused by name.
+                let options = LogOptions { format: format.clone(), ..LogOptions::default() };
+                let Ok((_, tally)) = try_read(bytes, options) else { continue };
                 prop_assert!(tally.records + tally.malformed <= tally.lines);
             }
         }
