@@ -4,7 +4,7 @@
 //! seed gives the same run, message for message. What the nodes admit together is told to one judge
 //! ([`tidegate_core::envelope::Envelope`]), which knows nothing of how it was decided.
 //!
-//! * [`Scenario`]: nodes, limit, demand, and the faults that happen; [`scenarios`]: those of the manual, with the bounds that they must keep
+//! * [`Scenario`]: nodes, limit, demand, and the faults that happen
 //! * [`run`]: one scenario with one seed; [`Outcome`]: what came of it
 //! * [`Stack`]: the stores that a node puts together
 
