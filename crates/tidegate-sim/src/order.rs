@@ -2,7 +2,7 @@
 //!
 //! Servers write a line when a request ends and stamp it with when it began, and several processes share one file: real logs
 //! go back. A limit treats a step back as standing still, so a disordered log would deny what the limit had allowed live.
-//! Lines are held for a window of log time `runs`, as raw bytes: a copy and a second look at the time, which is far cheaper than
+//! Lines are held for a window of log time (`runs`), as raw bytes: a copy and a second look at the time, which is far cheaper than
 //! keeping parsed records. What comes later than the window, or finds the room used up, is clamped to the latest time given out, and
 //! counted.
 

@@ -65,7 +65,7 @@ pub struct Bulkhead {
 
 impl Bulkhead {
     /// Makes a bulkhead of `max` places, 1 to [`Concurrency::MAX_PLACES`], for which up to 65,536 callers wait, first come, first served;
-    /// deadlines go by the [`SystemClock`].
+    /// deadlines go by the [`SystemClock`](crate::SystemClock).
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.

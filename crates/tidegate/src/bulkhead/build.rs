@@ -202,7 +202,7 @@ impl Bulkhead {
         Ok(self.with(|rules| rules.keep_for = (!keep_for.is_nothing()).then_some(keep_for)))
     }
 
-    /// Returns a bulkhead whose places are divided among tenants, who say who they are with [`Enter::of`]. Each has its own part, lends what
+    /// Returns a bulkhead whose places are divided among tenants, who say who they are with [`Enter::of`](super::Enter::of). Each has its own part, lends what
     /// is idle, and gets of what others lend according to its weight; a full queue refuses one of the tenant with the most waiters by
     /// its weight. Priorities and the order then hold within a tenant, so that a tenant that calls everything critical gains nothing over others, but for
     /// [kept parts](Bulkhead::with_keep_for), which go by the priority that is claimed. Entering and
