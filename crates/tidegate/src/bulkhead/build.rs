@@ -176,7 +176,7 @@ impl Bulkhead {
         self.with(|rules| rules.longest_wait = longest)
     }
 
-    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](Enter::priority). A step of construction, as
+    /// Returns a bulkhead that keeps part of its places for callers of higher [priority](super::Enter::priority). A step of construction, as
     /// [`Bulkhead::with_clock`] is.
     ///
     /// # Errors
