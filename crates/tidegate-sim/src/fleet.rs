@@ -4,7 +4,7 @@
 //! seed gives the same run, message for message. What the nodes admit together is told to one judge
 //! ([`tidegate_core::envelope::Envelope`]), which knows nothing of how it was decided.
 //!
-//! * [`Scenario`]: nodes, limit, demand, and the faults that happen
+//! * [`Scenario`]: nodes, limit, demand, and the faults that happen; [`scenarios`]: those of the manual, with the bounds that they must keep
 //! * [`run`]: one scenario with one seed; [`Outcome`]: what came of it
 //! * [`Stack`]: the stores that a node puts together
 
@@ -14,7 +14,7 @@ mod link;
 mod node;
 mod outcome;
 mod scenario;
-
+mod table;
 #[cfg(test)]
 mod tests;
 mod world;
@@ -24,5 +24,5 @@ pub use link::{Remote, Weather};
 pub use node::{Parts, Stack};
 pub use outcome::{Interval, Outcome};
 pub use scenario::{Act, Scenario, Which};
-
+pub use table::{Bounds, Row, page, scenarios};
 pub use world::run;

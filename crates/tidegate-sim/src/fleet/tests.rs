@@ -60,3 +60,10 @@ fn an_engine_that_is_gone_is_stood_in_for_and_comes_back() {
     assert!(outcome.used_per_mille >= 900, "{outcome:?}");
     assert!(outcome.recovery.is_some_and(|took| took <= secs(1)), "{:?}", outcome.recovery);
 }
+
+/// One seed of each scenario; `cargo run --release -p tidegate-sim --example fleet -- 1000` runs many.
+#[test]
+fn every_scenario_keeps_its_bounds() {
+    let (table, broken) = page(1);
+    assert!(broken.is_empty(), "{broken:#?}\n{table}");
+}
