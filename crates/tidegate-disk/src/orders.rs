@@ -3,6 +3,8 @@
 //! Whoever wants what has changed so far to be on disk takes a number, and the thread that writes is woken. A write covers all numbers that
 //! were taken before it began, so many who wait share one.
 
+use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -20,7 +22,13 @@ pub(crate) struct Orders {
     answered: Condvar,
     /// The same for tasks that wait: how often a write has ended.
     ended: watch::Sender<u64>,
+    /// The thread that writes, which cannot wait for itself.
+    writer: OnceLock<ThreadId>,
 }
+
+/// What is told on the thread that writes.
+const BY_WRITER: &str =
+    "it was asked from `on_change`, on the thread that writes, which cannot wait for itself";
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,7 +36,7 @@ struct State {
     taken: u64,
     /// All numbers up to this one are answered.
     answered: u64,
-    /// All numbers up to this one, and beyond the last that was on disk before, have failed, for this reason.
+    /// The numbers that have failed: beyond the first one, up to the second one, for this reason.
     failed: Option<(u64, u64, String)>,
     closing: bool,
     closed: Option<Came>,
@@ -52,7 +60,20 @@ impl Orders {
             wanted: Condvar::new(),
             answered: Condvar::new(),
             ended: watch::Sender::new(0),
+            writer: OnceLock::new(),
         }
+    }
+
+    /// Makes the calling thread the one that writes, until what is returned is dropped. Dropped while there are numbers without an answer, it
+    /// answers them: nobody waits for a thread that has ended.
+    pub(crate) fn writer(&self) -> Writer<'_> {
+        let _ = self.writer.set(thread::current().id());
+        Writer(self)
+    }
+
+    /// Says why the calling thread cannot wait for the disk; `None` where it can.
+    pub(crate) fn cannot_wait(&self) -> Option<&'static str> {
+        (self.writer.get() == Some(&thread::current().id())).then_some(BY_WRITER)
     }
 
     /// Takes a number: for what was changed before this call.
@@ -75,6 +96,9 @@ impl Orders {
 
     /// Holds the calling thread until a number is answered.
     pub(crate) fn wait(&self, number: u64) -> Came {
+        if let Some(reason) = self.cannot_wait() {
+            return Err(reason.to_owned());
+        }
         let mut state = self.state.lock();
         loop {
             if let Some(came) = state.came(number) {
@@ -84,11 +108,14 @@ impl Orders {
         }
     }
 
-    /// Has the thread write for the last time, and waits for that.
+    /// Has the thread write for the last time, and waits for that. On that thread itself it does not wait.
     pub(crate) fn close(&self) -> Came {
         let mut state = self.state.lock();
         state.closing = true;
         self.wanted.notify_one();
+        if let Some(reason) = self.cannot_wait().filter(|_| state.closed.is_none()) {
+            return Err(reason.to_owned());
+        }
         loop {
             if let Some(closed) = &state.closed {
                 return closed.clone();
@@ -132,6 +159,24 @@ impl Orders {
     }
 }
 
+/// The thread that writes, while it does.
+#[derive(Debug)]
+pub(crate) struct Writer<'o>(&'o Orders);
+
+impl Drop for Writer<'_> {
+    fn drop(&mut self) {
+        let upto = {
+            let state = self.0.state.lock();
+            if state.closed.is_some() {
+                return;
+            }
+            state.taken
+        };
+        let ended = Err("the thread that writes the file has ended".to_owned());
+        self.0.answer(Order { upto, waited_for: true, last: true }, &ended);
+    }
+}
+
 impl State {
     fn came(&self, number: u64) -> Option<Came> {
         if number <= self.answered {
@@ -141,5 +186,36 @@ impl State {
             });
         }
         self.closed.as_ref().map(|_| Err("the store is closed".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that ended by a panic left everybody waiting who had asked it to write.
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_ended() {
+        let orders = Orders::new();
+        let number = orders.take();
+        thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                let _writer = orders.writer();
+                panic!("as a mistake would");
+            });
+            assert!(writer.join().is_err());
+        });
+        assert_eq!(orders.wait(number), Err("the thread that writes the file has ended".to_owned()));
+        assert!(orders.close().is_err());
+        assert_eq!(orders.wait(orders.take()), Err("the store is closed".to_owned()));
+    }
+
+    #[test]
+    fn the_thread_that_writes_does_not_wait_for_itself() {
+        let orders = Orders::new();
+        let writer = orders.writer();
+        assert_eq!(orders.wait(orders.take()), Err(BY_WRITER.to_owned()));
+        assert_eq!(orders.close(), Err(BY_WRITER.to_owned()));
+        drop(writer);
     }
 }

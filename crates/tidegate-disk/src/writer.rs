@@ -34,9 +34,13 @@ pub(crate) fn present() -> Instant {
     Instant::now()
 }
 
+/// The longest pause after a write, however few bytes a second are wanted: a year, so that no point in time is out of range.
+const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
+
 /// Writes until the store is closed.
 pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
     let Pace { interval, retry, bytes_per_second } = pace;
+    let _writer = shared.orders.writer();
     let (mut earliest, mut due) = (present(), present() + interval);
     loop {
         let order = shared.orders.next(earliest, due, present);
@@ -49,7 +53,8 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
             Ok(bytes) => {
                 shared.watch.saved((began, ended), bytes);
                 // Of the next write at least: what is written now is a measure of it.
-                let pause = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
+                let pause =
+                    Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64).min(LONGEST_PAUSE);
                 (earliest, due) = (began + pause, began + interval.max(pause));
                 Ok(())
             }
