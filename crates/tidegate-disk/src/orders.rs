@@ -64,11 +64,22 @@ impl Orders {
         }
     }
 
-    /// Makes the calling thread the one that writes, until what is returned is dropped. Dropped while there are numbers without an answer, it
-    /// answers them: nobody waits for a thread that has ended.
-    pub(crate) fn writer(&self) -> Writer<'_> {
+    /// Makes the calling thread the one that writes.
+    pub(crate) fn begin(&self) {
         let _ = self.writer.set(thread::current().id());
-        Writer(self)
+    }
+
+    /// Answers whoever waits, for a thread that has ended; returns whether it had not closed before.
+    pub(crate) fn end(&self, reason: &str) -> bool {
+        let upto = {
+            let state = self.state.lock();
+            if state.closed.is_some() {
+                return false;
+            }
+            state.taken
+        };
+        self.answer(Order { upto, waited_for: true, last: true }, &Err(reason.to_owned()));
+        true
     }
 
     /// Says why the calling thread cannot wait for the disk; `None` where it can.
@@ -159,24 +170,6 @@ impl Orders {
     }
 }
 
-/// The thread that writes, while it does.
-#[derive(Debug)]
-pub(crate) struct Writer<'o>(&'o Orders);
-
-impl Drop for Writer<'_> {
-    fn drop(&mut self) {
-        let upto = {
-            let state = self.0.state.lock();
-            if state.closed.is_some() {
-                return;
-            }
-            state.taken
-        };
-        let ended = Err("the thread that writes the file has ended".to_owned());
-        self.0.answer(Order { upto, waited_for: true, last: true }, &ended);
-    }
-}
-
 impl State {
     fn came(&self, number: u64) -> Option<Came> {
         if number <= self.answered {
@@ -193,19 +186,12 @@ impl State {
 mod tests {
     use super::*;
 
-    /// A thread that ended by a panic left everybody waiting who had asked it to write.
     #[test]
     fn nobody_waits_for_a_thread_that_has_ended() {
         let orders = Orders::new();
         let number = orders.take();
-        thread::scope(|scope| {
-            let writer = scope.spawn(|| {
-                let _writer = orders.writer();
-                panic!("as a mistake would");
-            });
-            assert!(writer.join().is_err());
-        });
-        assert_eq!(orders.wait(number), Err("the thread that writes the file has ended".to_owned()));
+        assert!(orders.end("gone"));
+        assert_eq!(orders.wait(number), Err("gone".to_owned()));
         assert!(orders.close().is_err());
         assert_eq!(orders.wait(orders.take()), Err("the store is closed".to_owned()));
     }
@@ -213,9 +199,8 @@ mod tests {
     #[test]
     fn the_thread_that_writes_does_not_wait_for_itself() {
         let orders = Orders::new();
-        let writer = orders.writer();
+        orders.begin();
         assert_eq!(orders.wait(orders.take()), Err(BY_WRITER.to_owned()));
         assert_eq!(orders.close(), Err(BY_WRITER.to_owned()));
-        drop(writer);
     }
 }
