@@ -6,9 +6,11 @@ use std::time::Duration;
 use tidegate::SystemClock;
 use tidegate::store::{Charge, DecidedBy, Fallback, Op, Step, StepClock, Store as _, StoreError};
 use tidegate_core::{Cost, Quota, Tick};
+use tidegate_redis::{AfterLoss, RedisOptions};
+use tidegate_testkit::{Fault, FaultyProxy};
 
 use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, options, runtime, until};
+use crate::servers::{DEADLINE, Server, connect, options, runtime, until};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(1000).gcra().unwrap())
@@ -128,6 +130,34 @@ fn a_connection_that_is_cut_is_made_again() {
     }
     assert_eq!(left(&store, b"a", &daily()), 995);
     assert_eq!(store.counts().connections, 6);
+}
+
+/// A step that its caller has given up while a connection was being made is not sent when it is there: its caller has been told otherwise.
+#[test]
+fn what_is_given_up_while_connecting_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let proxy = FaultyProxy::before(([127, 0, 0, 1], server.port).into()).unwrap();
+    let url = format!("redis://{}/", proxy.addr());
+    let options = RedisOptions::single(&url).unwrap().after_loss(AfterLoss::Full).timeout(DEADLINE);
+    let (store, quota) = (connect(&runtime, options), daily());
+    assert_eq!(left(&store, b"a", &daily()), 1000);
+    proxy.set(Fault::Cut);
+    assert!(take(&store, b"a", &daily(), 1).is_err());
+    proxy.set(Fault::Stall);
+    let made = proxy.connections();
+    until("it connects again", || {
+        let charges = [Charge::new(b"a", &quota, Cost::ONE)];
+        let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
+        let mut answers = Vec::new();
+        let later = store.settle_each(&[step], &mut answers).unwrap();
+        // Given up at once or after a moment, as by a deadline.
+        let given_up =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_millis(20), later).await });
+        given_up.is_err() && proxy.connections() > made
+    });
+    proxy.set(Fault::None);
+    assert_eq!(left(&store, b"a", &daily()), 1000, "nothing was charged");
 }
 
 /// While the server is gone this node grants its share; afterwards the server decides again.

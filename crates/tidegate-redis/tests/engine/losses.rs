@@ -6,7 +6,7 @@ use tidegate_core::Quota;
 use tidegate_redis::AfterLoss;
 
 use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, options, runtime, until};
+use crate::servers::{Server, connect, namespace, options, runtime, until};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(100).gcra().unwrap())
@@ -97,4 +97,32 @@ fn an_eviction_is_noticed() {
     });
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
+}
+
+/// A flush takes with it the key that tells a first use from a loss. The node that started next said of all shards which nobody had asked for
+/// since that nothing was lost there, and they were full again.
+#[test]
+fn a_node_that_starts_after_a_flush_takes_no_shard_for_a_new_one() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let shared = namespace();
+    let node = || connect(&runtime, options(&server).namespace(&shared).after_loss(AfterLoss::Half));
+    let first = node();
+    assert!((0..40).all(|key| allowed(&first, &[key], &daily(), 100) == 100));
+    server.ask(&["FLUSHALL"]);
+    // One shard's loss is noticed.
+    take(&first, &[0], &daily(), 1).unwrap();
+    let used = format!("tg:1:{{{shared}:0}}:used");
+    assert_eq!(
+        server.text(&["GET", &used]),
+        "shards=16",
+        "whoever notices it says again that the namespace is used"
+    );
+    // The same where the node that noticed it did not get so far.
+    server.ask(&["DEL", &used]);
+    let second = node();
+    for key in 1..40 {
+        let again = allowed(&second, &[key], &daily(), 100);
+        assert!(again <= 50, "{again} of key {key}");
+    }
 }
