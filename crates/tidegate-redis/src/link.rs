@@ -161,6 +161,13 @@ impl Owner {
         for attempt in 0..=RELOADS {
             let mut pipeline = Pipeline::new();
             let mut commands = 0;
+            if attempt > 0 {
+                // With the calls that need it: so hardly anybody's flush falls in between.
+                let mut load = Cmd::new();
+                load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
+                pipeline.add_command(load);
+                commands += 1;
+            }
             for batch in &mut calls {
                 if batch.asking {
                     pipeline.add_command(redis::cmd("ASKING"));
@@ -185,6 +192,7 @@ impl Owner {
                 Ok(_) => return self.lost(calls, "the server sent another number of answers"),
                 Err(error) => return self.lost(calls, &words(&error)),
             };
+            let loaded = if attempt > 0 { values.next() } else { None };
             let mut again = Vec::new();
             for batch in calls {
                 if batch.asking {
@@ -202,17 +210,16 @@ impl Owner {
             if again.is_empty() {
                 return;
             }
+            if let Some(Value::ServerError(error)) = loaded {
+                let reason = said(error.code(), error.details());
+                return self.lost(again, &format!("the script cannot be loaded: {reason}"));
+            }
             if attempt == RELOADS {
                 let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
                 return self.lost(again, reason);
             }
             // Only what the server said it did not know the script for: all else in the exchange was done.
             add(&self.common.counters.reloads, 1);
-            let mut load = Cmd::new();
-            load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
-            if let Err(error) = ask(&mut ready.connection, &load).await {
-                return self.lost(again, &format!("the script cannot be loaded: {}", words(&error)));
-            }
             calls = again;
         }
     }
