@@ -23,7 +23,7 @@ const SLOTS: u16 = 16_384;
 #[derive(Debug)]
 pub(crate) enum Route {
     One(Link),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 impl Route {
@@ -34,7 +34,7 @@ impl Route {
             Servers::Sentinels(sentinels, name, master) => Find::Sentinels { sentinels, name, master },
             Servers::Nodes(nodes) => {
                 let (cluster, ready) = Cluster::connect(common, nodes).await?;
-                return Ok((Self::Cluster(cluster), ready));
+                return Ok((Self::Cluster(Box::new(cluster)), ready));
             }
         };
         let mut first = find.clone();

@@ -11,7 +11,7 @@ use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
 use crate::asking::blocking_each;
-use crate::servers::{Server, namespace, program, runtime, until};
+use crate::servers::{Server, namespace, program, runtime, within};
 
 /// Starts three masters and joins them.
 fn cluster() -> Option<Vec<Server>> {
@@ -23,7 +23,7 @@ fn cluster() -> Option<Vec<Server>> {
     create.args(["--cluster", "create"]).args(&addresses).arg("--cluster-yes").stdout(Stdio::null());
     assert!(create.status().unwrap().success());
     for server in &servers {
-        server.until("is part of the cluster", |server| {
+        server.within("is part of the cluster", |server| {
             server.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
         });
     }
@@ -93,7 +93,7 @@ fn a_slot_that_moves_to_a_master_without_slots_is_never_refused() {
     let port = servers[0].port.to_string();
     servers[3].ask(&["CLUSTER", "MEET", "127.0.0.1", &port]);
     for server in &servers {
-        server.until("knows four nodes", |server| {
+        server.within("knows four nodes", |server| {
             let known = server.text(&["CLUSTER", "INFO"]);
             known.contains("cluster_known_nodes:4") && known.contains("cluster_state:ok")
         });
@@ -125,20 +125,20 @@ fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
             }
             taken
         });
-        until("some were taken", || store.counts().exchanges > 50);
+        within("some were taken", || store.counts().exchanges > 50);
         servers[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(&servers[from])]);
         servers[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&servers[to])]);
         let before = store.counts().exchanges;
-        until("some more were taken", || store.counts().exchanges > before + 50);
+        within("some more were taken", || store.counts().exchanges > before + 50);
         let port = servers[to].port.to_string();
         servers[from].ask(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
         let before = store.counts().exchanges;
-        until("some were asked for at the other", || store.counts().exchanges > before + 50);
+        within("some were asked for at the other", || store.counts().exchanges > before + 50);
         for server in [&servers[to], &servers[from]] {
             server.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(&servers[to])]);
         }
         let before = store.counts().exchanges;
-        until("some were taken there", || store.counts().exchanges > before + 50);
+        within("some were taken there", || store.counts().exchanges > before + 50);
         stop.store(true, Ordering::Relaxed);
         worker.join().unwrap()
     });

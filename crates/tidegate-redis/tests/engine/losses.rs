@@ -6,7 +6,7 @@ use tidegate_core::Quota;
 use tidegate_redis::AfterLoss;
 
 use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, namespace, options, runtime, until};
+use crate::servers::{Server, connect, namespace, options, runtime, within};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(100).gcra().unwrap())
@@ -48,7 +48,7 @@ fn a_loss_is_over_when_time_has_given_everything_back() {
     let fast = Arc::new(Quota::per_second(50).burst(10).gcra().unwrap());
     let store = connect(&runtime, options(&server).after_loss(AfterLoss::Empty).shards(1));
     take(&store, b"a", &fast, 1).unwrap();
-    until("the limit is full again", || left(&store, b"a", &fast) == 10);
+    within("the limit is full again", || left(&store, b"a", &fast) == 10);
     // New keys are decided in one round trip again, and need no cell of the epoch.
     let before = store.counts();
     assert!(take(&store, b"b", &fast, 10).unwrap().allowed);
@@ -64,8 +64,8 @@ fn a_restart_is_noticed() {
     assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
     server.kill();
     assert!(take(&store, b"a", &daily(), 1).is_err(), "nobody answers");
-    server.run();
-    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    server.start_again();
+    within("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
 }
 
@@ -78,8 +78,8 @@ fn what_came_through_a_restart_counts_where_it_says_less() {
     assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
     assert_eq!(allowed(&store, b"b", &daily(), 10), 10);
     server.kill();
-    server.run();
-    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    server.start_again();
+    within("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
     assert_eq!(allowed(&store, b"a", &daily(), 100), 20, "what was spent is known");
     assert_eq!(allowed(&store, b"b", &daily(), 100), 50, "the half that is sure");
 }
@@ -92,7 +92,7 @@ fn an_eviction_is_noticed() {
     assert_eq!(store.eviction_policy(), "allkeys-random");
     assert_eq!(allowed(&store, b"a", &daily(), 100), 100);
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
-    until("it has evicted", || {
+    within("it has evicted", || {
         server.info("evicted_keys") != "0" || server.try_ask(&["SET", "x", "y"]).is_none()
     });
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
