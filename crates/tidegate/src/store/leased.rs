@@ -68,7 +68,7 @@ use std::time::Duration;
 pub use health::LeaseHealth;
 use shared::{Counts, Inner};
 use table::Table;
-use terms::{AllTerms, Knobs};
+use terms::{AllTerms, LeaseOptions};
 use tidegate_core::Tick;
 
 use super::{Answer, Caps, Home, Occupancy, Settled, Settling, Step, Store};
@@ -127,7 +127,7 @@ pub struct LeasedBuilder {
     engine: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     part: Part,
-    knobs: Knobs,
+    options: LeaseOptions,
     keys: usize,
     background: Background,
 }
@@ -143,7 +143,7 @@ impl LeasedBuilder {
     /// Chooses how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] unless chosen. A number out of range
     /// counts as the nearest within.
     pub const fn outstanding(mut self, per_mille: u64) -> Self {
-        self.knobs.outstanding = if per_mille == 0 {
+        self.options.outstanding = if per_mille == 0 {
             1
         } else if per_mille > 500 {
             500
@@ -155,19 +155,19 @@ impl LeasedBuilder {
 
     /// Lets the engine have the whole burst: all nodes together may then admit more than the limit, by the outstanding units at most.
     pub const fn bounded(mut self) -> Self {
-        self.knobs.strict = false;
+        self.options.strict = false;
         self
     }
 
     /// Chooses how much of its own demand a node draws at once; [`TARGET`] unless chosen.
     pub const fn target(mut self, target: Duration) -> Self {
-        self.knobs.target = target;
+        self.options.target = target;
         self
     }
 
     /// Chooses how long units may be held; [`LASTS`] unless chosen.
     pub const fn lasts(mut self, lasts: Duration) -> Self {
-        self.knobs.lasts = lasts;
+        self.options.lasts = lasts;
         self
     }
 
@@ -188,8 +188,8 @@ impl LeasedBuilder {
     /// Makes the store.
     #[must_use]
     pub fn build(self) -> Leased {
-        let Self { engine, clock, part, knobs, keys, background } = self;
-        let (terms, table) = (AllTerms::new(knobs), Table::new(keys));
+        let Self { engine, clock, part, options, keys, background } = self;
+        let (terms, table) = (AllTerms::new(options), Table::new(keys));
         Leased {
             inner: Arc::new(Inner {
                 engine,
@@ -209,7 +209,7 @@ impl fmt::Debug for LeasedBuilder {
         f.debug_struct("LeasedBuilder")
             .field("engine", &self.engine)
             .field("part", &self.part)
-            .field("knobs", &self.knobs)
+            .field("options", &self.options)
             .field("keys", &self.keys)
             .finish_non_exhaustive()
     }
@@ -222,7 +222,7 @@ impl Leased {
             engine: Arc::new(engine),
             clock: Arc::new(clock),
             part: Part::even(1),
-            knobs: Knobs { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS },
+            options: LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS },
             keys: KEYS,
             background: Background::default(),
         }
