@@ -146,7 +146,8 @@ pub fn agreement(make: Make<'_>) {
     };
     until(&nodes, "who is asked for all has nearly all, whoever leads", asks, || part(&nodes[1]) >= 90);
     let leads = |node: &Running| (node.status)().leads;
-    assert!(leads(&nodes[1]) && !leads(&nodes[2]), "law: who joined first leads");
+    // Which one is not said: nodes that start together may join in any order, and one that was held up joins again as the last.
+    until(&nodes[1..], "one of those that are left leads", || (), || leads(&nodes[1]) != leads(&nodes[2]));
     nodes.iter_mut().for_each(Running::stop);
     assert!(
         block_on(coordinator.members()).is_ok_and(|members| members.is_empty()),
