@@ -23,17 +23,13 @@ pub(super) async fn open(
         .collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
-        Topology::Single => match urls[..] {
-            [url] => RedisOptions::single(url),
-            _ => {
-                let reason = "several addresses are for `topology: cluster` or `sentinel`; write one, or say which it is";
-                return Err(OpenStoreError::Engine { kind: KIND, reason: reason.to_owned() });
-            }
-        },
+        // The file has one address; others are refused when it is read.
+        Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
-            let any = with_secrets("redis://sentinels-say", engine.user.as_deref(), password.as_deref());
-            let sentinels: Vec<&str> = engine.urls.iter().map(String::as_str).collect();
+            let (sentinels, any) = behind_sentinels(&engine.urls);
+            let any = with_secrets(&any, engine.user.as_deref(), password.as_deref());
+            let sentinels: Vec<&str> = sentinels.iter().map(String::as_str).collect();
             RedisOptions::sentinel(&sentinels, master, &any)
         }
     };
@@ -60,6 +56,18 @@ pub(super) async fn open(
     Ok(Opened { store: Arc::new(store), coordinator: None, warnings })
 }
 
+/// Returns the addresses of sentinels, which have no databases, and that of any master of theirs: by TLS where they are, since its password
+/// must not go out in plain text, and with the database that they name.
+fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
+    let parts = |url: &str| {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+        let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+        (format!("{scheme}://{host}"), format!("{scheme}://named-by-sentinels/{database}"))
+    };
+    let (sentinels, masters): (Vec<String>, Vec<String>) = urls.iter().map(|url| parts(url)).unzip();
+    (sentinels, masters.into_iter().next().unwrap_or_default())
+}
+
 /// Puts user and password into an address, which is never shown.
 fn with_secrets(url: &str, user: Option<&str>, password: Option<&str>) -> String {
     if user.is_none() && password.is_none() {
@@ -83,5 +91,17 @@ mod tests {
         assert_eq!(with_secrets("redis://h:1/2", None, None), "redis://h:1/2");
         assert_eq!(with_secrets("redis://h", None, Some("a@b: c")), "redis://:a%40b%3A%20c@h");
         assert_eq!(with_secrets("rediss://h", Some("me"), Some("p/w")), "rediss://me:p%2Fw@h");
+    }
+    /// The master was dialled without TLS, whatever the sentinels were, and got the password in plain text; the database was lost.
+    #[test]
+    fn a_master_is_reached_as_its_sentinels_are() {
+        let behind = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            behind_sentinels(&urls)
+        };
+        let (sentinels, master) = behind(&["rediss://a:26379/3", "rediss://b:26379/3"]);
+        assert_eq!(sentinels, ["rediss://a:26379", "rediss://b:26379"]);
+        assert_eq!(with_secrets(&master, None, Some("p")), "rediss://:p@named-by-sentinels/3");
+        assert_eq!(behind(&["redis://a"]).1, "redis://named-by-sentinels/");
     }
 }
