@@ -25,7 +25,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
 use tidegate::explain::key_text;
-use tidegate::gate::Check;
+use tidegate::gate::{Check, Unfit};
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
 use tidegate::store::{self, CapacityError, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
@@ -171,12 +171,20 @@ impl Engine {
         self.gate.now()
     }
 
-    /// Says whether the store takes the states of all limits of some policies.
+    /// Says whether the store that runs can keep what some policies ask of it.
     ///
     /// # Errors
-    /// [`Refused`] names each limit whose states may grow larger than that.
+    /// [`Refused`] names each policy that would not get it.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
-        let unfit: Vec<String> = self.gate.unfit(policies).iter().map(ToString::to_string).collect();
+        let unfit = self.gate.unfit(policies);
+        let kind = self.store_kind;
+        let told = |unfit: &Unfit| match unfit {
+            Unfit::NoStore { .. } | Unfit::NotDurable { .. } => format!(
+                "{unfit}; this server runs on `store.kind: {kind}`, and another one takes a restart, since `store` is read at the start only"
+            ),
+            unfit => unfit.to_string(),
+        };
+        let unfit: Vec<String> = unfit.iter().map(told).collect();
         if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
