@@ -9,6 +9,7 @@ mod demand;
 mod handle_breakers;
 mod held;
 mod keys;
+mod on_first_use;
 mod outage;
 mod places;
 mod prepared;
@@ -27,7 +28,7 @@ use prometheus_client::registry::Registry;
 use tidegate::explain::key_text;
 use tidegate::gate::{Check, Unfit};
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{self, CapacityError, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -37,7 +38,7 @@ use crate::metrics::{Decided, Metrics, Tally, Transport};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
-use crate::stores::{Kept, Sharing};
+use crate::stores::{Kept, OpenStore};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
@@ -57,15 +58,6 @@ const SECRET: [&str; 4] = [
     "request.header.proxy-authorization",
     "request.header.x-api-key",
 ];
-
-/// What decides for an engine.
-#[derive(Debug)]
-pub(crate) struct DecidedBy {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) kind: &'static str,
-    pub(crate) sharing: Option<Sharing>,
-    pub(crate) kept: Option<Arc<dyn Kept>>,
-}
 
 /// The engine behind all doors.
 #[derive(Debug)]
@@ -115,18 +107,18 @@ pub(crate) enum Conclusion {
 
 impl Engine {
     /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
-    ///
-    /// # Errors
-    /// [`CapacityError`] when there is no memory for counters that this process keeps beside an engine's.
     pub(crate) fn new(
         settings: &Settings,
-        by: DecidedBy,
+        opened: OpenStore,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
-    ) -> Result<Self, CapacityError> {
+    ) -> Self {
         let metrics = Metrics::new();
-        let DecidedBy { store, kind: store_kind, sharing, kept } = by;
+        let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
         let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        if let (Some(fallback), true) = (&fallback, away) {
+            store_changes::find_away(fallback, clock.now());
+        }
         let policies = Arc::clone(&settings.policies);
         let asked: Arc<dyn Store> = match &fallback {
             Some(fallback) => Arc::new(fallback.clone()),
@@ -135,8 +127,7 @@ impl Engine {
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
-                let (gate, shared) =
-                    shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
+                let (gate, shared) = shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
                 (gate, Some(shared))
             }
         };
@@ -146,7 +137,7 @@ impl Engine {
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
-        Ok(Self {
+        Self {
             gate,
             store,
             store_kind,
@@ -159,7 +150,7 @@ impl Engine {
             ticket_seal,
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
-        })
+        }
     }
 
     /// Returns what is in force.

@@ -14,13 +14,14 @@ use parking_lot::Mutex;
 use tidegate::cluster::Part;
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::policy::{PolicySet, Share};
-use tidegate::store::{CapacityError, Leased, MemoryStore, Split, Store};
+use tidegate::store::{Leased, MemoryStore, Split, Store};
 use tidegate::{Clock, Gate};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
 use super::demand::Demand;
+use super::on_first_use::OnFirstUse;
 use crate::stores::Sharing;
 
 /// What a node has where it shares an engine with others.
@@ -61,16 +62,13 @@ impl fmt::Debug for Shared {
 }
 
 /// Makes the gate of a node that shares an engine, asked as `engine`, with others; inside a tokio runtime. `name` tells it from them.
-///
-/// # Errors
-/// [`CapacityError`] when there is no memory for what the node counts by itself.
 pub(super) fn gate(
     policies: Arc<PolicySet>,
     engine: Arc<dyn Store>,
     sharing: &Sharing,
     clock: &Arc<dyn Clock>,
     name: &str,
-) -> Result<(Gate, Shared), CapacityError> {
+) -> (Gate, Shared) {
     let runtime = Handle::current();
     let demand = Demand::default();
     let (part, member) = match &sharing.coordinator {
@@ -91,12 +89,17 @@ pub(super) fn gate(
         .part(part.clone())
         .background(move |later| drop(runtime.spawn(later)))
         .build();
-    let memory = || MemoryStore::with_capacity(sharing.keys);
-    let (lent, split) = (Arc::new(demand.of(leased.clone())), demand.of(Split::new(memory()?, part)));
+    let (keys, full_keys) = (sharing.keys, sharing.full_keys);
+    let memory = move || match full_keys {
+        true => MemoryStore::with_full_keys(keys),
+        false => MemoryStore::with_capacity(keys),
+    };
+    let split = OnFirstUse::new(move || Ok(Split::new(memory()?, part.clone())));
+    let (lent, split) = (Arc::new(demand.of(leased.clone())), demand.of(split));
     let gate = Gate::new(policies, Arc::clone(&lent))
         .with_store(Share::Leased, lent)
         .with_store(Share::Central, engine)
         .with_store(Share::Split, split)
-        .with_store(Share::Local, memory()?);
-    Ok((gate, Shared { leased, member }))
+        .with_store(Share::Local, OnFirstUse::new(memory));
+    (gate, Shared { leased, member })
 }
