@@ -10,6 +10,7 @@
 
 mod chance;
 mod grammar;
+mod key_choice;
 mod segment;
 mod service;
 
@@ -22,6 +23,7 @@ use tidegate::{Cost, Outcome, Tick};
 pub(crate) use self::chance::Chance;
 pub use self::grammar::TrafficError;
 use self::grammar::{Words, segment};
+pub use self::key_choice::{KeyChoice, KeyDraws};
 use self::segment::{Keys, Segment};
 use self::service::Fate;
 
@@ -145,13 +147,7 @@ impl Iterator for Arrivals {
                 self.last = offset;
                 let key = match &segment.keys {
                     Keys::One(name) => TrafficKey::Name(Arc::clone(name)),
-                    Keys::Uniform(1) => TrafficKey::Number(1),
-                    Keys::Uniform(count) => TrafficKey::Number(self.chance.below(*count) + 1),
-                    Keys::Zipf(shares) => {
-                        let at = (self.chance.next() >> 32) as u32;
-                        let rank = shares.partition_point(|share| *share < at).min(shares.len() - 1);
-                        TrafficKey::Number(rank as u32 + 1)
-                    }
+                    keys => TrafficKey::Number(keys.draw(&mut self.chance) + 1),
                 };
                 let at = Tick::from_nanos(self.start.saturating_add(offset));
                 let (took, outcome) = self.fate.of_one(segment.taking, segment.failing);

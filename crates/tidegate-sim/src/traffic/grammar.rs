@@ -176,6 +176,11 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
     Ok(Segment { shape, keys, cost, taking, failing })
 }
 
+/// Reads a choice of keys that stands alone.
+pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
+    many(Word { text, column: 1 })
+}
+
 fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
     let refuse = || {
         let near = crate::words::nearest(word.text.split(':').next().unwrap_or(""), &["uniform", "zipf"]);

@@ -120,4 +120,16 @@ impl Keys {
         });
         Self::Zipf(shares.collect())
     }
+
+    /// Returns which key is next, from 0 on. One key takes nothing from the chance.
+    pub(super) fn draw(&self, chance: &mut Chance) -> u32 {
+        match self {
+            Self::One(_) | Self::Uniform(1) => 0,
+            Self::Uniform(count) => chance.below(*count),
+            Self::Zipf(shares) => {
+                let at = (chance.next() >> 32) as u32;
+                shares.partition_point(|share| *share < at).min(shares.len() - 1) as u32
+            }
+        }
+    }
 }
