@@ -1,5 +1,6 @@
 //! The command line: help, man pages and completions are all made from this one definition.
 
+mod bench;
 mod breaker;
 mod limit;
 mod logs;
@@ -14,12 +15,13 @@ use clap::parser::ValueSource;
 use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum, ValueHint};
 use tidegate::Priority;
 
+pub(crate) use self::bench::{Asks, Bench};
 pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
-pub(crate) use self::values::Speed;
+pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;
 
@@ -134,6 +136,8 @@ pub(crate) enum Verb {
     Suggest(Suggest),
     /// Say what each policy thinks of a request, and why
     Explain(Explain),
+    /// Ask a running server under load, and judge its answers by a policy file
+    Bench(Bench),
     /// List the breakers of a running server, or put one in a state
     #[command(subcommand)]
     Breaker(Breaker),

@@ -67,6 +67,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Init(init) => verbs::init::run(init, printer),
         Verb::Config(config) => verbs::config::run(config, printer),
         Verb::Explain(explain) => verbs::explain::run(explain, &cli.global, printer),
+        Verb::Bench(bench) => verbs::bench::run(bench, printer),
         Verb::Breaker(breaker) => verbs::breaker::run(breaker, &cli.global, printer),
         Verb::Completions { shell } => verbs::shell::completions(*shell, printer),
         Verb::Man { dir } => verbs::shell::man(dir, printer),

@@ -20,6 +20,8 @@ pub(crate) enum Document {
     Suggest,
     /// What `explain` prints
     Explain,
+    /// What `bench` prints
+    Bench,
     /// What `breaker` prints
     Breaker,
     /// What `config check` and `serve --check` print
@@ -51,6 +53,7 @@ impl Document {
             Self::Simulate => include_str!("../schemas/simulate.json"),
             Self::Suggest => include_str!("../schemas/suggest.json"),
             Self::Explain => include_str!("../schemas/explain.json"),
+            Self::Bench => include_str!("../schemas/bench.json"),
             Self::Breaker => include_str!("../schemas/breaker.json"),
             Self::ConfigCheck => include_str!("../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../schemas/config-origin.json"),

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub(crate) mod bench;
 pub(crate) mod breaker;
 pub(crate) mod config;
 pub(crate) mod explain;

@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tidegate::Priority;
+use tidegate::policy::{GrammarError, WrittenRate};
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
     tidegate::policy::span(text).map_err(|error| error.to_string())
@@ -118,6 +119,85 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
         Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Speed::Times(speed)),
         _ => Err(format!("`{text}` is no speed; write max, 1x or 60x")),
     }
+}
+
+/// How often somebody asks, as an exact ratio.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PerSecond {
+    pub(crate) count: u64,
+    /// In nanoseconds.
+    pub(crate) period: u64,
+}
+
+impl PerSecond {
+    /// Returns how many a second.
+    pub(crate) fn per_second(self) -> f64 {
+        self.count as f64 * 1e9 / self.period as f64
+    }
+}
+
+/// Far more than one machine asks.
+const MAX_PER_SECOND: f64 = 10_000_000.0;
+
+/// Reads how often to ask: `500` is a second, `30/min` says per what.
+pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
+    let whole =
+        if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
+    let rate: WrittenRate = whole.parse().map_err(|error: GrammarError| error.to_string())?;
+    let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else {
+        return Err(format!("`{text}` is no rate to ask at; leave it out to ask as fast as answers come"));
+    };
+    let rate = PerSecond { count, period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) };
+    if rate.per_second() > MAX_PER_SECOND {
+        return Err(format!("`{text}` is more than this command can ask; use at most {MAX_PER_SECOND}/s"));
+    }
+    Ok(rate)
+}
+
+const MAX_AT_ONCE: usize = 10_000;
+
+/// Reads how many connections a load generator opens.
+pub(super) fn at_once(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
+    number.ok_or_else(|| {
+        format!("`{text}` is no number of connections; use 1 to {MAX_AT_ONCE} (a policy file is named by --config here)")
+    })
+}
+
+/// Reads how long a load lasts.
+pub(super) fn lasting(text: &str) -> Result<Duration, String> {
+    let most = Duration::from_secs(86_400);
+    let span = duration(text)?;
+    if (Duration::from_secs(1)..=most).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("`{text}` is too short or too long a time to ask; use 1s to 24h"))
+}
+
+/// Reads how long an answer is waited for.
+pub(super) fn waiting(text: &str) -> Result<Duration, String> {
+    let (least, most) = (Duration::from_millis(1), Duration::from_secs(60));
+    let span = duration(text)?;
+    if (least..=most).contains(&span) {
+        return Ok(span);
+    }
+    Err(format!("`{text}` is too short or too long to wait for an answer; use 1ms to 60s"))
+}
+
+/// The most there may be of something: so many, or such a share.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Most {
+    Count(u64),
+    Share(f64),
+}
+
+pub(super) fn most(text: &str) -> Result<Most, String> {
+    if text.ends_with('%') {
+        return share(text).map(Most::Share);
+    }
+    text.parse()
+        .map(Most::Count)
+        .map_err(|_| format!("`{text}` is neither a number nor a share; write 0 or 0.1%"))
 }
 
 pub(super) fn share(text: &str) -> Result<f64, String> {

@@ -2,7 +2,7 @@
 
 use crate::{Desk, sample};
 
-const VERBS: [&[&str]; 13] = [
+const VERBS: [&[&str]; 14] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -14,6 +14,7 @@ const VERBS: [&[&str]; 13] = [
     &["replay"],
     &["suggest"],
     &["explain"],
+    &["bench"],
     &["completions"],
     &["man"],
 ];

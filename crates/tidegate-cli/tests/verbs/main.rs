@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(unix)]
+mod bench;
 mod config;
 mod everywhere;
 mod explain;

@@ -103,6 +103,10 @@ impl Serving {
         self.ask(path, None).body_mut().read_to_string().unwrap()
     }
 
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
     /// Kills it as it stands.
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();

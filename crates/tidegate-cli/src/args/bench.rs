@@ -1,0 +1,87 @@
+//! The flags of `bench`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueHint};
+use tidegate_sim::traffic::KeyChoice;
+
+use super::values::{Most, PerSecond, at_once, duration, lasting, most, pair, per_second, waiting, whole};
+
+/// `-c` and `-q` are what other load generators call so, and not what the other verbs do: a policy file is `--config` here, and silence
+/// `--quiet`.
+#[derive(Args, Debug)]
+pub(crate) struct Bench {
+    /// Who is asked: http://HOST:PORT or resp://HOST:PORT
+    #[arg(value_name = "URL", value_hint = ValueHint::Url)]
+    pub(crate) url: String,
+    /// How long to ask, from 1s to 24h
+    #[arg(short = 'z', long = "for", value_name = "TIME", default_value = "10s", value_parser = lasting, allow_hyphen_values = true)]
+    pub(crate) lasts: Duration,
+    /// Open loop: ask at this rate whatever the answers do, such as 500 or 500/s [default: closed loop, each connection asks when it has its answer]
+    #[arg(short = 'q', long, value_name = "RATE", value_parser = per_second, allow_hyphen_values = true)]
+    pub(crate) rate: Option<PerSecond>,
+    /// Connections, each with one request at a time
+    #[arg(short = 'c', long, value_name = "N", default_value = "16", value_parser = at_once, allow_negative_numbers = true)]
+    pub(crate) connections: usize,
+    /// How long an answer may take before it counts as failed
+    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = waiting, allow_hyphen_values = true)]
+    pub(crate) timeout: Duration,
+    /// Say only what was asked for: no progress, no hints
+    // The global flag by the same name, without its short form.
+    #[arg(id = "quiet", long = "quiet", help_heading = "Global options")]
+    pub(crate) quiet_here: bool,
+    #[command(flatten)]
+    pub(crate) asks: Asks,
+    #[command(flatten)]
+    pub(crate) judging: Judging,
+}
+
+/// What is asked.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Asks")]
+pub(crate) struct Asks {
+    /// Which keys ask: one, uniform:N, or zipf:S:N
+    #[arg(long, value_name = "KEYS", default_value = "one")]
+    pub(crate) keys: KeyChoice,
+    /// The attributes that hold the key
+    #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
+    pub(crate) by: Vec<String>,
+    /// What else is known of each request, such as request.path=/api/search; may be repeated
+    #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
+    pub(crate) attributes: Vec<(String, String)>,
+    /// What each asks for [default: what the policies say]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) cost: Option<u64>,
+    /// Ask by CL.THROTTLE with these numbers, such as '15 30 60'; of a resp:// server
+    #[arg(long, value_name = "MAX_BURST COUNT PERIOD", conflicts_with_all = ["expect", "config", "attributes"])]
+    pub(crate) throttle: Option<String>,
+    /// Seed of who asks when, and of the names of the keys [default: another one each time, so that every key is new to the server]
+    #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
+    pub(crate) seed: Option<u64>,
+}
+
+/// Whether the answers were right, and good enough.
+#[derive(Args, Debug)]
+#[command(next_help_heading = "Judging")]
+pub(crate) struct Judging {
+    /// The policy file that the server should go by: refusals and what was let through are judged by it
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) config: Option<PathBuf>,
+    /// Ask and judge only this policy of the file
+    #[arg(long, value_name = "POLICY", requires = "config")]
+    pub(crate) expect: Option<String>,
+    /// How far the server's clock and this one may be apart: an answer is wrong only if it is wrong at every moment from so long before
+    /// it was asked for until so long after it came
+    #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) slack: Duration,
+    /// Exit 3 when more answers than this are wrong, as a number or a share of those judged: 0, or 0.1%
+    #[arg(long, value_name = "N|SHARE", value_parser = most, allow_hyphen_values = true)]
+    pub(crate) max_wrong: Option<Most>,
+    /// Exit 3 when the 99th percentile of latency is longer than this
+    #[arg(long, value_name = "TIME", value_parser = duration, allow_hyphen_values = true)]
+    pub(crate) max_p99: Option<Duration>,
+    /// Exit 3 when more asks than this failed or were never sent, as a number or a share of all that were due
+    #[arg(long, value_name = "N|SHARE", value_parser = most, allow_hyphen_values = true)]
+    pub(crate) max_failed: Option<Most>,
+}

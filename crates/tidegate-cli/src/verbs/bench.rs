@@ -1,0 +1,187 @@
+//! Asks a running server under load, and says how it answered: how fast, and whether rightly.
+
+mod client;
+mod http;
+mod judge;
+mod load;
+mod question;
+mod report;
+mod resp;
+mod tally;
+mod target;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use parking_lot::Mutex;
+use tidegate::config::{Config, Format};
+use tidegate::{Clock as _, SystemClock};
+use tokio::task::JoinSet;
+use tokio::time::{MissedTickBehavior, interval_at};
+
+use self::client::Dial;
+use self::judge::{Judge, Judged, MAX_WAITING};
+use self::load::{Load, Running};
+use self::question::Question;
+use self::report::{Report, Rows};
+use self::tally::Tally;
+use self::target::{Protocol, Target};
+use crate::args::Bench;
+use crate::exit::{Exit, Mistake};
+use crate::output::Printer;
+use crate::policies;
+
+/// How long answers are waited for after Ctrl-C.
+const LAST_ANSWERS: Duration = Duration::from_secs(1);
+
+pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
+    let target = Target::read(&bench.url)?;
+    // The nanosecond at which it was started is another one each time.
+    let seed = bench.asks.seed.unwrap_or_else(|| SystemClock::new().now().as_nanos() >> 10);
+    let question = Question::read(&bench.asks, bench.judging.expect.as_ref(), seed)?;
+    if question.throttle.is_some() && target.protocol != Protocol::Resp {
+        let what = format!(
+            "--throttle asks as Redis clients do, and {target} is asked over HTTP; name a resp:// server"
+        );
+        return Err(Mistake(what).into());
+    }
+    let judge = judge(bench, &question, printer)?;
+    if bench.judging.max_wrong.is_some() && judge.is_none() {
+        let what =
+            "--max-wrong needs to know which answers are right: name the server's policy file with --config";
+        return Err(Mistake(what.to_owned()).into());
+    }
+    let load = Arc::new(Load {
+        dial: Dial::new(target, question)?,
+        keys: bench.asks.keys.clone(),
+        seed,
+        rate: bench.rate,
+        connections: bench.connections,
+        lasts: bench.lasts,
+        timeout: bench.timeout,
+        tally: Mutex::new(Tally::new(bench.connections, judge.is_some())),
+    });
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+    let done = runtime.block_on(ask(load, judge, printer));
+    // Waits for no task: what Ctrl-C left may wait for an answer that does not come.
+    runtime.shutdown_background();
+    let done = done?;
+    report::print(&Report { bench, seed, done: &done }, printer)
+}
+
+/// What a run came to.
+#[derive(Debug)]
+struct Done {
+    tally: Tally,
+    judge: Option<Judge>,
+    took: Duration,
+    /// Asks that were due and never sent.
+    unsent: u64,
+    interrupted: bool,
+}
+
+/// Returns who judges, if there is a file to judge by, or a limit that each ask brings.
+fn judge(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option<Judge>> {
+    let (config, name) = match (&bench.judging.config, question.throttle) {
+        (Some(file), _) => (policies::read(file, printer)?, file.display().to_string()),
+        (None, Some(throttle)) => {
+            let read = Config::parse(&throttle.file(), "--throttle", Format::Yaml);
+            let wrong =
+                |_| Mistake("--throttle: these numbers are no limit; write three as '15 30 60'".to_owned());
+            (read.map_err(wrong)?.0, "--throttle".to_owned())
+        }
+        (None, None) => return Ok(None),
+    };
+    let judged = Judged::of(&config, question, &name)?;
+    Judge::new(judged, question, bench.asks.keys.count(), bench.judging.slack).map(Some)
+}
+
+/// Asks until the time is over, or somebody presses Ctrl-C.
+async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Result<Done> {
+    let clients = load.connect().await?;
+    let (running, mut workers) = Arc::clone(&load).start(clients);
+    let mut rows = Rows::default();
+    let second = Duration::from_secs(1);
+    let mut seconds = interval_at(tokio::time::Instant::from_std(started()) + second, second);
+    // A second that ends late is long, and none is told twice.
+    seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    let interrupted = loop {
+        tokio::select! {
+            () = ended(&mut workers) => break false,
+            _ = seconds.tick() => {
+                let row = running.tally().lock().end_second();
+                rows.print(&row, printer)?;
+                take(&running, judge.as_mut());
+            }
+            _ = tokio::signal::ctrl_c() => break true,
+        }
+    };
+    running.stop();
+    let took = running.took();
+    if interrupted {
+        // Who has no answer by then is told as unanswered.
+        let _ = tokio::time::timeout(LAST_ANSWERS.min(load.timeout), ended(&mut workers)).await;
+        workers.abort_all();
+        ended(&mut workers).await;
+    }
+    // What was due when somebody stopped it is nobody's fault.
+    let (unsent, waited) = if interrupted { (0, 0) } else { running.left_over() };
+    {
+        let mut tally = running.tally().lock();
+        tally.left_over(unsent, waited);
+        if tally.has_begun_a_second() {
+            rows.print(&tally.end_second(), printer)?;
+        }
+    }
+    take(&running, judge.as_mut());
+    if let Some(judge) = &mut judge {
+        judge.take(&[], u64::MAX);
+    }
+    let tally = std::mem::replace(&mut *running.tally().lock(), Tally::new(0, false));
+    if tally.counts.allowed + tally.counts.denied == 0 && !interrupted {
+        let why = tally.first_failure.unwrap_or_else(|| "no ask was sent".to_owned());
+        return Err(anyhow!(
+            "none of {} asks to {} was decided: {why}",
+            tally.counts.asked,
+            load.dial.target
+        ));
+    }
+    Ok(Done { tally, judge, took, unsent, interrupted })
+}
+
+/// Waits until all connections are done.
+async fn ended(workers: &mut JoinSet<()>) {
+    while let Some(worker) = workers.join_next().await {
+        if let Err(error) = worker
+            && error.is_panic()
+        {
+            std::panic::resume_unwind(error.into_panic());
+        }
+    }
+}
+
+/// Hands the judge what has ended.
+fn take(running: &Running, judge: Option<&mut Judge>) {
+    let Some(judge) = judge else { return };
+    let taken = {
+        let mut tally = running.tally().lock();
+        tally.take_asks(running.now())
+    };
+    if let Some((asks, known_until)) = taken {
+        // As many as this were not all kept.
+        if asks.len() >= MAX_WAITING {
+            judge.give_up();
+        }
+        judge.take(&asks, known_until);
+    }
+}
+
+/// Returns the present on the clock that the runtime's timers go by.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "the rows of a table for people are printed each second of the machine's"
+)]
+fn started() -> std::time::Instant {
+    std::time::Instant::now()
+}

@@ -1,0 +1,110 @@
+//! One connection to the server, by whichever protocol: asks, and says what came back.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context as _, Result};
+use tidegate_server::Token;
+use tokio::net::TcpStream;
+
+use super::http::HttpClient;
+use super::question::Question;
+use super::resp::RespClient;
+use super::target::{Protocol, Target};
+use crate::exit::Mistake;
+
+/// What a connection needs to be made.
+#[derive(Debug)]
+pub(super) struct Dial {
+    pub(super) target: Target,
+    pub(super) question: Question,
+    /// What `TIDEGATE_TOKEN` holds.
+    token: Option<Token>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) enum Client {
+    Http(HttpClient),
+    Resp(RespClient),
+}
+
+/// What came of an ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Answer {
+    pub(super) fate: Fate,
+    /// A status, or the word of an error.
+    pub(super) code: Code,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fate {
+    Allowed,
+    Denied,
+    /// Answered, and with no decision.
+    Failed,
+    /// Sent, and nobody knows whether it was decided.
+    Lost,
+    /// Not even sent.
+    Unsent,
+}
+
+/// What names an answer: the status of HTTP, or a word.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Code {
+    Status(u16),
+    Word(Arc<str>),
+}
+
+impl fmt::Display for Code {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(status) => write!(f, "{status}"),
+            Self::Word(word) => f.write_str(word),
+        }
+    }
+}
+
+impl Answer {
+    pub(super) fn word(fate: Fate, word: &str) -> Self {
+        Self { fate, code: Code::Word(word.into()) }
+    }
+}
+
+impl Dial {
+    pub(super) fn new(target: Target, question: Question) -> Result<Self> {
+        let token = Token::from_env().map_err(|error| Mistake(error.to_string()))?;
+        Ok(Self { target, question, token })
+    }
+
+    /// Connects.
+    ///
+    /// # Errors
+    /// Why there is no connection.
+    pub(super) async fn connect(&self) -> Result<Client> {
+        let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
+        stream.set_nodelay(true)?;
+        let token = self.token.as_ref().map(Token::secret);
+        Ok(match self.target.protocol {
+            Protocol::Http => Client::Http(HttpClient::over(stream, &self.target, token).await?),
+            Protocol::Resp => Client::Resp(RespClient::over(stream, token).await.context("AUTH")?),
+        })
+    }
+}
+
+impl Client {
+    /// Asks for a key.
+    ///
+    /// # Errors
+    /// When the connection is of no use any more.
+    ///
+    /// # Cancel safety
+    /// None: whoever gives an ask up drops the connection.
+    pub(super) async fn ask(&mut self, question: &Question, key: u32) -> io::Result<Answer> {
+        match self {
+            Self::Http(client) => client.ask(question.body(key)).await,
+            Self::Resp(client) => client.ask(&question.words(key), question.throttle.is_some()).await,
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Asks `POST /v1/check` over one connection of HTTP/1.1.
+
+use std::io;
+
+use anyhow::{Context as _, Result};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use serde::Deserialize;
+use tokio::net::TcpStream;
+
+use super::client::{Answer, Code, Fate};
+use super::target::Target;
+
+/// The longest answer that is read: many times what a check of 64 policies is answered with.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct HttpClient {
+    sender: SendRequest<Full<Bytes>>,
+    host: HeaderValue,
+    path: Uri,
+    authorization: Option<HeaderValue>,
+}
+
+/// What of an answer tells a decision from a failure.
+#[derive(Debug, Deserialize)]
+struct Decided {
+    decision: Option<String>,
+}
+
+impl HttpClient {
+    /// Begins to speak over a stream.
+    ///
+    /// # Errors
+    /// A host, a path or a token that no header holds.
+    pub(super) async fn over(stream: TcpStream, target: &Target, token: Option<&str>) -> Result<Self> {
+        let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+        // Ends with the sender, or says by it why it ended.
+        drop(tokio::spawn(connection));
+        let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
+        Ok(Self {
+            sender,
+            host: HeaderValue::try_from(target.authority())?,
+            path: Uri::try_from(format!("{}/v1/check", target.prefix))?,
+            authorization: bearer.context("TIDEGATE_TOKEN")?,
+        })
+    }
+
+    /// Asks with a body.
+    ///
+    /// # Errors
+    /// When the connection broke.
+    pub(super) async fn ask(&mut self, body: String) -> io::Result<Answer> {
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = hyper::Method::POST;
+        *request.uri_mut() = self.path.clone();
+        let headers = request.headers_mut();
+        headers.insert(HOST, self.host.clone());
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        self.sender.ready().await.map_err(io::Error::other)?;
+        let response = self.sender.send_request(request).await.map_err(io::Error::other)?;
+        let status = response.status();
+        let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+        let body = body.map_err(io::Error::other)?.to_bytes();
+        Ok(Answer { fate: fate(status, &body), code: Code::Status(status.as_u16()) })
+    }
+}
+
+/// Tells a refusal from an error: both may have any status from 400 on, and only a refusal says its decision.
+fn fate(status: StatusCode, body: &[u8]) -> Fate {
+    let decided = |words: &[&str]| {
+        let decision = serde_json::from_slice::<Decided>(body).ok().and_then(|decided| decided.decision);
+        decision.is_some_and(|decision| words.contains(&decision.as_str()))
+    };
+    match status {
+        StatusCode::OK if decided(&["allowed", "delayed"]) => Fate::Allowed,
+        status if status.as_u16() >= 400 && decided(&["denied"]) => Fate::Denied,
+        _ => Fate::Failed,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_refusal_is_told_from_an_error_by_its_decision() {
+        let problem = br#"{"type":"about:blank","status":503,"detail":"too many connections"}"#;
+        for (status, body, wanted) in [
+            (200, &br#"{"decision":"allowed","policies":[{}]}"#[..], Fate::Allowed),
+            (200, br#"{"decision":"delayed"}"#, Fate::Allowed),
+            (429, br#"{"title":"Quota exceeded","decision":"denied"}"#, Fate::Denied),
+            (503, br#"{"decision":"denied"}"#, Fate::Denied),
+            (503, problem, Fate::Failed),
+            (429, b"", Fate::Failed),
+            (200, b"<html>", Fate::Failed),
+            (200, br#"{"decision":"denied"}"#, Fate::Failed),
+        ] {
+            assert_eq!(fate(StatusCode::from_u16(status).unwrap(), body), wanted, "{status}");
+        }
+    }
+}

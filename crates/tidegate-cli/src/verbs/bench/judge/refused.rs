@@ -1,0 +1,175 @@
+//! Which asks were refused although their limits had units at every moment.
+//!
+//! The accounts here are the emptiest that there can be: whatever was let through is charged at the end of its span, even where nothing is
+//! left, and an ask whose span overlaps with that of a refusal counts as charged before it. What is then left at the beginning of a
+//! refusal's span is the least that the limits had throughout.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+use std::time::Duration;
+
+use anyhow::Result;
+use tidegate::gate::Check;
+use tidegate::{Cost, Gate, ManualClock, Tick};
+
+use super::super::question::Question;
+use super::{Judged, Span};
+
+#[derive(Debug)]
+pub(super) struct Refused {
+    gate: Gate,
+    clock: ManualClock,
+    question: Question,
+    is_keyed: bool,
+    has_own_cost: bool,
+    max_wait: Duration,
+    /// Charges by the end of their spans.
+    charges: BinaryHeap<Reverse<(u64, u32)>>,
+    /// Refusals by their spans.
+    asks: BinaryHeap<Reverse<Span>>,
+    groups: HashMap<u32, Charges>,
+    taken: u64,
+    wrong: u64,
+}
+
+/// The spans of the charges of one group, to count those that overlap with another span.
+#[derive(Debug, Default)]
+struct Charges {
+    /// Sorted after [`Charges::sort`].
+    begun: Vec<u64>,
+    ended: Vec<u64>,
+    /// Those that may be charged at any time after they have begun.
+    endless: u64,
+    is_sorted: bool,
+}
+
+impl Refused {
+    pub(super) fn new(judged: &Judged, question: Question, keys: u32) -> Result<Self> {
+        let (gate, clock) = judged.gate(&judged.patient, keys)?;
+        Ok(Self {
+            gate,
+            clock,
+            question,
+            is_keyed: judged.is_keyed,
+            has_own_cost: judged.has_own_cost,
+            max_wait: judged.max_wait,
+            charges: BinaryHeap::new(),
+            asks: BinaryHeap::new(),
+            groups: HashMap::new(),
+            taken: 0,
+            wrong: 0,
+        })
+    }
+
+    fn group(&self, key: u32) -> u32 {
+        if self.is_keyed { key } else { 0 }
+    }
+
+    /// Adds an ask that was refused.
+    pub(super) fn add(&mut self, span: Span) {
+        self.asks.push(Reverse(span));
+    }
+
+    /// Adds an ask that was, or may have been, charged in a span.
+    pub(super) fn add_charge(&mut self, span: Span) {
+        let charges = self.groups.entry(self.group(span.key)).or_default();
+        if span.to == u64::MAX {
+            charges.endless += 1;
+            return;
+        }
+        charges.begun.push(span.from);
+        charges.ended.push(span.to);
+        charges.is_sorted = false;
+        self.charges.push(Reverse((span.to, span.key)));
+    }
+
+    /// Judges what comes before a moment; nothing before it is added any more.
+    pub(super) fn run(&mut self, until: u64) {
+        // A refusal is judged when all that overlaps with it is known; what comes after it waits for it.
+        let unknown = self.asks.iter().filter(|Reverse(span)| span.to >= until);
+        let until = unknown.map(|Reverse(span)| span.from).min().unwrap_or(until).min(until);
+        loop {
+            let charge = self.charges.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
+            let ask = self.asks.peek().map_or(u64::MAX, |Reverse(span)| span.from);
+            if charge.min(ask) >= until {
+                break;
+            }
+            // What ended when a refusal began was before it.
+            if charge <= ask {
+                if let Some(Reverse((at, key))) = self.charges.pop() {
+                    self.charge(at, key);
+                }
+            } else if let Some(Reverse(span)) = self.asks.pop() {
+                self.judge(span);
+            }
+        }
+        self.groups.retain(|_, charges| charges.forget(until));
+    }
+
+    fn charge(&self, at: u64, key: u32) {
+        self.clock.set(Tick::from_nanos(at));
+        let request = self.question.descriptor(key);
+        let check = Check::of(&request).maybe_cost(self.question.cost());
+        // Refused only if the debt is of a month, and then no refusal is wrong.
+        let _ = self.gate.check(check).expect("a gate in memory decides every cost from 1 on");
+    }
+
+    fn judge(&mut self, span: Span) {
+        self.taken += 1;
+        let group = self.group(span.key);
+        let others = self.groups.get_mut(&group).map_or(0, |charges| charges.overlapping(span));
+        if self.has_own_cost && others > 0 {
+            return;
+        }
+        self.clock.set(Tick::from_nanos(span.from));
+        let request = self.question.descriptor(span.key);
+        let one = self.question.cost().unwrap_or(Cost::ONE).units();
+        let cost = if others == 0 { self.question.cost() } else { Cost::new(one.saturating_mul(others + 1)) };
+        let check = Check::of(&request).maybe_cost(cost);
+        let decision = self.gate.peek(check).expect("a gate in memory decides every cost from 1 on");
+        if decision.allowed && decision.wait <= self.max_wait {
+            self.wrong += 1;
+        }
+    }
+
+    pub(super) fn waiting(&self) -> usize {
+        self.charges.len() + self.asks.len()
+    }
+
+    pub(super) fn clear(&mut self) {
+        (self.charges, self.asks, self.groups) = (BinaryHeap::new(), BinaryHeap::new(), HashMap::new());
+    }
+
+    /// Returns how many asks were judged, and how many of them were wrong.
+    pub(super) fn found(&self) -> (u64, u64) {
+        (self.taken, self.wrong)
+    }
+}
+
+impl Charges {
+    fn sort(&mut self) {
+        if !self.is_sorted {
+            self.begun.sort_unstable();
+            self.ended.sort_unstable();
+            self.is_sorted = true;
+        }
+    }
+
+    /// Returns how many may have been charged within a span: those that began before its end, without those that ended before it began.
+    fn overlapping(&mut self, span: Span) -> u64 {
+        self.sort();
+        let begun = self.begun.partition_point(|from| *from <= span.to);
+        let ended = self.ended.partition_point(|to| *to <= span.from);
+        begun.saturating_sub(ended) as u64 + self.endless
+    }
+
+    /// Forgets those that ended before a moment from which on all spans are that are asked for. Says whether any are left.
+    fn forget(&mut self, until: u64) -> bool {
+        self.sort();
+        let ended = self.ended.partition_point(|to| *to < until);
+        self.ended.drain(..ended);
+        // As many of the earliest beginnings: each began before it ended, so all of them are before every later span's end.
+        self.begun.drain(..ended);
+        !self.ended.is_empty() || self.endless > 0
+    }
+}

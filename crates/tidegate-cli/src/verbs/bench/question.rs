@@ -1,0 +1,193 @@
+//! What is asked: the attributes of each key's request, in the forms of the protocols and of the gate.
+
+use serde_json::{Map, Value, json};
+use tidegate::Cost;
+use tidegate::policy::Descriptor;
+
+use crate::args::Asks;
+use crate::exit::Mistake;
+
+/// The most of CL.THROTTLE's numbers, as the server has it.
+const MOST: u64 = 1 << 60;
+
+/// What one request asks, but for its key.
+#[derive(Clone, Debug)]
+pub(super) struct Question {
+    /// The attributes that hold the key.
+    by: Vec<String>,
+    attributes: Vec<(String, String)>,
+    cost: Option<Cost>,
+    /// The one policy that is asked.
+    pub(super) policy: Option<String>,
+    pub(super) throttle: Option<Throttle>,
+    /// Part of every key's name, so that runs do not meet each other's keys.
+    seed: u64,
+}
+
+/// The numbers of CL.THROTTLE.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Throttle {
+    pub(super) max_burst: u64,
+    pub(super) count: u64,
+    /// In seconds.
+    pub(super) period: u64,
+}
+
+impl Question {
+    /// Reads what the flags say.
+    ///
+    /// # Errors
+    /// Attributes that are said twice, no attribute for the key, a cost of 0, numbers of CL.THROTTLE that are none.
+    pub(super) fn read(asks: &Asks, expect: Option<&String>, seed: u64) -> Result<Self, Mistake> {
+        let by: Vec<String> = asks.by.iter().filter(|name| !name.is_empty()).cloned().collect();
+        if by.is_empty() {
+            return Err(Mistake("--by names no attribute; write client.ip, or user.id".to_owned()));
+        }
+        let names: Vec<&String> = by.iter().chain(asks.attributes.iter().map(|(name, _)| name)).collect();
+        if let Some(twice) = names.iter().enumerate().find(|(at, name)| names[..*at].contains(name)) {
+            return Err(Mistake(format!(
+                "{} is given twice, by --by or --attr; a request has one value of it",
+                twice.1
+            )));
+        }
+        let no_cost = || Mistake("--cost 0 asks for nothing; use 1 or more".to_owned());
+        let cost = asks.cost.map(|cost| Cost::new(cost).ok_or_else(no_cost)).transpose()?;
+        Ok(Self {
+            by,
+            attributes: asks.attributes.clone(),
+            cost,
+            policy: expect.cloned(),
+            throttle: asks.throttle.as_deref().map(Throttle::read).transpose()?,
+            seed,
+        })
+    }
+
+    /// Returns the attributes that hold the key.
+    pub(super) fn by(&self) -> &[String] {
+        &self.by
+    }
+
+    /// Returns what each asks for; `None` leaves it to the policies.
+    pub(super) fn cost(&self) -> Option<Cost> {
+        self.cost
+    }
+
+    /// Returns the value of the key in an attribute. Of an address it is one of the networks of 64 bits that nobody routes (RFC 4193), so that
+    /// it is a key of its own under every policy; of all else a name.
+    fn value(&self, name: &str, key: u32) -> String {
+        let seed = self.seed & 0xff_ffff;
+        if name.ends_with(".ip") || name == "ip" {
+            return format!("fd{:02x}:{:x}:{:x}:{:x}::1", seed >> 16, seed & 0xffff, key >> 16, key & 0xffff);
+        }
+        format!("bench-{seed:06x}-{key}")
+    }
+
+    /// Returns the attributes of a key's request.
+    fn pairs(&self, key: u32) -> impl Iterator<Item = (&str, String)> {
+        let of_key = self.by.iter().map(move |name| (name.as_str(), self.value(name, key)));
+        of_key.chain(self.attributes.iter().map(|(name, value)| (name.as_str(), value.clone())))
+    }
+
+    /// Returns the request as the gate has it.
+    pub(super) fn descriptor(&self, key: u32) -> Descriptor<'_> {
+        self.pairs(key).fold(Descriptor::new(), |request, (name, value)| request.with(name, value))
+    }
+
+    /// Returns the body of `POST /v1/check`.
+    pub(super) fn body(&self, key: u32) -> String {
+        let attributes: Map<String, Value> =
+            self.pairs(key).map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let mut body = json!({ "attributes": attributes });
+        if let Some(cost) = self.cost {
+            body["cost"] = cost.units().into();
+        }
+        if let Some(policy) = &self.policy {
+            body["policies"] = json!([policy]);
+        }
+        body.to_string()
+    }
+
+    /// Returns the words of `TG.CHECK`, or of `CL.THROTTLE`.
+    pub(super) fn words(&self, key: u32) -> Vec<String> {
+        if let Some(throttle) = self.throttle {
+            let key = self.value("key", key);
+            let numbers =
+                [throttle.max_burst, throttle.count, throttle.period, self.cost.unwrap_or_default().units()];
+            let numbers = numbers.iter().map(u64::to_string);
+            return ["CL.THROTTLE".to_owned(), key].into_iter().chain(numbers).collect();
+        }
+        let policy = self.policy.as_deref().unwrap_or("*");
+        let mut words = vec!["TG.CHECK".to_owned(), policy.to_owned()];
+        words.extend(self.pairs(key).flat_map(|(name, value)| [name.to_owned(), value]));
+        if let Some(cost) = self.cost {
+            words.extend(["COST".to_owned(), cost.units().to_string()]);
+        }
+        words
+    }
+}
+
+impl Throttle {
+    fn read(text: &str) -> Result<Self, Mistake> {
+        let numbers: Vec<u64> = text.split([' ', ',']).filter_map(|word| word.parse().ok()).collect();
+        let count = text.split([' ', ',']).count();
+        match numbers[..] {
+            [max_burst, count @ 1..=MOST, period @ 1..=MOST] if max_burst < MOST && numbers.len() == 3 => {
+                Ok(Self { max_burst, count, period })
+            }
+            _ => Err(Mistake(format!(
+                "--throttle `{text}` has {count} words, and has to be three whole numbers: the burst beyond the first, how many, and in how \
+                 many seconds, as '15 30 60'"
+            ))),
+        }
+    }
+
+    /// Returns a policy file that says the same.
+    pub(super) fn file(self) -> String {
+        let Self { max_burst, count, period } = self;
+        let burst = max_burst + 1;
+        format!(
+            "{{version: 1, policies: [{{name: throttle, by: [key], limit: {{algorithm: gcra, rate: {count}/{period}s, burst: {burst}}}}}]}}"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+
+    use super::*;
+
+    fn question(words: &str) -> Result<Question, Mistake> {
+        let words = ["tidegate", "bench", "http://gate"].into_iter().chain(words.split_terminator(';'));
+        let crate::args::Verb::Bench(bench) = crate::args::Cli::parse_from(words).verb else {
+            unreachable!()
+        };
+        Question::read(&bench.asks, None, 0x12_3456_789a)
+    }
+
+    #[test]
+    fn each_key_is_a_network_or_a_name() {
+        let asked = question("--by;client.ip,user.id;--attr;request.path=/a;--cost;2").unwrap();
+        let body = r#"{"attributes":{"client.ip":"fd56:789a:1:2::1","request.path":"/a","user.id":"bench-56789a-65538"},"cost":2}"#;
+        assert_eq!(asked.body(65_538), body);
+        let words = "TG.CHECK * client.ip fd56:789a:0:0::1 user.id bench-56789a-0 request.path /a COST 2";
+        assert_eq!(asked.words(0).join(" "), words);
+        assert!(asked.value("client.ip", 999_999).parse::<std::net::Ipv6Addr>().is_ok());
+        let throttled = question("--throttle;15 30 60").unwrap();
+        assert_eq!(throttled.words(7).join(" "), "CL.THROTTLE bench-56789a-7 15 30 60 1");
+    }
+
+    #[test]
+    fn what_makes_no_question_is_told() {
+        for (words, says) in [
+            ("--by;a;--attr;a=1", "a is given twice"),
+            ("--by;,", "--by names no attribute"),
+            ("--cost;0", "--cost 0 asks for nothing"),
+            ("--throttle;1 2", "--throttle `1 2` has 2 words"),
+            ("--throttle;1 0 60", "--throttle `1 0 60` has 3 words, and has to be three whole numbers"),
+        ] {
+            let told = question(words).unwrap_err().to_string();
+            assert!(told.starts_with(says), "{words}: {told}");
+        }
+    }
+}

@@ -1,0 +1,201 @@
+//! What people and programs are told of a run.
+
+mod thresholds;
+
+use std::time::Duration;
+
+use anyhow::Result;
+use serde_json::{Map, Value, json};
+use tidegate_sim::json_units::millis;
+use tidegate_sim::thousands::grouped;
+
+use self::thresholds::{Threshold, thresholds};
+use super::Done;
+use super::tally::{Latencies, Second};
+use crate::args::Bench;
+use crate::exit::Exit;
+use crate::output::Printer;
+use crate::styled::{Look, Styled};
+
+/// A terminal has about so many lines; the header of the live table comes again.
+const ROWS_A_HEADER: u64 = 20;
+
+/// The live table: a row each second.
+#[derive(Debug, Default)]
+pub(super) struct Rows {
+    printed: u64,
+}
+
+/// A run and what was asked of it.
+#[derive(Debug)]
+pub(super) struct Report<'a> {
+    pub(super) bench: &'a Bench,
+    pub(super) seed: u64,
+    pub(super) done: &'a Done,
+}
+
+impl Rows {
+    /// Prints a row, for people who want to see how it goes.
+    pub(super) fn print(&mut self, second: &Second, printer: &Printer) -> Result<()> {
+        if !printer.remarks() {
+            return Ok(());
+        }
+        let mut text = Styled::default();
+        let again = printer.is_read() && self.printed.is_multiple_of(ROWS_A_HEADER);
+        if again || self.printed == 0 {
+            let head =
+                row("SECOND", ["ASKED", "ALLOWED", "DENIED", "FAILED", "P50", "P99"].map(str::to_owned));
+            text.push_as(Look::Heading, &head);
+            text.push("\n");
+        }
+        let counts = second.counts;
+        let numbers = [counts.asked, counts.allowed, counts.denied, counts.failed].map(grouped);
+        let [asked, allowed, denied, failed] = numbers;
+        let number = second.number.to_string();
+        let line = row(&number, [asked, allowed, denied, failed, took(second.p50), took(second.p99)]);
+        if counts.failed > 0 {
+            text.push_as(Look::Bad, &line)
+        } else {
+            text.push(line)
+        }
+        self.printed += 1;
+        printer.people(&text.render())
+    }
+}
+
+/// Columns of a fixed width: nobody knows the rows to come.
+fn row(first: &str, others: [String; 6]) -> String {
+    let others: String = others.iter().map(|text| format!("{text:>11}")).collect();
+    format!("{first:>6}{others}")
+}
+
+/// Returns a latency as people read it.
+fn took(latency: Duration) -> String {
+    match latency.as_micros() {
+        0 => "-".to_owned(),
+        micros @ 1..10_000_000 => format!("{:.2} ms", micros as f64 / 1e3),
+        micros => format!("{:.1} s", micros as f64 / 1e6),
+    }
+}
+
+/// Prints the report, and says how the run ended.
+pub(super) fn print(report: &Report<'_>, printer: &Printer) -> Result<Exit> {
+    let thresholds = thresholds(report);
+    printer.value(&json(report, &thresholds), |_| Ok(text(report, &thresholds)))?;
+    if let Some(why) = &report.done.tally.first_failure {
+        printer.remark(&format!("the first failure: {why}"));
+    }
+    Ok(if thresholds.iter().any(|one| one.broken) { Exit::Threshold } else { Exit::Done })
+}
+
+fn json(report: &Report<'_>, thresholds: &[Threshold]) -> Value {
+    let Report { bench, seed, done } = *report;
+    let tally = &done.tally;
+    let codes: Map<String, Value> =
+        tally.codes.iter().map(|(code, count)| (code.to_string(), (*count).into())).collect();
+    let second = |second: &Second| {
+        let counts = second.counts;
+        json!({
+            "second": second.number, "asked": counts.asked, "allowed": counts.allowed, "denied": counts.denied,
+            "failed": counts.failed, "p50_ms": millis(second.p50), "p99_ms": millis(second.p99),
+        })
+    };
+    let judged = done.judge.as_ref().map(|judge| {
+        let mut judged = judge.found().json();
+        judged["slack_ms"] = millis(bench.judging.slack).into();
+        judged
+    });
+    json!({
+        "url": bench.url,
+        "loop": if bench.rate.is_some() { "open" } else { "closed" },
+        "rate_per_second": bench.rate.map(crate::args::PerSecond::per_second),
+        "connections": bench.connections,
+        "by": bench.asks.by,
+        "keys": bench.asks.keys.count(),
+        "seed": seed,
+        "took_ms": millis(done.took),
+        "interrupted": done.interrupted,
+        "asked": tally.counts.asked,
+        "allowed": tally.counts.allowed,
+        "denied": tally.counts.denied,
+        "failed": tally.counts.failed,
+        "unanswered": tally.unanswered(),
+        "unsent": done.unsent,
+        "codes": codes,
+        "latency": tally.latencies.json(),
+        "latency_from_sending": tally.from_sending.json(),
+        "judged": judged,
+        "thresholds": thresholds.iter().map(Threshold::json).collect::<Vec<_>>(),
+        "each_second": tally.seconds.iter().map(second).collect::<Vec<_>>(),
+    })
+}
+
+fn text(report: &Report<'_>, thresholds: &[Threshold]) -> Styled {
+    let Report { bench, done, .. } = *report;
+    let (tally, counts) = (&done.tally, done.tally.counts);
+    let seconds = done.took.as_secs_f64().max(1e-9);
+    let how = match bench.rate {
+        Some(rate) => format!("open loop of {}/s", rate.per_second()),
+        None => "closed loop".to_owned(),
+    };
+    let connections = if bench.connections == 1 {
+        "1 connection".to_owned()
+    } else {
+        format!("{} connections", bench.connections)
+    };
+    let mut text = Styled::from(format!(
+        "{} asked in {seconds:.2} s, {:.0} a second: {how}, {connections}\n",
+        grouped(counts.asked),
+        counts.asked as f64 / seconds
+    ));
+    if done.interrupted {
+        text.push_as(Look::Doubtful, "interrupted");
+        text.push(": this is what there was so far\n");
+    }
+    let codes: Vec<String> =
+        tally.codes.iter().map(|(code, count)| format!("{code} {}", grouped(*count))).collect();
+    let [allowed, denied, failed] = [counts.allowed, counts.denied, counts.failed].map(grouped);
+    text.push(format!("allowed {allowed}, denied {denied}, failed {failed}"));
+    for (what, count) in [("unanswered", tally.unanswered()), ("due and never sent", done.unsent)] {
+        if count > 0 {
+            text.push(", ");
+            text.push_as(Look::Bad, &format!("{what} {}", grouped(count)));
+        }
+    }
+    text.push(format!("; answers: {}\n", codes.join(", ")));
+    text.push(latencies("latency", &tally.latencies));
+    if bench.rate.is_some() {
+        text.push(latencies("from sending", &tally.from_sending));
+    }
+    if let Some(judge) = &done.judge {
+        text.push(judged(judge.found(), bench.judging.slack));
+    }
+    for threshold in thresholds {
+        text.push(threshold.line());
+    }
+    text
+}
+
+fn latencies(what: &str, latencies: &Latencies) -> String {
+    let [p50, p90, p99, p999] = [0.5, 0.9, 0.99, 0.999].map(|share| took(latencies.at(share)));
+    let longest = took(latencies.longest());
+    format!("{what:<13} p50 {p50}, p90 {p90}, p99 {p99}, p99.9 {p999}, max {longest}\n")
+}
+
+fn judged(found: super::judge::Found, slack: Duration) -> Styled {
+    let mut text = Styled::default();
+    if found.gave_up {
+        text.push_as(Look::Bad, "NOT JUDGED");
+        text.push("  too many asks at once waited for slower ones; of those before: ");
+    }
+    for (what, wrong, of) in [
+        ("wrongly refused", found.wrongly_refused, found.refused),
+        ("wrongly let through", found.wrongly_let_through, found.let_through),
+    ] {
+        let look = if wrong > 0 { Look::Bad } else { Look::Good };
+        text.push_as(look, &format!("{what} {}", grouped(wrong)));
+        text.push(format!(" of {}, ", grouped(of)));
+    }
+    text.push(format!("with a slack of {} ms\n", slack.as_secs_f64() * 1e3));
+    text
+}

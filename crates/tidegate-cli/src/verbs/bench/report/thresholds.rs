@@ -1,0 +1,82 @@
+//! What a run has to keep to, for CI.
+
+use serde_json::{Value, json};
+use tidegate_sim::json_units::millis;
+use tidegate_sim::thousands::grouped;
+
+use super::{Report, took};
+use crate::args::Most;
+use crate::styled::{Look, Styled};
+
+/// A threshold and what was measured.
+#[derive(Debug)]
+pub(super) struct Threshold {
+    /// As it was typed.
+    said: String,
+    measured: String,
+    value: Value,
+    pub(super) broken: bool,
+}
+
+/// Returns those that were asked for.
+pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
+    let (flags, done) = (&report.bench.judging, report.done);
+    let mut all = Vec::new();
+    if let (Some(most), Some(judge)) = (flags.max_wrong, &done.judge) {
+        let found = judge.found();
+        let (of, wrong) = found.wrong();
+        let mut threshold = Threshold::counted("--max-wrong", most, wrong, of);
+        // What nobody judged to its end was not kept to.
+        threshold.broken |= found.gave_up;
+        all.push(threshold);
+    }
+    if let Some(most) = flags.max_p99 {
+        let p99 = done.tally.latencies.at(0.99);
+        all.push(Threshold {
+            said: format!("--max-p99 {}", took(most)),
+            measured: took(p99),
+            value: millis(p99).into(),
+            broken: p99 > most,
+        });
+    }
+    if let Some(most) = flags.max_failed {
+        let failed = done.tally.counts.failed + done.tally.unanswered() + done.unsent;
+        all.push(Threshold::counted("--max-failed", most, failed, done.tally.counts.asked + done.unsent));
+    }
+    all
+}
+
+impl Threshold {
+    fn counted(flag: &str, most: Most, count: u64, of: u64) -> Self {
+        let (said, broken) = match most {
+            Most::Count(most) => (format!("{flag} {most}"), count > most),
+            Most::Share(most) => (format!("{flag} {}%", most * 100.0), count as f64 > most * of as f64),
+        };
+        Self { said, measured: format!("{} of {}", grouped(count), grouped(of)), value: count.into(), broken }
+    }
+
+    pub(super) fn json(&self) -> Value {
+        json!({ "threshold": self.said, "measured": self.value, "broken": self.broken })
+    }
+
+    pub(super) fn line(&self) -> Styled {
+        let mut line = Styled::default();
+        let (look, word) = if self.broken { (Look::Bad, "FAILED") } else { (Look::Good, "passed") };
+        line.push_as(look, word);
+        line.push(format!("  {}: measured {}\n", self.said, self.measured));
+        line
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_share_is_of_all_and_a_number_is_a_number() {
+        let broken = |most, count, of| Threshold::counted("--max-failed", most, count, of).broken;
+        assert!(!broken(Most::Count(5), 5, 6) && broken(Most::Count(5), 6, 6_000));
+        assert!(!broken(Most::Share(0.01), 10, 1_000) && broken(Most::Share(0.01), 11, 1_000));
+        assert!(!broken(Most::Share(0.0), 0, 0) && broken(Most::Share(0.0), 1, 1_000_000));
+    }
+}

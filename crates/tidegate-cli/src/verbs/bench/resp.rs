@@ -1,0 +1,111 @@
+//! Asks `TG.CHECK` or `CL.THROTTLE` over one connection of Redis's protocol.
+
+use std::io;
+
+use redis_protocol::resp2::decode::decode;
+use redis_protocol::resp2::encode::encode;
+use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::client::{Answer, Fate};
+
+/// The longest answer that is read: many times the longest that there is.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// The longest word of an error that is told apart from others.
+const MAX_WORD: usize = 24;
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct RespClient {
+    stream: TcpStream,
+    /// What was read and is no whole answer yet.
+    read: Vec<u8>,
+}
+
+impl RespClient {
+    /// Shows the token, if there is one.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub(super) async fn over(stream: TcpStream, token: Option<&str>) -> io::Result<Self> {
+        let mut client = Self { stream, read: Vec::new() };
+        if let Some(token) = token {
+            let said = client.exchange(&["AUTH".to_owned(), token.to_owned()]).await?;
+            if let OwnedFrame::Error(error) = said {
+                return Err(io::Error::other(error));
+            }
+        }
+        Ok(client)
+    }
+
+    /// Asks by a command; `is_throttle` says which of the two it is.
+    ///
+    /// # Errors
+    /// When the connection broke, or what came is no answer.
+    pub(super) async fn ask(&mut self, words: &[String], is_throttle: bool) -> io::Result<Answer> {
+        Ok(answer(&self.exchange(words).await?, is_throttle))
+    }
+
+    async fn exchange(&mut self, words: &[String]) -> io::Result<OwnedFrame> {
+        let words = words.iter().map(|word| OwnedFrame::BulkString(word.clone().into_bytes()));
+        let command = OwnedFrame::Array(words.collect());
+        let mut bytes = vec![0; command.encode_len(false)];
+        let length = encode(&mut bytes, &command, false).map_err(io::Error::other)?;
+        self.stream.write_all(&bytes[..length]).await?;
+        loop {
+            if let Some((frame, took)) = decode(&self.read).map_err(io::Error::other)? {
+                self.read.drain(..took);
+                return Ok(frame);
+            }
+            if self.read.len() > MAX_ANSWER {
+                return Err(io::Error::new(io::ErrorKind::InvalidData, "too long an answer"));
+            }
+            if self.stream.read_buf(&mut self.read).await? == 0 {
+                return Err(io::ErrorKind::UnexpectedEof.into());
+            }
+        }
+    }
+}
+
+/// Reads an answer: the first number of `TG.CHECK` says whether it is allowed, that of `CL.THROTTLE` whether it is refused.
+fn answer(frame: &OwnedFrame, is_throttle: bool) -> Answer {
+    let first = match frame {
+        OwnedFrame::Array(parts) => parts.first(),
+        other => Some(other),
+    };
+    match (frame, first) {
+        (OwnedFrame::Array(_), Some(OwnedFrame::Integer(number @ (0 | 1)))) => {
+            let allowed = (*number == 1) != is_throttle;
+            let (fate, word) = if allowed { (Fate::Allowed, "allowed") } else { (Fate::Denied, "denied") };
+            Answer::word(fate, word)
+        }
+        (OwnedFrame::Error(text), _) => {
+            // The word before the text names the kind, as in `NOAUTH Authentication required`.
+            let word = text.split(' ').next().unwrap_or_default();
+            let is_name = word.len() <= MAX_WORD && word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+            Answer::word(Fate::Failed, if is_name { word } else { "ERR" })
+        }
+        _ => Answer::word(Fate::Failed, "not an answer"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_two_commands_say_opposite_things() {
+        let parts = |number| OwnedFrame::Array(vec![OwnedFrame::Integer(number), OwnedFrame::Integer(5)]);
+        assert_eq!(answer(&parts(1), false).fate, Fate::Allowed);
+        assert_eq!(answer(&parts(0), false).fate, Fate::Denied);
+        assert_eq!(answer(&parts(0), true).fate, Fate::Allowed);
+        assert_eq!(answer(&parts(1), true).fate, Fate::Denied);
+        assert_eq!(answer(&parts(7), true).fate, Fate::Failed);
+        let error = OwnedFrame::Error("NOAUTH Authentication required".to_owned());
+        assert_eq!(answer(&error, false), Answer::word(Fate::Failed, "NOAUTH"));
+        assert_eq!(answer(&OwnedFrame::Error("\u{1b}[2J x".to_owned()), false).code.to_string(), "ERR");
+        assert_eq!(answer(&OwnedFrame::Null, false).fate, Fate::Failed);
+    }
+}

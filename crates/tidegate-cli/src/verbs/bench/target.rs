@@ -1,0 +1,122 @@
+//! Who is asked: a URL.
+
+use std::fmt;
+
+use ureq::http::Uri;
+
+use crate::exit::Mistake;
+
+/// A server to ask, and by which protocol.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Target {
+    pub(super) protocol: Protocol,
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// What stands before the API's own paths, without a slash at its end.
+    pub(super) prefix: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Protocol {
+    Http,
+    Resp,
+}
+
+impl Target {
+    /// Reads a URL.
+    ///
+    /// # Errors
+    /// What is no URL of a server that this command can ask, with what would be.
+    pub(super) fn read(text: &str) -> Result<Self, Mistake> {
+        let refuse = |why: &str| Err(Mistake(format!("the URL `{text}` {why}")));
+        let works = "write http://127.0.0.1:8080 or resp://127.0.0.1:6380";
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return refuse(&format!("does not say by which protocol; {works}"));
+        };
+        let protocol = match scheme.to_ascii_lowercase().as_str() {
+            "http" => Protocol::Http,
+            "resp" => Protocol::Resp,
+            "redis" => return refuse(&format!("is asked as resp://{rest}")),
+            "https" | "rediss" | "grpcs" => {
+                return refuse(&format!("is asked over TLS, which this command does not speak; {works}"));
+            }
+            "grpc" => {
+                return refuse(&format!("is asked over gRPC, which this command was built without; {works}"));
+            }
+            _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
+        };
+        let whole = || refuse(&format!("is no URL of a server; {works}"));
+        let Ok(uri) = text.parse::<Uri>() else { return whole() };
+        let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return whole() };
+        if uri.query().is_some() || rest.contains(['#', '@']) {
+            return whole();
+        }
+        let prefix = uri.path().trim_end_matches('/');
+        let port = match (uri.port_u16(), protocol) {
+            (Some(port), _) => port,
+            (None, Protocol::Http) if uri.port().is_none() => 80,
+            _ => return refuse("has no port; write one, as in resp://127.0.0.1:6380"),
+        };
+        if protocol == Protocol::Resp && !prefix.is_empty() {
+            return refuse("has a path, and Redis clients ask none; write resp://127.0.0.1:6380");
+        }
+        Ok(Self { protocol, host: host.trim_matches(['[', ']']).to_owned(), port, prefix: prefix.to_owned() })
+    }
+
+    /// Returns the host and port as the `host` header has them.
+    pub(super) fn authority(&self) -> String {
+        if self.host.contains(':') {
+            format!("[{}]:{}", self.host, self.port)
+        } else {
+            format!("{}:{}", self.host, self.port)
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let scheme = match self.protocol {
+            Protocol::Http => "http",
+            Protocol::Resp => "resp",
+        };
+        write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_as_they_are_printed() {
+        for (text, shown) in [
+            ("http://127.0.0.1:8080", "http://127.0.0.1:8080"),
+            ("HTTP://localhost:8080/", "http://localhost:8080"),
+            ("http://gate/limits/", "http://gate:80/limits"),
+            ("resp://[::1]:6380", "resp://[::1]:6380"),
+        ] {
+            assert_eq!(Target::read(text).unwrap().to_string(), shown, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_url_that_cannot_be_asked_is_told_with_what_could() {
+        for (text, says) in [
+            ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080 or"),
+            ("https://gate:443", "is asked over TLS, which this command does not speak"),
+            ("grpc://gate:50051", "is asked over gRPC, which this command was built without; write http://"),
+            ("redis://gate:6380", "is asked as resp://gate:6380"),
+            ("ftp://gate", "by a protocol that this command does not speak; write http://"),
+            ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),
+            ("resp://gate:6380/0", "has a path"),
+            ("http://:8080", "is no URL of a server"),
+            ("http://gate:99999", "is no URL of a server"),
+            ("http://gate:80/?a", "is no URL of a server"),
+            ("http://user@gate:80", "is no URL of a server"),
+            ("http://", "is no URL of a server"),
+        ] {
+            let told = Target::read(text).unwrap_err().to_string();
+            assert!(told.starts_with(&format!("the URL `{text}` {says}")), "{text}: {told}");
+        }
+    }
+}
