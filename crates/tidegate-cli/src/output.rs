@@ -95,7 +95,7 @@ impl Printer {
     }
 
     /// Prints on standard output what is meant for people only; [`Self::programs`] prints the same for programs.
-    pub(crate) fn people(&self, text: &str) -> Result<()> {
+    pub(crate) fn people(&self, text: impl Into<Styled>) -> Result<()> {
         if matches!(self.format, Output::Table | Output::Wide) { self.text(text) } else { Ok(()) }
     }
 

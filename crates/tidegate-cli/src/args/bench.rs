@@ -75,7 +75,7 @@ pub(crate) struct Judging {
     /// it was asked for until so long after it came
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) slack: Duration,
-    /// Exit 3 when more answers than this are wrong, as a number or a share of those judged: 0, or 0.1%
+    /// Exit 3 when more answers than this are wrong, as a number, or as a share of the refused or of those let through: 0, or 0.1%
     #[arg(long, value_name = "N|SHARE", value_parser = most, allow_hyphen_values = true)]
     pub(crate) max_wrong: Option<Most>,
     /// Exit 3 when the 99th percentile of latency is longer than this

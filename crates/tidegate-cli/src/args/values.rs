@@ -143,6 +143,9 @@ const MAX_PER_SECOND: f64 = 10_000_000.0;
 pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     let whole =
         if text.bytes().all(|byte| byte.is_ascii_digit()) { format!("{text}/s") } else { text.to_owned() };
+    if whole.starts_with("0/") {
+        return Err(format!("`{text}` asks nothing; use 1 or more, such as 500/s or 30/min"));
+    }
     let rate: WrittenRate = whole.parse().map_err(|error: GrammarError| error.to_string())?;
     let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else {
         return Err(format!("`{text}` is no rate to ask at; leave it out to ask as fast as answers come"));

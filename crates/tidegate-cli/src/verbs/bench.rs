@@ -46,6 +46,7 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
         );
         return Err(Mistake(what).into());
     }
+    let by = question.by().to_vec();
     let judge = judge(bench, &question, printer)?;
     if bench.judging.max_wrong.is_some() && judge.is_none() {
         let what =
@@ -67,7 +68,7 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     // Waits for no task: what Ctrl-C left may wait for an answer that does not come.
     runtime.shutdown_background();
     let done = done?;
-    report::print(&Report { bench, seed, done: &done }, printer)
+    report::print(&Report { bench, seed, by: &by, done: &done }, printer)
 }
 
 /// What a run came to.

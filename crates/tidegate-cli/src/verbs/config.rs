@@ -126,7 +126,7 @@ fn format_files(files: &[PathBuf], check: bool, printer: &Printer) -> Result<Exi
             );
         }
         if check {
-            printer.people(&format!("{} is not tidy", file.display()))?;
+            printer.people(format!("{} is not tidy", file.display()))?;
         } else {
             writing::replace(file, &tidy)?;
             printer.remark(&format!("tidied {}", file.display()));

@@ -51,7 +51,7 @@ fn a_server_that_does_what_its_file_says_is_right() {
         (serving.url(), &["-c", "4"][..]),
         (serving.url(), &["-q", "400", "-c", "8"]),
         (&resp, &["-c", "4", "--expect", "per-ip"]),
-        (&resp, &["-q", "400", "--keys", "uniform:3"]),
+        (&resp, &["-q", "400", "--keys", "uniform:2"]),
     ] {
         let judging = ["--config", "100.yaml", "--max-wrong", "0", "--max-failed", "0"];
         let told = judged(&desk, url, &[load, &judging].concat(), 0);
@@ -68,7 +68,7 @@ fn a_server_of_another_rate_is_found_out() {
     let desk = Desk::new();
     let (serving, resp) = served(&desk);
     for url in [serving.url(), &resp] {
-        let load = ["-c", "4", "--max-wrong", "1%", "--config"];
+        let load = ["-c", "4", "--max-wrong", "10%", "--config"];
         let strict = judged(&desk, url, &[&load[..], &["50.yaml"]].concat(), 3);
         // 50 at once, and 50 in each of 2 s; a machine that is busy for long may have fewer.
         assert!(count(&strict, "/judged/wrongly_let_through") >= 50, "{strict:#}");
@@ -168,7 +168,7 @@ fn a_wrong_flag_is_told_with_what_would_work() {
     for (words, says) in [
         ("-z 100ms", "`100ms` is too short or too long a time to ask; use 1s to 24h"),
         ("-z 10", "\"10\" has no unit; write 10ms, 10s or 10min"),
-        ("-q 0", "\"0\" is not a whole number from 1 to 2^60"),
+        ("-q 0", "`0` asks nothing; use 1 or more, such as 500/s or 30/min"),
         ("-q 99999999", "`99999999` is more than this command can ask; use at most 10000000/s"),
         ("-q unlimited", "`unlimited` is no rate to ask at"),
         (

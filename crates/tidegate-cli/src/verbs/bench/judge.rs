@@ -123,11 +123,6 @@ impl Judge {
 }
 
 impl Found {
-    /// Returns how many answers were judged, and how many of them were wrong.
-    pub(super) fn wrong(self) -> (u64, u64) {
-        (self.let_through + self.refused, self.wrongly_let_through + self.wrongly_refused)
-    }
-
     pub(super) fn json(self) -> Value {
         json!({
             "let_through": self.let_through,

@@ -39,7 +39,11 @@ impl Question {
     /// # Errors
     /// Attributes that are said twice, no attribute for the key, a cost of 0, numbers of CL.THROTTLE that are none.
     pub(super) fn read(asks: &Asks, expect: Option<&String>, seed: u64) -> Result<Self, Mistake> {
-        let by: Vec<String> = asks.by.iter().filter(|name| !name.is_empty()).cloned().collect();
+        let by = match asks.throttle {
+            // The command has a key and no attributes.
+            Some(_) => vec!["key".to_owned()],
+            None => asks.by.iter().filter(|name| !name.is_empty()).cloned().collect::<Vec<_>>(),
+        };
         if by.is_empty() {
             return Err(Mistake("--by names no attribute; write client.ip, or user.id".to_owned()));
         }

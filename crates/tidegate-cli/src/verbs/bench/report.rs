@@ -31,6 +31,8 @@ pub(super) struct Rows {
 pub(super) struct Report<'a> {
     pub(super) bench: &'a Bench,
     pub(super) seed: u64,
+    /// The attributes that held the key.
+    pub(super) by: &'a [String],
     pub(super) done: &'a Done,
 }
 
@@ -59,7 +61,7 @@ impl Rows {
             text.push(line)
         }
         self.printed += 1;
-        printer.people(&text.render())
+        printer.people(text)
     }
 }
 
@@ -89,7 +91,7 @@ pub(super) fn print(report: &Report<'_>, printer: &Printer) -> Result<Exit> {
 }
 
 fn json(report: &Report<'_>, thresholds: &[Threshold]) -> Value {
-    let Report { bench, seed, done } = *report;
+    let Report { bench, seed, by, done } = *report;
     let tally = &done.tally;
     let codes: Map<String, Value> =
         tally.codes.iter().map(|(code, count)| (code.to_string(), (*count).into())).collect();
@@ -110,7 +112,7 @@ fn json(report: &Report<'_>, thresholds: &[Threshold]) -> Value {
         "loop": if bench.rate.is_some() { "open" } else { "closed" },
         "rate_per_second": bench.rate.map(crate::args::PerSecond::per_second),
         "connections": bench.connections,
-        "by": bench.asks.by,
+        "by": by,
         "keys": bench.asks.keys.count(),
         "seed": seed,
         "took_ms": millis(done.took),

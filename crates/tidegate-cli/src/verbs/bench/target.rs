@@ -106,7 +106,7 @@ mod tests {
             ("https://gate:443", "is asked over TLS, which this command does not speak"),
             ("grpc://gate:50051", "is asked over gRPC, which this command was built without; write http://"),
             ("redis://gate:6380", "is asked as resp://gate:6380"),
-            ("ftp://gate", "by a protocol that this command does not speak; write http://"),
+            ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),
             ("resp://gate:6380/0", "has a path"),
             ("http://:8080", "is no URL of a server"),

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
+use super::super::judge::Found;
 use super::{Report, took};
 use crate::args::Most;
 use crate::styled::{Look, Styled};
@@ -23,12 +24,7 @@ pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
     let (flags, done) = (&report.bench.judging, report.done);
     let mut all = Vec::new();
     if let (Some(most), Some(judge)) = (flags.max_wrong, &done.judge) {
-        let found = judge.found();
-        let (of, wrong) = found.wrong();
-        let mut threshold = Threshold::counted("--max-wrong", most, wrong, of);
-        // What nobody judged to its end was not kept to.
-        threshold.broken |= found.gave_up;
-        all.push(threshold);
+        all.push(wrong(most, judge.found()));
     }
     if let Some(most) = flags.max_p99 {
         let p99 = done.tally.latencies.at(0.99);
@@ -44,6 +40,21 @@ pub(super) fn thresholds(report: &Report<'_>) -> Vec<Threshold> {
         all.push(Threshold::counted("--max-failed", most, failed, done.tally.counts.asked + done.unsent));
     }
     all
+}
+
+/// Wrong answers of both kinds count together; a share is of each kind by itself, since a server under load refuses far more than it lets
+/// through, or far less.
+fn wrong(most: Most, found: Found) -> Threshold {
+    let Found { let_through, wrongly_let_through, refused, wrongly_refused, gave_up } = found;
+    let all =
+        Threshold::counted("--max-wrong", most, wrongly_let_through + wrongly_refused, let_through + refused);
+    let of_each = [(wrongly_let_through, let_through), (wrongly_refused, refused)]
+        .map(|(count, of)| Threshold::counted("--max-wrong", most, count, of).broken);
+    Threshold {
+        // What was not judged to its end was not kept to.
+        broken: gave_up || all.broken || of_each.contains(&true),
+        ..all
+    }
 }
 
 impl Threshold {
@@ -77,6 +88,10 @@ mod tests {
         let broken = |most, count, of| Threshold::counted("--max-failed", most, count, of).broken;
         assert!(!broken(Most::Count(5), 5, 6) && broken(Most::Count(5), 6, 6_000));
         assert!(!broken(Most::Share(0.01), 10, 1_000) && broken(Most::Share(0.01), 11, 1_000));
+        let found = Found { let_through: 300, wrongly_let_through: 150, refused: 99_700, ..Found::default() };
+        assert!(wrong(Most::Share(0.4), found).broken && !wrong(Most::Share(0.5), found).broken);
+        assert!(wrong(Most::Count(149), found).broken && !wrong(Most::Count(150), found).broken);
+        assert!(wrong(Most::Count(150), Found { gave_up: true, ..found }).broken);
         assert!(!broken(Most::Share(0.0), 0, 0) && broken(Most::Share(0.0), 1, 1_000_000));
     }
 }
