@@ -134,6 +134,12 @@ impl PerSecond {
     pub(crate) fn per_second(self) -> f64 {
         self.count as f64 * 1e9 / self.period as f64
     }
+
+    /// Returns the rate as people read it.
+    pub(crate) fn text(self) -> String {
+        let rate = self.per_second();
+        if rate.fract() == 0.0 { format!("{rate}/s") } else { format!("{rate:.3}/s") }
+    }
 }
 
 /// Far more than one machine asks.
@@ -224,6 +230,24 @@ mod tests {
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));
         assert!(speed("-1x").is_err() && speed("inf").is_err());
+    }
+
+    #[test]
+    fn a_rate_without_a_period_is_a_second() {
+        for (text, shown) in
+            [("500", "500/s"), ("500/s", "500/s"), ("50/min", "0.833/s"), ("10000000", "10000000/s")]
+        {
+            assert_eq!(per_second(text).map(PerSecond::text), Ok(shown.to_owned()), "{text}");
+        }
+        for bad in ["", "0", "0/s", "-1", "10000001", "1000/us", "5/fortnight", "unlimited", "x"] {
+            assert!(per_second(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_there_may_be_most_of_is_a_number_or_a_share() {
+        assert_eq!((most("0"), most("1%")), (Ok(Most::Count(0)), Ok(Most::Share(0.01))));
+        assert!(["", "-1", "101%", "1.5"].iter().all(|bad| most(bad).is_err()));
     }
 
     #[test]

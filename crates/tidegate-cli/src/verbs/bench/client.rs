@@ -94,6 +94,14 @@ impl Dial {
 }
 
 impl Client {
+    /// Says whether the server has left the connection open. A server may close one that was idle, and then nothing is sent over it.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Http(client) => client.is_open(),
+            Self::Resp(client) => client.is_open(),
+        }
+    }
+
     /// Asks for a key.
     ///
     /// # Errors

@@ -51,6 +51,10 @@ impl HttpClient {
         })
     }
 
+    pub(super) fn is_open(&self) -> bool {
+        !self.sender.is_closed()
+    }
+
     /// Asks with a body.
     ///
     /// # Errors

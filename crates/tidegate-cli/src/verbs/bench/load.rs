@@ -159,7 +159,7 @@ impl Running {
         while let Some(due) = self.next().await {
             let load = &self.load;
             let (key, sent) = (draws.draw(), self.sends(worker));
-            let mut asking = match client.take() {
+            let mut asking = match client.take().filter(Client::is_open) {
                 Some(client) => client,
                 None => match tokio::time::timeout(load.timeout, load.dial.connect()).await {
                     Ok(Ok(client)) => client,

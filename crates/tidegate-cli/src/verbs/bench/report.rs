@@ -137,7 +137,7 @@ fn text(report: &Report<'_>, thresholds: &[Threshold]) -> Styled {
     let (tally, counts) = (&done.tally, done.tally.counts);
     let seconds = done.took.as_secs_f64().max(1e-9);
     let how = match bench.rate {
-        Some(rate) => format!("open loop of {}/s", rate.per_second()),
+        Some(rate) => format!("open loop of {}", rate.text()),
         None => "closed loop".to_owned(),
     };
     let connections = if bench.connections == 1 {
@@ -146,9 +146,9 @@ fn text(report: &Report<'_>, thresholds: &[Threshold]) -> Styled {
         format!("{} connections", bench.connections)
     };
     let mut text = Styled::from(format!(
-        "{} asked in {seconds:.2} s, {:.0} a second: {how}, {connections}\n",
+        "{} asked in {seconds:.2} s, {} a second: {how}, {connections}\n",
         grouped(counts.asked),
-        counts.asked as f64 / seconds
+        grouped((counts.asked as f64 / seconds).round() as u64)
     ));
     if done.interrupted {
         text.push_as(Look::Doubtful, "interrupted");

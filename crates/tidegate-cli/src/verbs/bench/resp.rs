@@ -40,6 +40,12 @@ impl RespClient {
         Ok(client)
     }
 
+    /// Between two asks there is nothing to read but the end.
+    pub(super) fn is_open(&self) -> bool {
+        let read = self.stream.try_read(&mut [0]);
+        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    }
+
     /// Asks by a command; `is_throttle` says which of the two it is.
     ///
     /// # Errors

@@ -41,7 +41,7 @@ impl Target {
                 return refuse(&format!("is asked over TLS, which this command does not speak; {works}"));
             }
             "grpc" => {
-                return refuse(&format!("is asked over gRPC, which this command was built without; {works}"));
+                return refuse(&format!("is asked over gRPC, which this command does not speak; {works}"));
             }
             _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
         };
@@ -104,7 +104,7 @@ mod tests {
         for (text, says) in [
             ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080 or"),
             ("https://gate:443", "is asked over TLS, which this command does not speak"),
-            ("grpc://gate:50051", "is asked over gRPC, which this command was built without; write http://"),
+            ("grpc://gate:50051", "is asked over gRPC, which this command does not speak; write http://"),
             ("redis://gate:6380", "is asked as resp://gate:6380"),
             ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),

@@ -98,9 +98,10 @@ fn a_server_that_is_right_is_never_accused() {
                 let (config, question) = (file(limit, by), question(&[]));
                 let asks = served(&config, &question, 3_000, 3 * MS, latency, keys, seed);
                 let found = found(judge(&config, &question, Duration::ZERO), &asks);
+                assert_eq!(found.let_through + found.refused, 3_000);
                 assert_eq!(
-                    found.wrong(),
-                    (3_000, 0),
+                    (found.wrongly_let_through, found.wrongly_refused),
+                    (0, 0),
                     "{limit} by [{by}], {keys} keys, {latency} us: {found:?}"
                 );
                 assert!(found.refused > 100 || keys > 1, "{limit}: {found:?}");
