@@ -1,6 +1,8 @@
 //! Asks a running server under load, and says how it answered: how fast, and whether rightly.
 
+mod answer;
 mod client;
+mod done;
 mod http;
 mod judge;
 mod load;
@@ -18,13 +20,14 @@ use parking_lot::Mutex;
 use tidegate::config::{Config, Format};
 use tidegate::{Clock as _, SystemClock};
 use tokio::task::JoinSet;
-use tokio::time::{MissedTickBehavior, interval_at};
+use tokio::time::{MissedTickBehavior, interval};
 
 use self::client::Dial;
+use self::done::{Done, Report};
 use self::judge::{Judge, Judged, MAX_WAITING};
 use self::load::{Load, Running};
 use self::question::Question;
-use self::report::{Report, Rows};
+use self::report::Rows;
 use self::tally::Tally;
 use self::target::{Protocol, Target};
 use crate::args::Bench;
@@ -47,7 +50,7 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
         return Err(Mistake(what).into());
     }
     let by = question.by().to_vec();
-    let judge = judge(bench, &question, printer)?;
+    let judge = judge_of(bench, &question, printer)?;
     if bench.judging.max_wrong.is_some() && judge.is_none() {
         let what =
             "--max-wrong needs to know which answers are right: name the server's policy file with --config";
@@ -71,19 +74,8 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     report::print(&Report { bench, seed, by: &by, done: &done }, printer)
 }
 
-/// What a run came to.
-#[derive(Debug)]
-struct Done {
-    tally: Tally,
-    judge: Option<Judge>,
-    took: Duration,
-    /// Asks that were due and never sent.
-    unsent: u64,
-    interrupted: bool,
-}
-
 /// Returns who judges, if there is a file to judge by, or a limit that each ask brings.
-fn judge(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option<Judge>> {
+fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option<Judge>> {
     let (config, name) = match (&bench.judging.config, question.throttle) {
         (Some(file), _) => (policies::read(file, printer)?, file.display().to_string()),
         (None, Some(throttle)) => {
@@ -95,7 +87,7 @@ fn judge(bench: &Bench, question: &Question, printer: &Printer) -> Result<Option
         (None, None) => return Ok(None),
     };
     let judged = Judged::of(&config, question, &name)?;
-    Judge::new(judged, question, bench.asks.keys.count(), bench.judging.slack).map(Some)
+    Judge::new(&judged, question, bench.asks.keys.count(), bench.judging.slack).map(Some)
 }
 
 /// Asks until the time is over, or somebody presses Ctrl-C.
@@ -103,10 +95,11 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     let clients = load.connect().await?;
     let (running, mut workers) = Arc::clone(&load).start(clients);
     let mut rows = Rows::default();
-    let second = Duration::from_secs(1);
-    let mut seconds = interval_at(tokio::time::Instant::from_std(started()) + second, second);
+    let mut seconds = interval(Duration::from_secs(1));
     // A second that ends late is long, and none is told twice.
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
+    // The first tick comes at once.
+    seconds.tick().await;
     let interrupted = loop {
         tokio::select! {
             () = ended(&mut workers) => break false,
@@ -176,13 +169,4 @@ fn take(running: &Running, judge: Option<&mut Judge>) {
         }
         judge.take(&asks, known_until);
     }
-}
-
-/// Returns the present on the clock that the runtime's timers go by.
-#[allow(
-    clippy::disallowed_methods,
-    reason = "the rows of a table for people are printed each second of the machine's"
-)]
-fn started() -> std::time::Instant {
-    std::time::Instant::now()
 }

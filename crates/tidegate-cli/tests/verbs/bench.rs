@@ -1,6 +1,6 @@
 //! Load on a real server, and what is said of its answers.
 
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 
@@ -159,6 +159,24 @@ fn a_server_that_decides_nothing_is_an_error() {
     let wrong = serving.url().replace("http://", "resp://");
     let told = desk.run(&["bench", &wrong, "-z", "1s", "-c", "1"]).code(1);
     assert!(told.err.contains("was decided: "), "{told:?}");
+}
+
+/// The ask after a pause went into a connection that was closed meanwhile, and had failed.
+#[test]
+fn a_server_may_close_connections_that_are_idle() {
+    let desk = Desk::new();
+    let server = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("resp://{}", server.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for mut connection in server.incoming().map_while(Result::ok) {
+            let read = connection.read(&mut [0; 1_000]).unwrap_or_default();
+            if read > 0 {
+                connection.write_all(b"*2\r\n:1\r\n+per-ip\r\n").unwrap();
+            }
+        }
+    });
+    let told = judged(&desk, &url, &["-q", "10", "-c", "1", "--max-failed", "0"], 0);
+    assert_eq!((count(&told, "/asked"), count(&told, "/allowed")), (20, 20), "{told:#}");
 }
 
 #[test]

@@ -1,13 +1,12 @@
 //! One connection to the server, by whichever protocol: asks, and says what came back.
 
-use std::fmt;
 use std::io;
-use std::sync::Arc;
 
 use anyhow::{Context as _, Result};
 use tidegate_server::Token;
 use tokio::net::TcpStream;
 
+use super::answer::Answer;
 use super::http::HttpClient;
 use super::question::Question;
 use super::resp::RespClient;
@@ -28,48 +27,6 @@ pub(super) struct Dial {
 pub(super) enum Client {
     Http(HttpClient),
     Resp(RespClient),
-}
-
-/// What came of an ask.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
-    pub(super) fate: Fate,
-    /// A status, or the word of an error.
-    pub(super) code: Code,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Fate {
-    Allowed,
-    Denied,
-    /// Answered, and with no decision.
-    Failed,
-    /// Sent, and nobody knows whether it was decided.
-    Lost,
-    /// Not even sent.
-    Unsent,
-}
-
-/// What names an answer: the status of HTTP, or a word.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Code {
-    Status(u16),
-    Word(Arc<str>),
-}
-
-impl fmt::Display for Code {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Status(status) => write!(f, "{status}"),
-            Self::Word(word) => f.write_str(word),
-        }
-    }
-}
-
-impl Answer {
-    pub(super) fn word(fate: Fate, word: &str) -> Self {
-        Self { fate, code: Code::Word(word.into()) }
-    }
 }
 
 impl Dial {

@@ -12,7 +12,7 @@ use hyper_util::rt::TokioIo;
 use serde::Deserialize;
 use tokio::net::TcpStream;
 
-use super::client::{Answer, Code, Fate};
+use super::answer::{Answer, Code, Fate};
 use super::target::Target;
 
 /// The longest answer that is read: many times what a check of 64 policies is answered with.

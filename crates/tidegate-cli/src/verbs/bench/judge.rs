@@ -7,6 +7,7 @@
 mod let_through;
 mod policies;
 mod refused;
+mod span;
 
 use std::time::Duration;
 
@@ -16,7 +17,8 @@ use serde_json::{Value, json};
 use self::let_through::LetThrough;
 pub(super) use self::policies::Judged;
 use self::refused::Refused;
-use super::client::Fate;
+use self::span::Span;
+use super::answer::Fate;
 use super::question::Question;
 
 /// Asks that wait for their judgement, at most: they wait for all that were sent before them, which is a timeout's worth. 40 bytes each.
@@ -29,14 +31,6 @@ pub(super) struct Ask {
     pub(super) sent: u64,
     pub(super) answered: u64,
     pub(super) fate: Fate,
-}
-
-/// The span in which the server decided an ask, by the judge's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Span {
-    from: u64,
-    to: u64,
-    key: u32,
 }
 
 /// What was judged so far.
@@ -66,10 +60,10 @@ impl Judge {
     ///
     /// # Errors
     /// When there is no memory for the keys.
-    pub(super) fn new(judged: Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {
+    pub(super) fn new(judged: &Judged, question: &Question, keys: u32, slack: Duration) -> Result<Self> {
         Ok(Self {
-            let_through: LetThrough::new(&judged, question.clone(), keys)?,
-            refused: Refused::new(&judged, question.clone(), keys)?,
+            let_through: LetThrough::new(judged, question.clone(), keys)?,
+            refused: Refused::new(judged, question.clone(), keys)?,
             slack: u64::try_from(slack.as_nanos()).unwrap_or(u64::MAX),
             gave_up: false,
         })

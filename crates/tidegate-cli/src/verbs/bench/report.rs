@@ -10,9 +10,8 @@ use tidegate_sim::json_units::millis;
 use tidegate_sim::thousands::grouped;
 
 use self::thresholds::{Threshold, thresholds};
-use super::Done;
-use super::tally::{Latencies, Second};
-use crate::args::Bench;
+use super::done::Report;
+use super::tally::{Latencies, Second, took};
 use crate::exit::Exit;
 use crate::output::Printer;
 use crate::styled::{Look, Styled};
@@ -26,16 +25,6 @@ pub(super) struct Rows {
     printed: u64,
 }
 
-/// A run and what was asked of it.
-#[derive(Debug)]
-pub(super) struct Report<'a> {
-    pub(super) bench: &'a Bench,
-    pub(super) seed: u64,
-    /// The attributes that held the key.
-    pub(super) by: &'a [String],
-    pub(super) done: &'a Done,
-}
-
 impl Rows {
     /// Prints a row, for people who want to see how it goes.
     pub(super) fn print(&mut self, second: &Second, printer: &Printer) -> Result<()> {
@@ -46,7 +35,7 @@ impl Rows {
         let again = printer.is_read() && self.printed.is_multiple_of(ROWS_A_HEADER);
         if again || self.printed == 0 {
             let head =
-                row("SECOND", ["ASKED", "ALLOWED", "DENIED", "FAILED", "P50", "P99"].map(str::to_owned));
+                row("SECOND", &["ASKED", "ALLOWED", "DENIED", "FAILED", "P50", "P99"].map(str::to_owned));
             text.push_as(Look::Heading, &head);
             text.push("\n");
         }
@@ -54,11 +43,11 @@ impl Rows {
         let numbers = [counts.asked, counts.allowed, counts.denied, counts.failed].map(grouped);
         let [asked, allowed, denied, failed] = numbers;
         let number = second.number.to_string();
-        let line = row(&number, [asked, allowed, denied, failed, took(second.p50), took(second.p99)]);
+        let line = row(&number, &[asked, allowed, denied, failed, took(second.p50), took(second.p99)]);
         if counts.failed > 0 {
-            text.push_as(Look::Bad, &line)
+            text.push_as(Look::Bad, &line);
         } else {
-            text.push(line)
+            text.push(line);
         }
         self.printed += 1;
         printer.people(text)
@@ -66,18 +55,9 @@ impl Rows {
 }
 
 /// Columns of a fixed width: nobody knows the rows to come.
-fn row(first: &str, others: [String; 6]) -> String {
+fn row(first: &str, others: &[String; 6]) -> String {
     let others: String = others.iter().map(|text| format!("{text:>11}")).collect();
     format!("{first:>6}{others}")
-}
-
-/// Returns a latency as people read it.
-fn took(latency: Duration) -> String {
-    match latency.as_micros() {
-        0 => "-".to_owned(),
-        micros @ 1..10_000_000 => format!("{:.2} ms", micros as f64 / 1e3),
-        micros => format!("{:.1} s", micros as f64 / 1e6),
-    }
 }
 
 /// Prints the report, and says how the run ended.

@@ -8,7 +8,7 @@ use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use super::client::{Answer, Fate};
+use super::answer::{Answer, Fate};
 
 /// The longest answer that is read: many times the longest that there is.
 const MAX_ANSWER: usize = 1 << 20;

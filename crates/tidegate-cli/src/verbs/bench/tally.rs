@@ -6,7 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
-use super::client::{Answer, Code, Fate};
+use super::answer::{Answer, Code, Fate};
 use super::judge::{Ask, MAX_WAITING};
 
 /// Codes that are told apart, at most: a server that answers by more than this answers at random.
@@ -198,6 +198,15 @@ impl Latencies {
             "p999_ms": millis(self.at(0.999)),
             "max_ms": millis(self.longest()),
         })
+    }
+}
+
+/// Returns a latency as people read it.
+pub(super) fn took(latency: Duration) -> String {
+    match latency.as_micros() {
+        0 => "-".to_owned(),
+        micros @ 1..10_000_000 => format!("{:.2} ms", micros as f64 / 1e3),
+        micros => format!("{:.1} s", micros as f64 / 1e6),
     }
 }
 

@@ -54,7 +54,11 @@ impl Target {
         let prefix = uri.path().trim_end_matches('/');
         let port = match (uri.port_u16(), protocol) {
             (Some(port), _) => port,
-            (None, Protocol::Http) if uri.port().is_none() => 80,
+            // A port that is no number is left in the authority and not read.
+            (None, _) if uri.authority().is_some_and(|authority| authority.as_str() != host) => {
+                return whole();
+            }
+            (None, Protocol::Http) => 80,
             _ => return refuse("has no port; write one, as in resp://127.0.0.1:6380"),
         };
         if protocol == Protocol::Resp && !prefix.is_empty() {

@@ -13,7 +13,8 @@ use tidegate::gate::Check;
 use tidegate::{Gate, ManualClock, Retry, Tick};
 
 use super::super::question::Question;
-use super::{Judged, Span};
+use super::policies::Judged;
+use super::span::Span;
 
 #[derive(Debug)]
 pub(super) struct LetThrough {
@@ -114,9 +115,4 @@ impl LetThrough {
     pub(super) fn found(&self) -> (u64, u64) {
         (self.taken, self.wrong)
     }
-}
-
-impl Span {
-    const MIN: Self = Self { from: 0, to: 0, key: 0 };
-    const MAX: Self = Self { from: u64::MAX, to: u64::MAX, key: u32::MAX };
 }

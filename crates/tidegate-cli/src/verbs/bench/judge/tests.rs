@@ -26,7 +26,7 @@ fn question(words: &[&str]) -> Question {
 }
 
 fn judge(config: &Config, question: &Question, slack: Duration) -> Judge {
-    Judge::new(Judged::of(config, question, "p.yaml").unwrap(), question, 16, slack).unwrap()
+    Judge::new(&Judged::of(config, question, "p.yaml").unwrap(), question, 16, slack).unwrap()
 }
 
 /// Numbers that look like chance.
