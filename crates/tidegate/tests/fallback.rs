@@ -198,6 +198,36 @@ fn an_answer_that_is_late_now_and_then_is_no_outage() {
     assert!(rig.store.health().is_up() && rig.states().is_empty());
 }
 
+/// Many lost answers whose deadlines end together are no outage where others were answered that were asked later.
+#[test]
+fn an_answer_to_a_later_step_shows_that_the_engine_is_there() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    let lose = |rig: &Rig| {
+        rig.engine.be(Mood::Hangs);
+        let mut lost: Vec<_> = (0..10).map(|_| rig.begin(Op::Take, &key)).collect();
+        assert!(lost.iter_mut().all(|step| step.poll().is_pending()));
+        rig.clock.advance(Duration::from_millis(1));
+        lost
+    };
+    let end = |rig: &Rig, lost: Vec<Waiting<Answer>>| {
+        rig.clock.advance(DEADLINE);
+        for mut step in lost {
+            let Poll::Ready(Ok(settled)) = step.poll() else { panic!("the deadline is over") };
+            assert_eq!(settled.by, DecidedBy::Fallback);
+        }
+    };
+    let lost = lose(&rig);
+    rig.engine.be(Mood::Later);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+    end(&rig, lost);
+    assert!(rig.store.health().is_up());
+    rig.clock.advance(Duration::from_millis(1));
+    let lost = lose(&rig);
+    end(&rig, lost);
+    assert!(!rig.store.health().is_up(), "nothing was answered that was asked since");
+}
+
 #[test]
 fn an_engine_that_is_gone_is_left_after_three_steps() {
     let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
@@ -327,6 +357,7 @@ fn many_steps_in_one_exchange_have_one_deadline() {
         panic!()
     };
     assert_eq!(by(&answers), [DecidedBy::Engine; 2]);
+    rig.clock.advance(Duration::from_nanos(1));
     rig.engine.be(Mood::Hangs);
     let mut batch = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap());
     assert!(batch.poll().is_pending());

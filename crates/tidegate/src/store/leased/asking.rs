@@ -11,6 +11,7 @@ use super::drawing::Awaited;
 use super::engine_part::Ours;
 use super::request::{ROUNDS, Tried};
 use super::shared::{Inner, TermsOfLines, ask, ask_each, widen};
+use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
 
@@ -111,7 +112,9 @@ impl Inner {
                     Tried::Waits(_) => asking.push((at, step.with(|step| self.ask_for_all(step)))),
                 }
             }
-            let draws = draws.into_iter().map(|drawing| Awaited::of(drawing, Arc::clone(&self)));
+            let draws = draws
+                .into_iter()
+                .map(|(drawing, until)| before(&*self.clock, until, Awaited::of(drawing, Arc::clone(&self))));
             let (answered, _) = join(self.ask_all(mem::take(&mut asking)), join_all(draws)).await;
             for (at, answer) in answered {
                 answers[at] = Some(answer);

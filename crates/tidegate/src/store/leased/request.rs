@@ -25,14 +25,15 @@ pub(super) const ROUNDS: usize = 8;
 enum Found {
     Piece(Taken, Settlement),
     Refused(Settlement),
-    Draw(Drawing),
+    /// A draw, and until when it is waited for.
+    Draw(Drawing, Tick),
     Engine,
 }
 
 /// What a step waits for.
 pub(super) enum Tried {
-    /// Draws have to be awaited first.
-    Waits(SmallVec<[Drawing; 2]>),
+    /// Draws have to be awaited first, each until a tick at most.
+    Waits(SmallVec<[(Drawing, Tick); 2]>),
     /// Some charges, or all, are the engine's.
     Engine(Box<Ours>),
 }
@@ -111,8 +112,8 @@ impl Inner {
                     refused |= charge.binding;
                     Some(line)
                 }
-                Found::Draw(drawing) => {
-                    waits.push(drawing);
+                Found::Draw(drawing, until) => {
+                    waits.push((drawing, until));
                     None
                 }
                 Found::Engine => {
@@ -186,10 +187,14 @@ impl Inner {
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
                 Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
-            Look::Draw => match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
-                Some(drawing) => Found::Draw(drawing),
-                None => Found::Engine,
-            },
+            Look::Draw => {
+                let until = entry.purse.drawing_since().unwrap_or(now).after(self.patience(terms));
+                match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
+                    Some(drawing) if now < until => Found::Draw(drawing, until),
+                    // It was lost, or the engine is busy.
+                    _ => Found::Engine,
+                }
+            }
             Look::Engine => Found::Engine,
         };
         returns.extend(Self::returns(entry, back));
