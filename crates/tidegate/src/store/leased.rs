@@ -52,6 +52,7 @@ mod draw;
 mod drawing;
 mod engine_part;
 mod health;
+mod held;
 #[cfg(test)]
 mod model;
 mod other_steps;
@@ -61,6 +62,7 @@ mod request;
 mod shared;
 mod table;
 mod terms;
+mod under_way;
 
 use std::fmt;
 use std::sync::Arc;

@@ -193,7 +193,7 @@ fn split(store: &str, policy: &str) -> Vec<String> {
         if store == "etcd" { "http://a:2379" } else { "redis://a:6379" },
     );
     let all = yaml(&text);
-    assert!(all.iter().all(|line| of_split(line)), "{all:?}");
+    assert!(all.iter().all(of_split), "{all:?}");
     all
 }
 

@@ -8,18 +8,15 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
-use super::asking::Begun;
 use super::drawing::Return;
-use super::engine_part::{Held, Ours, Taken};
+use super::held::{Held, Taken};
 use super::purse::{GivenBack, Look};
 use super::shared::Inner;
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
+use super::under_way::{Begun, Ours, Tried};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
-
-/// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
-pub(super) const ROUNDS: usize = 8;
 
 /// What has come of a charge.
 enum Found {
@@ -28,14 +25,6 @@ enum Found {
     /// A draw, and until when it is waited for.
     Draw(Drawing, Tick),
     Engine,
-}
-
-/// What a step waits for.
-pub(super) enum Tried {
-    /// Draws have to be awaited first, each until a tick at most.
-    Waits(SmallVec<[(Drawing, Tick); 2]>),
-    /// Some charges, or all, are the engine's.
-    Engine(Box<Ours>),
 }
 
 impl Inner {
