@@ -5,9 +5,11 @@
 
 mod breakers;
 mod decide_each;
+mod demand;
 mod handle_breakers;
 mod held;
 mod keys;
+mod on_first_use;
 mod outage;
 mod places;
 mod prepared;
@@ -22,20 +24,21 @@ mod ticket_seal;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use prometheus_client::registry::Registry;
 use tidegate::explain::key_text;
-use tidegate::gate::Check;
+use tidegate::gate::{Check, Unfit};
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{CapacityError, DecidedBy as Decider, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
-use crate::metrics::{Decided, Metrics, Tally};
+use crate::metrics::{Decided, Metrics, Tally, Transport};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
-use crate::stores::{Kept, Sharing};
+use crate::stores::{Kept, OpenStore};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
@@ -55,15 +58,6 @@ const SECRET: [&str; 4] = [
     "request.header.proxy-authorization",
     "request.header.x-api-key",
 ];
-
-/// What decides for an engine.
-#[derive(Debug)]
-pub(crate) struct DecidedBy {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) kind: &'static str,
-    pub(crate) sharing: Option<Sharing>,
-    pub(crate) kept: Option<Arc<dyn Kept>>,
-}
 
 /// The engine behind all doors.
 #[derive(Debug)]
@@ -113,18 +107,18 @@ pub(crate) enum Conclusion {
 
 impl Engine {
     /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
-    ///
-    /// # Errors
-    /// [`CapacityError`] when there is no memory for counters that this process keeps beside an engine's.
     pub(crate) fn new(
         settings: &Settings,
-        by: DecidedBy,
+        opened: OpenStore,
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
-    ) -> Result<Self, CapacityError> {
+    ) -> Self {
         let metrics = Metrics::new();
-        let DecidedBy { store, kind: store_kind, sharing, kept } = by;
+        let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
         let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        if let (Some(fallback), true) = (&fallback, away) {
+            store_changes::find_away(fallback, clock.now());
+        }
         let policies = Arc::clone(&settings.policies);
         let asked: Arc<dyn Store> = match &fallback {
             Some(fallback) => Arc::new(fallback.clone()),
@@ -133,8 +127,7 @@ impl Engine {
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
-                let (gate, shared) =
-                    shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer)?;
+                let (gate, shared) = shared_gate::gate(policies, asked, sharing, &clock, &ticket_seal.issuer);
                 (gate, Some(shared))
             }
         };
@@ -144,7 +137,7 @@ impl Engine {
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
-        Ok(Self {
+        Self {
             gate,
             store,
             store_kind,
@@ -157,7 +150,7 @@ impl Engine {
             ticket_seal,
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
-        })
+        }
     }
 
     /// Returns what is in force.
@@ -169,12 +162,20 @@ impl Engine {
         self.gate.now()
     }
 
-    /// Says whether the store takes the states of all limits of some policies.
+    /// Says whether the store that runs can keep what some policies ask of it.
     ///
     /// # Errors
-    /// [`Refused`] names each limit whose states may grow larger than that.
+    /// [`Refused`] names each policy that would not get it.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
-        let unfit: Vec<String> = self.gate.unfit(policies).iter().map(ToString::to_string).collect();
+        let unfit = self.gate.unfit(policies);
+        let kind = self.store_kind;
+        let told = |unfit: &Unfit| match unfit {
+            Unfit::NoStore { .. } | Unfit::NotDurable { .. } => format!(
+                "{unfit}; this server runs on `store.kind: {kind}`, and another one takes a restart, since `store` is read at the start only"
+            ),
+            unfit => unfit.to_string(),
+        };
+        let unfit: Vec<String> = unfit.iter().map(told).collect();
         if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
@@ -194,7 +195,7 @@ impl Engine {
     }
 
     /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
-    /// that are asked, in the set of `live`.
+    /// that are asked, in the set of `live`, and `transport` the door that it came by.
     ///
     /// # Cancel safety
     /// Dropped before it ends, it has spent nothing; what an engine was just asked for is undone in the background when it has answered.
@@ -205,6 +206,7 @@ impl Engine {
         only: Option<&[usize]>,
         want: Want,
         held: Option<&mut Held>,
+        transport: Transport,
     ) -> Conclusion {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
@@ -219,8 +221,7 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let decided = self.metrics.time(deciding).await;
-        self.note_demand(1);
+        let decided = self.metrics.time(transport, deciding).await;
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
@@ -242,7 +243,7 @@ impl Engine {
             decision
         });
         let conclusion = match decided {
-            Ok(decision) if decision.by == Decider::Fallback => self.without_engine(live, decision),
+            Ok(decision) if decision.by == store::DecidedBy::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
@@ -294,8 +295,8 @@ impl Engine {
         self.show_breakers(&live);
         self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
-        self.show_store();
-        self.metrics.write(self.now(), self.store.occupancy(), series)
+        let shared = |registry: &mut Registry| self.show_shared(registry);
+        self.metrics.write(self.now(), self.store.occupancy(), series, shared)
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {

@@ -43,6 +43,7 @@ mod proxy;
 mod redact;
 mod refused_requests;
 mod reload;
+mod requests;
 mod server;
 mod settings;
 mod signals;
@@ -58,7 +59,7 @@ pub use auth::{Token, TokenError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, Source};
-pub use stores::{OpenStore, OpenStoreError, Sharing, open_store};
+pub use stores::{OpenStore, OpenStoreError, Sharing, check_store, open_store};
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use unknown_numbers::unknown_numbers;
 

@@ -5,12 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::config::{Config, StoreSettings};
-use tidegate::store::Store;
+use tidegate::config::Config;
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
-use crate::stores::{Kept, OpenStore, OpenStoreError, Sharing, open_store};
+use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
 /// What a server is made of, beside its configuration.
@@ -35,15 +34,8 @@ pub struct ServerOptions {
     pub connections: usize,
     /// How long callers may take.
     pub timeouts: Timeouts,
-    /// What keeps the counters. A table in memory for 1,000,000 live keys by default.
-    pub store: Arc<dyn Store>,
-    /// The kind of store, as metrics name it.
-    pub store_kind: &'static str,
-    /// How several nodes share the store, where it is an engine's: policies that do not say draw units ahead of time
-    /// ([`Leased`](tidegate::store::Leased)), and each word of `share` can be kept. `None` asks the store at every check.
-    pub sharing: Option<Sharing>,
-    /// Keeps counters while this process decides: asked by health, and closed on a stop.
-    pub(crate) kept: Option<Arc<dyn Kept>>,
+    /// What keeps the counters; `None` makes a table in memory for 1,000,000 live keys when the server is bound.
+    pub store: Option<OpenStore>,
     /// What the tickets are made with that settle decisions later.
     pub tickets: TicketOptions,
     /// Where time comes from. The machine's clock by default.
@@ -91,10 +83,7 @@ impl Default for ServerOptions {
             drain: Duration::from_secs(10),
             connections: 10_000,
             timeouts: Timeouts::default(),
-            store: Arc::new(StoreSettings::default().memory(None).expect("a machine that serves has 24 MB")),
-            store_kind: "memory",
-            sharing: None,
-            kept: None,
+            store: None,
             tickets: TicketOptions::default(),
             clock: Arc::new(SystemClock::new()),
             log_lines_dropped: Arc::default(),
@@ -125,7 +114,8 @@ impl ServerOptions {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options =
             Self { http: config.server.http, resp: config.server.resp, tickets, ..Self::default() };
-        let opened = open_store(&config.store, None, options.http, Arc::clone(&options.clock)).await?;
+        let clock = Arc::clone(&options.clock);
+        let opened = open_store(&config.store, None, options.http, clock, options.drain).await?;
         options.decide_by(opened);
         Ok(options)
     }
@@ -135,7 +125,6 @@ impl ServerOptions {
         for warning in &opened.warnings {
             tracing::warn!("{warning}");
         }
-        (self.store, self.store_kind) = (opened.store, opened.kind);
-        (self.sharing, self.kept) = (opened.sharing, opened.kept);
+        self.store = Some(opened);
     }
 }

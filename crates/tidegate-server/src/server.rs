@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::config::StoreSettings;
 use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
 use tokio::net::TcpListener;
@@ -19,13 +20,14 @@ use crate::app::App;
 use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::RespDoor;
-use crate::engine::{DecidedBy, Engine, LEASES_EVERY, TicketSeal};
+use crate::engine::{Engine, LEASES_EVERY, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
 use crate::signals::{Signal, Signals};
+use crate::stores::OpenStore;
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;
 
@@ -114,6 +116,31 @@ pub enum ServeError {
     Signals(#[source] io::Error),
 }
 
+impl ServerOptions {
+    /// Says whether the server could listen: before a store is opened, which may take time, and which another server at the same address
+    /// may have. Whoever else takes an address afterwards is seen by [`Server::bind`].
+    ///
+    /// # Errors
+    /// [`ServeError::Open`] and [`ServeError::Listen`].
+    pub fn check_addresses(&self) -> Result<(), ServeError> {
+        self.check_token()?;
+        self.addresses().try_for_each(|addr| {
+            let listened = std::net::TcpListener::bind(addr);
+            listened.map(drop).map_err(|source| ServeError::Listen { addr, source })
+        })
+    }
+
+    /// Says whether others are kept out.
+    fn check_token(&self) -> Result<(), ServeError> {
+        let reached = |addr: &SocketAddr| !addr.ip().to_canonical().is_loopback() && self.token.is_none();
+        self.addresses().find(reached).map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
+    }
+
+    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        [Some(self.http), self.resp].into_iter().flatten()
+    }
+}
+
 impl Server {
     /// Reads the configuration and listens.
     ///
@@ -123,11 +150,7 @@ impl Server {
     /// # Errors
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
-        for addr in [Some(options.http), options.resp].into_iter().flatten() {
-            if !addr.ip().to_canonical().is_loopback() && options.token.is_none() {
-                return Err(ServeError::Open { addr });
-            }
-        }
+        options.check_token()?;
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
@@ -151,20 +174,19 @@ impl Server {
         };
         let ready = Ready { addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
-        let by = DecidedBy {
-            store: options.store,
-            kind: options.store_kind,
-            sharing: options.sharing,
-            kept: options.kept,
+        let store = match options.store {
+            Some(store) => store,
+            None => OpenStore::in_memory(&StoreSettings::default(), None)?,
         };
-        let mut engine = Engine::new(&settings, by, options.clock, tickets)?;
+        let mut engine = Engine::new(&settings, store, options.clock, tickets);
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
-        let connections = connections::fitting(options.connections);
+        let doors = 1 + usize::from(resp.is_some());
+        let connections = connections::fitting(options.connections, doors);
         Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
@@ -213,11 +235,22 @@ impl Server {
                 (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
             }
         };
+        let closing = async {
+            let drained = serving.await;
+            // Whoever is impatient with the last counters too asks again.
+            let mut phase = handle.phase.subscribe();
+            tokio::select! {
+                () = handle.app.engine.close_stores() => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {
+                    tracing::warn!("told to leave at once; what was counted last may not be kept");
+                }
+            }
+            drained
+        };
         let drained = tokio::select! {
-            drained = serving => drained,
+            drained = closing => drained,
             never = beside => match never {},
         };
-        handle.app.engine.close_stores().await;
         match drained {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
@@ -291,6 +324,7 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             every.tick().await;
+            handle.app.engine.tell_membership();
             handle.app.engine.tidy_leases().await;
         }
     };

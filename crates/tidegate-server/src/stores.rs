@@ -3,6 +3,11 @@
 //! Heavy clients are built in where they are asked for: the features `redis`, `etcd` and `zookeeper`. A file that names an engine whose client
 //! is not there is refused, with the words to build it.
 
+#[cfg_attr(
+    not(any(feature = "redis", feature = "etcd", feature = "zookeeper")),
+    allow(dead_code, reason = "there is no engine to dial")
+)]
+mod dial;
 mod disk;
 #[cfg(feature = "etcd")]
 mod etcd;
@@ -17,20 +22,21 @@ mod zookeeper;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate::Clock;
-#[cfg(any(feature = "redis", feature = "etcd", feature = "zookeeper"))]
-use tidegate::config::EngineKind;
-use tidegate::config::{EngineSettings, StoreKind, StoreSettings};
+use tidegate::config::{EngineKind, EngineSettings, StoreKind, StoreSettings};
 
+use self::dial::Dial;
 pub(crate) use self::opened::Kept;
-use self::opened::Opened;
 pub use self::opened::{OpenStore, OpenStoreError, Sharing};
 
 /// Opens the store that a file names, with room for `keys` in place of its own number where one is named; `http` is where the server listens, by
-/// which a folder that the file does not name is called.
+/// which a folder that the file does not name is called. A folder that another process has is waited for as long as `patience`: that
+/// process may be the one before this, which still answers its last requests.
 ///
-/// Waits for an engine, a few seconds at most; a store on disk is read on a thread of its own.
+/// Waits for an engine, a few seconds at most. One that does not answer is dialled in the background until it does, and meanwhile policies
+/// go by their `on_store_error`: nodes that start while their engine is away serve all the same. A store on disk is read on a thread of its own.
 ///
 /// # Errors
 /// [`OpenStoreError`].
@@ -39,13 +45,31 @@ pub async fn open_store(
     keys: Option<usize>,
     http: SocketAddr,
     clock: Arc<dyn Clock>,
+    patience: Duration,
 ) -> Result<OpenStore, OpenStoreError> {
     match &settings.kind {
-        StoreKind::Memory => Ok(OpenStore::in_memory(settings, keys, Vec::new())?),
-        StoreKind::Disk(disk) => disk::open(settings, disk, keys, http, clock).await,
+        StoreKind::Memory => Ok(OpenStore::in_memory(settings, keys)?),
+        StoreKind::Disk(disk) => disk::open(settings, disk, keys, http, clock, patience).await,
         StoreKind::Engine(engine) => open_engine(settings, engine, keys).await,
         _ => Err(OpenStoreError::NotBuilt { kind: settings.word() }),
     }
+}
+
+/// Says whether this program has what the store that a file names needs, without opening anything.
+///
+/// # Errors
+/// [`OpenStoreError::NotBuilt`].
+pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
+    let built = match &settings.kind {
+        StoreKind::Engine(engine) => match engine.engine {
+            EngineKind::Redis { .. } => cfg!(feature = "redis"),
+            EngineKind::Etcd => cfg!(feature = "etcd"),
+            EngineKind::ZooKeeper => cfg!(feature = "zookeeper"),
+            _ => false,
+        },
+        _ => true,
+    };
+    if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: settings.word() }) }
 }
 
 async fn open_engine(
@@ -53,18 +77,25 @@ async fn open_engine(
     engine: &EngineSettings,
     keys: Option<usize>,
 ) -> Result<OpenStore, OpenStoreError> {
-    let opened: Opened = match &engine.engine {
+    let dial: Dial = match &engine.engine {
         #[cfg(feature = "redis")]
-        EngineKind::Redis { topology, after_loss } => redis::open(engine, topology, *after_loss).await?,
+        EngineKind::Redis { topology, after_loss } => redis::dial(engine, topology, *after_loss)?,
         #[cfg(feature = "etcd")]
-        EngineKind::Etcd => etcd::open(engine).await?,
+        EngineKind::Etcd => etcd::dial(engine)?,
         #[cfg(feature = "zookeeper")]
-        EngineKind::ZooKeeper => zookeeper::open(engine).await?,
+        EngineKind::ZooKeeper => zookeeper::dial(engine)?,
         #[allow(unreachable_patterns, reason = "reached where a client is not built in")]
         _ => return Err(OpenStoreError::NotBuilt { kind: settings.word() }),
     };
-    let Opened { store, coordinator, warnings } = opened;
-    let keys = keys.unwrap_or(settings.keys);
-    let sharing = Sharing { nodes: engine.nodes, deadline: engine.deadline, keys, coordinator };
-    Ok(OpenStore { store, kind: settings.word(), sharing: Some(sharing), kept: None, warnings })
+    let kind = settings.word();
+    let (dialled, away) = dial::first(kind, dial).await?;
+    let sharing = Sharing {
+        nodes: engine.nodes,
+        deadline: engine.deadline,
+        keys: keys.unwrap_or(settings.keys),
+        full_keys: settings.full_keys,
+        coordinator: dialled.coordinator,
+    };
+    let opened = OpenStore::new(dialled.store, kind);
+    Ok(OpenStore { sharing: Some(sharing), away, warnings: dialled.warnings, ..opened })
 }

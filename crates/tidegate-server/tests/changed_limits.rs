@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
 use http::Method;
-use running::send;
+use running::{TWO, send, start};
 use serde_json::Value;
 use tidegate::config::{Config, Format};
 use tidegate_server::{Server, ServerOptions, Settings, Source};
@@ -151,4 +151,30 @@ async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
     let full = format!("{GCRA}store: {{ key_form: full }}\n");
     assert_eq!(server.to(&full).await, [format!("`store` {rest}")]);
     assert!(server.to(GCRA).await.is_empty(), "as it was at the start");
+}
+
+/// The file was put in force, and each request was refused, or nothing was on disk that was said to be.
+#[tokio::test]
+async fn a_file_for_another_store_is_refused_where_this_one_cannot_keep_its_words() {
+    let running = start(TWO).await;
+    let policy = "policies:\n  - { name: one, by: [user.id], limit: { rate: 1/s }";
+    for (store, word, told) in [
+        (
+            "{ kind: redis, url: 'redis://127.0.0.1:1', nodes: 2 }",
+            "share: central",
+            "no store here decides `share: central`",
+        ),
+        ("{ kind: disk, path: /nowhere }", "durable: strict", "its store is not on disk"),
+    ] {
+        running.write(&format!("version: 1\nstore: {store}\n{policy}, {word} }}\n"));
+        let refused = running.post("/v1/reload", "").await;
+        assert_eq!(refused.status, 422, "{refused:?}");
+        assert!(refused.text.contains(told) && refused.text.contains("takes a restart"), "{refused:?}");
+    }
+    running.write(&format!("version: 1\nstore: {{ kind: disk, path: /nowhere }}\n{policy} }}\n"));
+    assert_eq!(
+        running.post("/v1/reload", "").await.status,
+        200,
+        "without such a word it is made ready for a restart"
+    );
 }

@@ -206,7 +206,7 @@ async fn a_limit_whose_states_are_too_large_for_the_store_is_refused_when_the_fi
     }
     assert_eq!(server.check("a").await.json()["limit"], 20, "the old one stays in force");
     let mut options = ServerOptions::default();
-    options.store = Arc::new(Engine::default());
+    options.store = Some(tidegate_server::OpenStore::new(Arc::new(Engine::default()), "engine"));
     let failed = Server::bind(options, Source::file(&server.file)).await.unwrap_err();
     assert!(failed.to_string().contains("its store takes 4096 at most"), "{failed}");
 }

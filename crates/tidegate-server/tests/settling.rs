@@ -224,7 +224,7 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
             options.tickets.keys = Some(keys.clone());
             options.tickets.issuer = Some(issuer.to_owned());
             if let Some(store) = store {
-                options.store = Arc::new(store);
+                options.store = Some(tidegate_server::OpenStore::new(Arc::new(store), "memory"));
             }
             options
         })

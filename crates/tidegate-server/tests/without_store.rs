@@ -36,7 +36,7 @@ async fn without_its_store_each_policy_goes_its_own_way() {
     for (way, statuses) in [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
     {
         let server = start_with(&format!("{PER_IP}    on_store_error: {way}\n"), |mut options| {
-            options.store = std::sync::Arc::new(Gone);
+            options.store = Some(tidegate_server::OpenStore::new(std::sync::Arc::new(Gone), "memory"));
             options
         })
         .await;
@@ -61,7 +61,7 @@ async fn without_its_store_each_policy_goes_its_own_way() {
 #[tokio::test]
 async fn a_refund_goes_to_the_store_that_was_charged() {
     let server = start_with(PER_IP, |mut options| {
-        options.store = std::sync::Arc::new(Gone);
+        options.store = Some(tidegate_server::OpenStore::new(std::sync::Arc::new(Gone), "memory"));
         options
     })
     .await;
@@ -79,7 +79,7 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
 async fn strangers_are_not_told_what_is_wrong_with_the_store() {
     let file = PER_IP.replacen("version: 1\n", "version: 1\nforward_auth: { proxy: caddy }\n", 1);
     let server = start_with(&format!("{file}    on_store_error: deny\n"), |mut options| {
-        options.store = std::sync::Arc::new(Gone);
+        options.store = Some(tidegate_server::OpenStore::new(std::sync::Arc::new(Gone), "memory"));
         options
     })
     .await;

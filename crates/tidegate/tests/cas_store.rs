@@ -9,10 +9,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use tidegate::gate::Unfit;
 use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
-    Answer, ByteMap, Caps, CasStore, Charge, Ending, Home, Later, Occupancy, Op, OwnedStep, PlainStore, Read,
-    Settled, Settling, Step, Store, StoreError, Write, conformance,
+    Answer, ByteMap, Caps, CasStore, Charge, Durable, Ending, Home, Later, Occupancy, Op, OwnedStep,
+    PlainStore, Read, Settled, Settling, Step, Store, StoreError, Write, conformance,
 };
 use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
@@ -275,9 +276,27 @@ fn a_gate_names_the_policies_whose_states_do_not_fit_its_stores() {
     let gate = Gate::new(set, over(&Fault::Usual)).with_store(Share::Local, PlainStore::default());
     let unfit = gate.unfit(&gate.policies());
     assert_eq!(unfit.len(), 1);
-    assert_eq!((&*unfit[0].policy, unfit[0].most), ("large", 4096));
-    assert!(unfit[0].bytes > 4096);
+    let Unfit::TooLarge { policy, bytes, most, .. } = &unfit[0] else { panic!("{unfit:?}") };
+    assert_eq!((&**policy, *most), ("large", 4096));
+    assert!(*bytes > 4096);
     assert!(unfit[0].to_string().starts_with("policy `large`: "), "{}", unfit[0]);
+}
+
+/// A file for another store was put in force, and then each request was refused, or nothing was on disk that was said to be.
+#[test]
+fn a_gate_names_the_policies_whose_words_its_stores_cannot_keep() {
+    let policy = |name: &str| Policy::new(name, Limit::new(Quota::per_hour(10).gcra().unwrap(), name));
+    let (mut central, mut strict) = (policy("central"), policy("strict"));
+    central.share = Some(Share::Central);
+    strict.durable = Durable::Strict;
+    let set = PolicySet::new(vec![policy("plain"), central, strict]).unwrap();
+    let gate = Gate::new(PolicySet::default(), PlainStore::default());
+    let told: Vec<String> = gate.unfit(&set).iter().map(ToString::to_string).collect();
+    assert_eq!(told.len(), 2);
+    assert!(told[0].starts_with("policy `central`: no store here decides `share: central`"), "{told:?}");
+    assert!(told[1].starts_with("policy `strict`: its store is not on disk"), "{told:?}");
+    let shared = Gate::new(PolicySet::default(), over(&Fault::Usual));
+    assert_eq!(shared.unfit(&set).len(), 1, "an engine decides `central`, and has its own disk");
 }
 
 /// An engine's driver that returns fewer values than it was asked for made the step panic.

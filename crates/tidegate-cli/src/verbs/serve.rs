@@ -7,10 +7,10 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
-use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, StoreKind};
+use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, StoreKind, StoreSettings};
 use tidegate_server::{
-    Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError, TicketOptions, Token,
-    TokenError, open_store,
+    OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError,
+    TicketOptions, Token, TokenError, check_store, open_store,
 };
 
 use crate::args::{Proxy, Serve};
@@ -25,6 +25,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The mistakes of a file that is not good are told by the check.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
+            keeping(serve, &config)?;
             for warning in secrets(serve, &config)?.0.warnings {
                 printer.remark(&warning);
             }
@@ -38,10 +39,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
-    let mut keeping = config.store.clone();
-    if let (Some(path), StoreKind::Disk(disk)) = (&serve.store_path, &mut keeping.kind) {
-        disk.path = Some(path.clone());
-    }
+    let keeping = keeping(serve, &config)?;
     log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
@@ -63,8 +61,10 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        let opened = open_store(&keeping, serve.keys, options.http, Arc::clone(&options.clock)).await;
-        options.decide_by(opened.map_err(|error| Mistake(error.to_string()))?);
+        options.check_addresses().map_err(refusal)?;
+        let clock = Arc::clone(&options.clock);
+        let opened = open_store(&keeping, serve.keys, options.http, clock, options.drain).await;
+        options.decide_by(opened.map_err(unopened)?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
             log.say(greeting(&server, quickstart));
@@ -77,6 +77,28 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     ended
 }
 
+/// Returns where counters are to be kept: flag before file.
+fn keeping(serve: &Serve, config: &Config) -> Result<StoreSettings> {
+    let mut keeping = config.store.clone();
+    if let Some(path) = &serve.store_path {
+        let kind = keeping.word();
+        let StoreKind::Disk(disk) = &mut keeping.kind else {
+            let wrong = format!(
+                "--store-path says nothing about `store.kind: {kind}`; leave it out (and TIDEGATE_STORE_PATH), or write store.kind: disk"
+            );
+            return Err(Mistake(wrong).into());
+        };
+        disk.path = Some(path.clone());
+    }
+    check_store(&keeping).map_err(unopened)?;
+    Ok(keeping)
+}
+
+/// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
+fn unopened(error: OpenStoreError) -> anyhow::Error {
+    if error.is_in_the_file() { Mistake(error.to_string()).into() } else { error.into() }
+}
+
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
@@ -84,7 +106,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {
-                    "another program listens there; end it, or take another port with --http or server.http"
+                    "another program listens there; end it, or take another port (--http, server.http; --resp, server.resp)"
                 }
                 ErrorKind::AddrNotAvailable => {
                     "this machine has no such address; take one that it has, as 127.0.0.1"

@@ -18,6 +18,8 @@ mod serve;
 mod simulate;
 #[cfg(unix)]
 mod stdin_terminal;
+#[cfg(unix)]
+mod stores;
 mod suggest;
 #[cfg(unix)]
 mod terminal;

@@ -23,7 +23,7 @@ policies:
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped, lest a failed test leave it behind.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     said: Receiver<String>,
     url: String,
@@ -43,23 +43,32 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
 
 impl Serving {
     #[track_caller]
-    fn start(desk: &Desk, arguments: &[&str]) -> Self {
+    pub(crate) fn start(desk: &Desk, arguments: &[&str]) -> Self {
+        Self::spawn(desk, arguments).greeted()
+    }
+
+    /// Starts it, and does not wait until it serves.
+    pub(crate) fn spawn(desk: &Desk, arguments: &[&str]) -> Self {
         let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
         let mut child = command(&all, &desk.path("")).stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         // Reads to the end, so that the server never waits for room in the pipe.
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
-        let mut serving = Self { child, said, url: String::new() };
-        // The greeting comes when it listens: from then on connections queue.
-        let greeting = serving.hears("tidegate serves");
-        serving.url = greeting.split_once(" on ").unwrap().1.to_owned();
-        serving
+        Self { child, said, url: String::new() }
+    }
+
+    /// Waits for the greeting, which comes when it listens: from then on connections queue.
+    #[track_caller]
+    pub(crate) fn greeted(mut self) -> Self {
+        let greeting = self.hears("tidegate serves");
+        greeting.split_once(" on ").unwrap().1.clone_into(&mut self.url);
+        self
     }
 
     /// Waits for a line that has these words in it.
     #[track_caller]
-    fn hears(&self, words: &str) -> String {
+    pub(crate) fn hears(&self, words: &str) -> String {
         let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(PATIENCE) {
@@ -70,7 +79,7 @@ impl Serving {
         }
     }
 
-    fn ask(&self, path: &str, body: Option<&Value>) -> ureq::http::Response<ureq::Body> {
+    pub(crate) fn ask(&self, path: &str, body: Option<&Value>) -> ureq::http::Response<ureq::Body> {
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
         let agent: ureq::Agent = config.build().into();
         let url = format!("{}{path}", self.url);
@@ -81,12 +90,23 @@ impl Serving {
         .unwrap()
     }
 
-    fn check(&self, ip: &str) -> ureq::http::Response<ureq::Body> {
+    pub(crate) fn check(&self, ip: &str) -> ureq::http::Response<ureq::Body> {
         self.ask("/v1/check", Some(&json!({ "attributes": { "client.ip": ip } })))
     }
 
-    fn statuses(&self, ip: &str, checks: usize) -> Vec<u16> {
+    pub(crate) fn statuses(&self, ip: &str, checks: usize) -> Vec<u16> {
         (0..checks).map(|_| self.check(ip).status().as_u16()).collect()
+    }
+
+    /// Returns the text of an answer.
+    pub(crate) fn text(&self, path: &str) -> String {
+        self.ask(path, None).body_mut().read_to_string().unwrap()
+    }
+
+    /// Kills it as it stands.
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     fn signal(&self, name: &str) {
@@ -95,9 +115,19 @@ impl Serving {
     }
 
     /// Asks it to stop and returns its exit code.
-    fn stop(mut self) -> Option<i32> {
+    pub(crate) fn stop(mut self) -> Option<i32> {
         self.signal("TERM");
         self.child.wait().unwrap().code()
+    }
+}
+
+/// Asks until something holds.
+#[track_caller]
+pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = std::time::Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(std::time::Instant::now() < deadline, "not within {PATIENCE:?}: {what}");
+        std::thread::yield_now();
     }
 }
 

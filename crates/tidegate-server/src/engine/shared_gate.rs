@@ -9,18 +9,19 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate::cluster::Part;
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::policy::{PolicySet, Share};
-use tidegate::store::{CapacityError, Leased, MemoryStore, Split, Store};
+use tidegate::store::{Leased, MemoryStore, Split, Store};
 use tidegate::{Clock, Gate};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::demand::Demand;
+use super::on_first_use::OnFirstUse;
 use crate::stores::Sharing;
 
 /// What a node has where it shares an engine with others.
@@ -33,12 +34,21 @@ pub(super) struct Shared {
 
 /// A node's membership while it runs.
 pub(super) struct Membership {
-    /// How many requests were decided: the demand by which nodes divide limits.
-    pub(super) demand: Arc<AtomicU64>,
     /// How the nodes stand.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// What was last said of it in the log.
+    pub(super) said: Mutex<Said>,
     /// Ends it, and the task that keeps it.
     pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+/// What is wrong with a membership, as the log has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The last round failed.
+    pub(super) failed: bool,
+    /// There are more nodes than were said to be the most.
+    pub(super) too_many: bool,
 }
 
 impl fmt::Debug for Shared {
@@ -52,41 +62,44 @@ impl fmt::Debug for Shared {
 }
 
 /// Makes the gate of a node that shares an engine, asked as `engine`, with others; inside a tokio runtime. `name` tells it from them.
-///
-/// # Errors
-/// [`CapacityError`] when there is no memory for what the node counts by itself.
 pub(super) fn gate(
     policies: Arc<PolicySet>,
     engine: Arc<dyn Store>,
     sharing: &Sharing,
     clock: &Arc<dyn Clock>,
     name: &str,
-) -> Result<(Gate, Shared), CapacityError> {
+) -> (Gate, Shared) {
     let runtime = Handle::current();
+    let demand = Demand::default();
     let (part, member) = match &sharing.coordinator {
         None => (Part::even(sharing.nodes), None),
         Some(coordinator) => {
-            let demand = Arc::<AtomicU64>::default();
-            let asked = Arc::clone(&demand);
-            // Relaxed: a number that is averaged over seconds.
-            let demanded = move || asked.load(Ordering::Relaxed);
+            let asked = demand.clone();
+            let demanded = move || asked.units();
             let division = Division::among(sharing.nodes);
             let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded);
             let (part, status) = (driver.part(), Box::new(driver.status()));
             let (leaves, over) = oneshot::channel();
             let task = runtime.spawn(driver.run(async move { drop(over.await) }));
-            (part, Some(Membership { demand, status, leaves: Mutex::new(Some((leaves, task))) }))
+            let (leaves, said) = (Mutex::new(Some((leaves, task))), Mutex::default());
+            (part, Some(Membership { status, said, leaves }))
         }
     };
     let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))
         .part(part.clone())
         .background(move |later| drop(runtime.spawn(later)))
         .build();
-    let memory = || MemoryStore::with_capacity(sharing.keys);
-    let gate = Gate::new(policies, leased.clone())
-        .with_store(Share::Leased, leased.clone())
+    let (keys, full_keys) = (sharing.keys, sharing.full_keys);
+    let memory = move || match full_keys {
+        true => MemoryStore::with_full_keys(keys),
+        false => MemoryStore::with_capacity(keys),
+    };
+    let split = OnFirstUse::new(move || Ok(Split::new(memory()?, part.clone())));
+    let (lent, split) = (Arc::new(demand.of(leased.clone())), demand.of(split));
+    let gate = Gate::new(policies, Arc::clone(&lent))
+        .with_store(Share::Leased, lent)
         .with_store(Share::Central, engine)
-        .with_store(Share::Split, Split::new(memory()?, part))
-        .with_store(Share::Local, memory()?);
-    Ok((gate, Shared { leased, member }))
+        .with_store(Share::Split, split)
+        .with_store(Share::Local, OnFirstUse::new(memory));
+    (gate, Shared { leased, member })
 }

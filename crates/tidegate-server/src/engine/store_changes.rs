@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use tidegate::Clock;
 use tidegate::store::fallback::Change;
-use tidegate::store::{Fallback, Store};
+use tidegate::store::{Charge, Fallback, Op, Settled, Step, Store};
+use tidegate::{Clock, Cost, Quota, Tick};
 
 use crate::metrics::{Metrics, StoreState};
 use crate::stores::Sharing;
@@ -28,6 +28,14 @@ pub(super) fn fallback_for(
         fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
     }
     Some(fallback.build())
+}
+
+/// Has an engine found away that was so when the server started, before a request does.
+pub(super) fn find_away(fallback: &Fallback, now: Tick) {
+    let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
+    let charges = [Charge::new(&[0], &quota, Cost::ONE)];
+    // Answered at once, and of no meaning: the key is nobody's.
+    let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
 }
 
 fn tell(change: &Change, store: &'static str, states: &StoreState) {

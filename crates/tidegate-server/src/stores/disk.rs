@@ -1,16 +1,19 @@
 //! The store on disk.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::Clock;
 use tidegate::config::{DiskSettings, StoreSettings};
+use tidegate::{Clock, Tick};
 use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
 use super::folder;
 use super::opened::{Kept, OpenStore, OpenStoreError};
+
+/// How long after one look at a folder that is in use the next one is.
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// Opens the store; where the file says nothing of one and there is no folder for it, one in memory does.
 pub(super) async fn open(
@@ -19,25 +22,32 @@ pub(super) async fn open(
     keys: Option<usize>,
     http: SocketAddr,
     clock: Arc<dyn Clock>,
+    patience: Duration,
 ) -> Result<OpenStore, OpenStoreError> {
+    let in_memory = |why: String| in_memory(settings, keys, why, &clock);
     let path = match &disk.path {
         Some(path) => path.clone(),
         None => match folder::of(http, |name| std::env::var_os(name)) {
             Ok(path) => path,
             Err(why) if disk.stated => return Err(OpenStoreError::NoFolder(why)),
-            Err(why) => return in_memory(settings, keys, &why),
+            Err(why) => return in_memory(why),
         },
     };
-    let mut options = DiskOptions::new(&path)
-        .keys(keys.unwrap_or(settings.keys))
-        .full_keys(settings.full_keys)
-        .clock(clock)
-        .on_change(tell);
-    if let Some(flush) = disk.flush {
-        options = options.interval(flush);
-    }
+    let options = || {
+        let options = DiskOptions::new(&path)
+            .keys(keys.unwrap_or(settings.keys))
+            .full_keys(settings.full_keys)
+            .clock(Arc::clone(&clock))
+            .on_change(tell);
+        match disk.flush {
+            Some(flush) => options.interval(flush),
+            None => options,
+        }
+    };
     let chosen = disk.stated || disk.path.is_some();
-    match open_file(options, path, !chosen).await {
+    // A folder that nobody chose is made with those that it lies in.
+    let make = if chosen { None } else { path.parent() };
+    match open_patiently(options, make, patience).await {
         Ok(store) => {
             let opened = store.opened();
             tracing::info!(path = %store.path().display(), keys = opened.keys, "counters are kept on disk");
@@ -49,25 +59,59 @@ pub(super) async fn open(
                 ));
             }
             let kept: Arc<dyn Kept> = Arc::new(store.clone());
-            Ok(OpenStore { store: Arc::new(store), kind: "disk", sharing: None, kept: Some(kept), warnings })
+            let opened = OpenStore::new(Arc::new(store), "disk");
+            Ok(OpenStore { kept: Some(kept), warnings, ..opened })
         }
-        Err(error) if chosen => Err(error.into()),
-        Err(error) => in_memory(settings, keys, &error.to_string()),
+        // Nobody chose a disk, and there is none to be had. Whatever else is wrong speaks of counters that are there, and that would be
+        // forgotten without a word.
+        Err(error @ (OpenError::Folder { .. } | OpenError::File { .. })) if !chosen => {
+            in_memory(error.to_string())
+        }
+        Err(error) => Err(error.into()),
     }
 }
 
-fn in_memory(settings: &StoreSettings, keys: Option<usize>, why: &str) -> Result<OpenStore, OpenStoreError> {
+fn in_memory(
+    settings: &StoreSettings,
+    keys: Option<usize>,
+    why: String,
+    clock: &Arc<dyn Clock>,
+) -> Result<OpenStore, OpenStoreError> {
     let warning = format!(
         "counters are kept in memory and are gone when this process ends: {why}; write store.path, or store.kind: memory to say that it is meant"
     );
-    Ok(OpenStore::in_memory(settings, keys, vec![warning])?)
+    let kept = NotKept { why, since: clock.now(), clock: Arc::clone(clock) };
+    let opened = OpenStore::in_memory(settings, keys)?;
+    Ok(OpenStore { kept: Some(Arc::new(kept)), warnings: vec![warning], ..opened })
 }
 
-/// Opens the file on a thread that may wait for the disk. A folder that nobody chose is made with those that it lies in.
-async fn open_file(options: DiskOptions, path: PathBuf, make: bool) -> Result<DiskStore, OpenError> {
+/// Opens the file, and waits for another process that has it: the one before this may still answer its last requests.
+async fn open_patiently(
+    options: impl Fn() -> DiskOptions,
+    make: Option<&Path>,
+    patience: Duration,
+) -> Result<DiskStore, OpenError> {
+    let opening = || open_file(options(), make.map(ToOwned::to_owned));
+    let first = opening().await;
+    let Err(in_use @ OpenError::InUse { .. }) = first else { return first };
+    tracing::warn!("{in_use}; waiting {} s for it to end", patience.as_secs());
+    let looking = async {
+        loop {
+            tokio::time::sleep(LOOK_AGAIN).await;
+            match opening().await {
+                Err(OpenError::InUse { .. }) => {}
+                opened => return opened,
+            }
+        }
+    };
+    tokio::time::timeout(patience, looking).await.unwrap_or(Err(in_use))
+}
+
+/// Opens the file on a thread that may wait for the disk; makes a folder before.
+async fn open_file(options: DiskOptions, make: Option<PathBuf>) -> Result<DiskStore, OpenError> {
     let open = move || {
-        if make && let Some(above) = path.parent() {
-            // What is wrong with it is told when the folder itself is made.
+        if let Some(above) = make {
+            // What is wrong with it is told when the store's own folder is made.
             let _ = std::fs::create_dir_all(above);
         }
         DiskStore::open(options)
@@ -95,5 +139,23 @@ impl Kept for DiskStore {
 
     fn close(&self) -> Result<(), String> {
         Self::close(self).map_err(|error| error.to_string())
+    }
+}
+
+/// Counters that nobody keeps although that was wanted.
+#[derive(Debug)]
+struct NotKept {
+    why: String,
+    since: Tick,
+    clock: Arc<dyn Clock>,
+}
+
+impl Kept for NotKept {
+    fn trouble(&self) -> Option<(String, Duration)> {
+        Some((self.why.clone(), self.clock.now().since(self.since)))
+    }
+
+    fn close(&self) -> Result<(), String> {
+        Ok(())
     }
 }

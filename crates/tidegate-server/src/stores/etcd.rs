@@ -3,12 +3,16 @@
 use std::sync::Arc;
 
 use tidegate::config::EngineSettings;
-use tidegate_etcd::{Etcd, EtcdOptions, Tls};
+use tidegate::store::Caps;
+use tidegate_etcd::{ConnectError, Etcd, EtcdOptions, Tls};
 
-use super::opened::{MEMBERS_KEPT, OpenStoreError, Opened};
+use super::dial::{Attempt, Dial, Dialled, Failed, MEMBERS_KEPT};
+use super::opened::OpenStoreError;
 use super::password;
 
-pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
+const KIND: &str = "etcd";
+
+pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
     let mut options = EtcdOptions::new(engine.urls.iter().cloned()).prefix(&engine.prefix);
     if let Some(user) = &engine.user {
         options = options.user(user, password::password(engine)?.unwrap_or_default());
@@ -16,11 +20,26 @@ pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreErr
     if let Some(pem) = password::certificates(engine)? {
         options = options.tls(Tls { authorities: pem, ..Tls::default() });
     }
-    let failed = |error: tidegate_etcd::ConnectError| OpenStoreError::Engine {
-        kind: "etcd",
-        reason: error.to_string(),
+    let attempt = move || -> Attempt {
+        let connecting = Etcd::connect(options.clone());
+        Box::pin(async { connecting.await.map(|etcd| dialled(&etcd)).map_err(failed) })
     };
-    let etcd = Etcd::connect(options).await.map_err(failed)?;
+    Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+}
+
+fn dialled(etcd: &Etcd) -> Dialled {
     let coordinator = Arc::new(etcd.coordinator(MEMBERS_KEPT));
-    Ok(Opened { store: Arc::new(etcd.store()), coordinator: Some(coordinator), warnings: Vec::new() })
+    Dialled { store: Arc::new(etcd.store()), coordinator: Some(coordinator), warnings: Vec::new() }
+}
+
+fn failed(error: ConnectError) -> Failed {
+    let reason = error.to_string();
+    match error {
+        // Members without a leader take no writes, and say various things.
+        ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
+            Failed::Away(reason)
+        }
+        ConnectError::Address { .. } => Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason }),
+        _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+    }
 }

@@ -19,6 +19,8 @@ pub struct OpenStore {
     pub kind: &'static str,
     /// How several nodes share it; `None` for a store of this process.
     pub sharing: Option<Sharing>,
+    /// Whether it is an engine that is dialled and has not answered yet.
+    pub(crate) away: bool,
     /// What may be in trouble although it decides.
     pub(crate) kept: Option<Arc<dyn Kept>>,
     /// What whoever starts the server should read.
@@ -35,6 +37,8 @@ pub struct Sharing {
     pub deadline: Duration,
     /// For how many keys this process keeps counters of its own, for policies with `share: local` or `split`.
     pub keys: usize,
+    /// Whether it keeps those keys in full, in twice the memory, and not by their fingerprints.
+    pub full_keys: bool,
     /// Through what nodes agree on their parts; `None` where each has an even part of the most there may be.
     pub coordinator: Option<Arc<dyn Coordinator>>,
 }
@@ -82,7 +86,15 @@ pub enum OpenStoreError {
         /// Why not.
         source: ReadError,
     },
-    /// The engine cannot be used.
+    /// What the file says of the engine is wrong: an address, or a number out of range.
+    #[error("store.kind: {kind}: {reason}")]
+    Setting {
+        /// The kind.
+        kind: &'static str,
+        /// What is wrong, and what would work.
+        reason: String,
+    },
+    /// The engine answers, and cannot be used: it refuses the credentials, is too old, or is none of its kind.
     #[error("store.kind: {kind}: {reason}")]
     Engine {
         /// The kind.
@@ -92,24 +104,26 @@ pub enum OpenStoreError {
     },
 }
 
-impl OpenStore {
-    pub(super) fn in_memory(
-        settings: &StoreSettings,
-        keys: Option<usize>,
-        warnings: Vec<String>,
-    ) -> Result<Self, CapacityError> {
-        let store = Arc::new(settings.memory(keys)?);
-        Ok(Self { store, kind: "memory", sharing: None, kept: None, warnings })
+impl OpenStoreError {
+    /// Says whether it is the file, or the choice of program, that has to change: not the machine, a folder or the engine.
+    #[must_use]
+    pub const fn is_in_the_file(&self) -> bool {
+        match self {
+            Self::Capacity(CapacityError::NoMemory { .. }) | Self::File { .. } | Self::Engine { .. } => false,
+            Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
+            Self::Capacity(_) | Self::NoFolder(_) | Self::NotBuilt { .. } | Self::Setting { .. } => true,
+        }
     }
 }
 
-/// An engine that was connected to.
-pub(super) struct Opened {
-    pub(super) store: Arc<dyn Store>,
-    pub(super) coordinator: Option<Arc<dyn Coordinator>>,
-    pub(super) warnings: Vec<String>,
-}
+impl OpenStore {
+    /// Takes any store, under the name that metrics are to give it.
+    #[must_use]
+    pub fn new(store: Arc<dyn Store>, kind: &'static str) -> Self {
+        Self { store, kind, sharing: None, away: false, kept: None, warnings: Vec::new() }
+    }
 
-/// For how long a node is a member of which nothing is heard: shares move that long after one has died.
-#[cfg(any(feature = "etcd", feature = "zookeeper"))]
-pub(super) const MEMBERS_KEPT: Duration = Duration::from_secs(10);
+    pub(crate) fn in_memory(settings: &StoreSettings, keys: Option<usize>) -> Result<Self, CapacityError> {
+        Ok(Self::new(Arc::new(settings.memory(keys)?), "memory"))
+    }
+}

@@ -3,45 +3,36 @@
 use std::sync::Arc;
 
 use tidegate::config::{AfterLoss, EngineSettings, Topology};
-use tidegate_redis::{RedisOptions, RedisStore};
+use tidegate::store::Caps;
+use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
 
-use super::opened::{OpenStoreError, Opened};
+use super::dial::{Attempt, Dial, Dialled, Failed};
+use super::opened::OpenStoreError;
 use super::password;
 
 const KIND: &str = "redis";
 
-pub(super) async fn open(
+pub(super) fn dial(
     engine: &EngineSettings,
     topology: &Topology,
     after_loss: AfterLoss,
-) -> Result<Opened, OpenStoreError> {
+) -> Result<Dial, OpenStoreError> {
     let password = password::password(engine)?;
-    let urls: Vec<String> = engine
-        .urls
-        .iter()
-        .map(|url| with_secrets(url, engine.user.as_deref(), password.as_deref()))
-        .collect();
+    let secret = |url: &str| with_secrets(url, engine.user.as_deref(), password.as_deref());
+    let urls: Vec<String> = engine.urls.iter().map(|url| secret(url)).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
-        Topology::Single => match urls[..] {
-            [url] => RedisOptions::single(url),
-            _ => {
-                let reason = "several addresses are for `topology: cluster` or `sentinel`; write one, or say which it is";
-                return Err(OpenStoreError::Engine { kind: KIND, reason: reason.to_owned() });
-            }
-        },
+        // The file has one address; others are refused when it is read.
+        Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
-            let any = with_secrets("redis://sentinels-say", engine.user.as_deref(), password.as_deref());
-            let sentinels: Vec<&str> = engine.urls.iter().map(String::as_str).collect();
-            RedisOptions::sentinel(&sentinels, master, &any)
+            let (sentinels, any) = behind_sentinels(&engine.urls);
+            let sentinels: Vec<&str> = sentinels.iter().map(String::as_str).collect();
+            RedisOptions::sentinel(&sentinels, master, &secret(&any))
         }
     };
-    let failed = |error: tidegate_redis::ConnectError| OpenStoreError::Engine {
-        kind: KIND,
-        reason: error.to_string(),
-    };
-    let mut options = options.map_err(failed)?.namespace(&engine.prefix).after_loss(match after_loss {
+    let wrong = |error: ConnectError| OpenStoreError::Setting { kind: KIND, reason: error.to_string() };
+    let mut options = options.map_err(wrong)?.namespace(&engine.prefix).after_loss(match after_loss {
         AfterLoss::Empty => tidegate_redis::AfterLoss::Empty,
         AfterLoss::Half => tidegate_redis::AfterLoss::Half,
         AfterLoss::Full => tidegate_redis::AfterLoss::Full,
@@ -49,7 +40,17 @@ pub(super) async fn open(
     if let Some(pem) = password::certificates(engine)? {
         options = options.root_certificates(pem);
     }
-    let store = RedisStore::connect(options).await.map_err(failed)?;
+    let mut caps = Caps::ENGINE;
+    caps.own_clock = true;
+    caps.one_tag = matches!(topology, Topology::Cluster);
+    let attempt = move || -> Attempt {
+        let connecting = RedisStore::connect(options.clone());
+        Box::pin(async { connecting.await.map(dialled).map_err(failed) })
+    };
+    Ok(Dial { caps, coordinates: false, attempt: Box::new(attempt) })
+}
+
+fn dialled(store: RedisStore) -> Dialled {
     let mut warnings = Vec::new();
     let policy = store.eviction_policy();
     if policy.starts_with("allkeys") {
@@ -57,7 +58,31 @@ pub(super) async fn open(
             "store.kind: redis: maxmemory-policy is {policy}, so counters may be dropped when memory is short, and what was spent with them; set noeviction or volatile-ttl"
         ));
     }
-    Ok(Opened { store: Arc::new(store), coordinator: None, warnings })
+    Dialled { store: Arc::new(store), coordinator: None, warnings }
+}
+
+fn failed(error: ConnectError) -> Failed {
+    let reason = error.to_string();
+    match error {
+        // Sentinels that were never reached name no master either.
+        ConnectError::Unreachable { .. } | ConnectError::NoMaster { .. } => Failed::Away(reason),
+        ConnectError::Address { .. } | ConnectError::Option { .. } => {
+            Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
+        }
+        _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+    }
+}
+
+/// Returns the addresses of sentinels, which have no databases, and that of any master of theirs: by TLS where they are, since its password
+/// must not go out in plain text, and with the database that they name.
+fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
+    let parts = |url: &str| {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
+        let (host, database) = rest.split_once('/').unwrap_or((rest, ""));
+        (format!("{scheme}://{host}"), format!("{scheme}://named-by-sentinels/{database}"))
+    };
+    let (sentinels, masters): (Vec<String>, Vec<String>) = urls.iter().map(|url| parts(url)).unzip();
+    (sentinels, masters.into_iter().next().unwrap_or_default())
 }
 
 /// Puts user and password into an address, which is never shown.
@@ -83,5 +108,17 @@ mod tests {
         assert_eq!(with_secrets("redis://h:1/2", None, None), "redis://h:1/2");
         assert_eq!(with_secrets("redis://h", None, Some("a@b: c")), "redis://:a%40b%3A%20c@h");
         assert_eq!(with_secrets("rediss://h", Some("me"), Some("p/w")), "rediss://me:p%2Fw@h");
+    }
+    /// The master was dialled without TLS, whatever the sentinels were, and got the password in plain text; the database was lost.
+    #[test]
+    fn a_master_is_reached_as_its_sentinels_are() {
+        let behind = |urls: &[&str]| {
+            let urls: Vec<String> = urls.iter().map(|url| (*url).to_owned()).collect();
+            behind_sentinels(&urls)
+        };
+        let (sentinels, master) = behind(&["rediss://a:26379/3", "rediss://b:26379/3"]);
+        assert_eq!(sentinels, ["rediss://a:26379", "rediss://b:26379"]);
+        assert_eq!(with_secrets(&master, None, Some("p")), "rediss://:p@named-by-sentinels/3");
+        assert_eq!(behind(&["redis://a"]).1, "redis://named-by-sentinels/");
     }
 }

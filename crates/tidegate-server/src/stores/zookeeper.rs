@@ -3,22 +3,43 @@
 use std::sync::Arc;
 
 use tidegate::config::EngineSettings;
-use tidegate_zookeeper::{ZooKeeper, ZooKeeperOptions};
+use tidegate::store::Caps;
+use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
 
-use super::opened::{MEMBERS_KEPT, OpenStoreError, Opened};
+use super::dial::{Attempt, Dial, Dialled, Failed, MEMBERS_KEPT};
+use super::opened::OpenStoreError;
 use super::password;
 
-pub(super) async fn open(engine: &EngineSettings) -> Result<Opened, OpenStoreError> {
+const KIND: &str = "zookeeper";
+
+pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
     let addresses = engine.urls.iter().map(|url| url.trim_start_matches("zookeeper://").to_owned());
     let mut options = ZooKeeperOptions::new(addresses).path(format!("/{}", engine.prefix));
     if let Some(user) = &engine.user {
         options = options.user(user, password::password(engine)?.unwrap_or_default());
     }
-    let failed = |error: tidegate_zookeeper::ConnectError| OpenStoreError::Engine {
-        kind: "zookeeper",
-        reason: error.to_string(),
+    let attempt = move || -> Attempt {
+        let connecting = ZooKeeper::connect(options.clone());
+        Box::pin(async { connecting.await.map(|zookeeper| dialled(&zookeeper)).map_err(failed) })
     };
-    let zookeeper = ZooKeeper::connect(options).await.map_err(failed)?;
+    Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
+}
+
+fn dialled(zookeeper: &ZooKeeper) -> Dialled {
     let coordinator = Arc::new(zookeeper.coordinator(MEMBERS_KEPT));
-    Ok(Opened { store: Arc::new(zookeeper.store()), coordinator: Some(coordinator), warnings: Vec::new() })
+    Dialled { store: Arc::new(zookeeper.store()), coordinator: Some(coordinator), warnings: Vec::new() }
+}
+
+fn failed(error: ConnectError) -> Failed {
+    let reason = error.to_string();
+    match error {
+        // A server that is cut off from its ensemble takes no writes, and says various things.
+        ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
+            Failed::Away(reason)
+        }
+        ConnectError::Address { .. } | ConnectError::Path { .. } => {
+            Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
+        }
+        _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
+    }
 }

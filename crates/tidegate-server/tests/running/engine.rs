@@ -8,6 +8,8 @@ use tidegate::store::{
     StoreError,
 };
 
+use tidegate_server::OpenStore;
+
 use super::{Running, start_with};
 
 pub(crate) const ANSWERS: u8 = 0;
@@ -82,7 +84,7 @@ pub(crate) async fn start(file: &str) -> (Running, Engine) {
     let engine = Engine::default();
     let store = Arc::new(engine.clone());
     let server = start_with(file, |mut options| {
-        (options.store, options.store_kind) = (store, "engine");
+        options.store = Some(OpenStore::new(store, "engine"));
         options
     });
     (server.await, engine)

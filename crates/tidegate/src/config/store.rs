@@ -1,14 +1,15 @@
 //! `store`: where counters live.
 
+mod addresses;
+mod check;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::diagnostic::Findings;
-use super::keys::{KINDS, OWN};
 use super::node::Node;
 use crate::policy::{span, whole_number};
 use crate::store::{CapacityError, MemoryStore};
-use crate::visible::excerpt;
+pub(super) use check::{check, has, is_own, kind};
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -62,7 +63,7 @@ pub struct EngineSettings {
     pub ca_file: Option<PathBuf>,
     /// What its keys begin with.
     pub prefix: String,
-    /// How many nodes share it at most.
+    /// How many nodes share it at most, 1 or more.
     pub nodes: u64,
     /// How long it has to answer.
     pub deadline: Duration,
@@ -141,148 +142,6 @@ impl Default for StoreSettings {
         // Enough for a day's visitors of a large site, and tens of megabytes at most.
         Self { kind: StoreKind::Disk(DiskSettings::default()), keys: 1_000_000, full_keys: false }
     }
-}
-
-/// The keys of `store` that only some kinds have, with those kinds.
-const ONLY: [(&str, &[&str]); 12] = [
-    ("path", &["disk"]),
-    ("flush", &["disk"]),
-    ("url", &["redis", "etcd", "zookeeper"]),
-    ("topology", &["redis"]),
-    ("master", &["redis"]),
-    ("user", &["redis", "etcd", "zookeeper"]),
-    ("password_file", &["redis", "etcd", "zookeeper"]),
-    ("ca_file", &["redis", "etcd"]),
-    ("prefix", &["redis", "etcd", "zookeeper"]),
-    ("nodes", &["redis", "etcd", "zookeeper"]),
-    ("deadline", &["redis", "etcd", "zookeeper"]),
-    ("after_loss", &["redis"]),
-];
-
-/// Says whether a key of `store` says something about a kind.
-pub(super) fn has(kind: &str, key: &str) -> bool {
-    ONLY.iter().find(|(name, _)| *name == key).is_none_or(|(_, kinds)| kinds.contains(&kind))
-}
-
-/// Returns the kind of store that a file names.
-pub(super) fn kind(file: &Node) -> &str {
-    let said = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
-    said.filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
-}
-
-/// Says whether the store that a file names is this process's own.
-pub(super) fn is_own(file: &Node) -> bool {
-    KINDS[..OWN].contains(&kind(file))
-}
-
-/// Checks what the keys of `store` mean together.
-pub(super) fn check(file: &Node, findings: &mut Findings) {
-    let Some(node) = file.get("store") else { return };
-    let kind = kind(file);
-    for (key, kinds) in ONLY {
-        if let Some(said) = node.get(key)
-            && !kinds.contains(&kind)
-        {
-            let of = kinds.join(", ");
-            findings.error(
-                said.spot,
-                format_args!("store.{key} says nothing about `store.kind: {kind}`; it is for {of}"),
-            );
-        }
-    }
-    if KINDS[..OWN].contains(&kind) {
-        within(node, "flush", Duration::from_millis(10), Duration::from_secs(10), findings);
-        return;
-    }
-    within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
-    let urls = node.get("url").map_or(&[][..], Node::each);
-    if urls.is_empty() {
-        let example = schemes(kind)[0];
-        findings.error(
-            node.spot,
-            format_args!("`store.kind: {kind}` needs store.url, as {example}127.0.0.1:{}", port(kind)),
-        );
-    }
-    for url in urls {
-        let Some(text) = url.text() else { continue };
-        if let Some(reason) = wrong_address(kind, text) {
-            findings.error(url.spot, format_args!("store.url: {reason}"));
-        }
-    }
-    let sentinel = word(node, "topology") == Some("sentinel");
-    match node.get("master") {
-        Some(said) if !sentinel => findings.error(
-            said.spot,
-            "store.master is the name that sentinels have for a set of servers; it needs `store.topology: sentinel`",
-        ),
-        None if sentinel => findings.error(
-            node.spot,
-            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
-        ),
-        _ => {}
-    }
-}
-
-fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mut Findings) {
-    let Some(said) = node.get(key) else { return };
-    if let Some(Ok(read)) = said.text().map(span)
-        && !(least..=most).contains(&read)
-    {
-        findings.error(
-            said.spot,
-            format_args!("store.{key}: {read:?} is out of range; use {least:?} to {most:?}"),
-        );
-    }
-}
-
-const fn schemes(kind: &str) -> &'static [&'static str] {
-    match kind.as_bytes() {
-        b"redis" => &["redis://", "rediss://"],
-        b"etcd" => &["http://", "https://"],
-        _ => &["zookeeper://"],
-    }
-}
-
-const fn port(kind: &str) -> u16 {
-    match kind.as_bytes() {
-        b"redis" => 6379,
-        b"etcd" => 2379,
-        _ => 2181,
-    }
-}
-
-/// Returns why an address is none of an engine. Its own text is shown only where it holds no password.
-fn wrong_address(kind: &str, text: &str) -> Option<String> {
-    let schemes = schemes(kind);
-    let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
-        // What stands before an @ may be a password.
-        let shown = text.rsplit('@').next().unwrap_or(text);
-        return Some(format!(
-            "\"{}\" does not begin with {}; write {}HOST:{}",
-            excerpt(shown),
-            schemes.join(" or "),
-            schemes[0],
-            port(kind)
-        ));
-    };
-    if rest.contains('@') {
-        return Some(
-            "an address with a user or a password in it would be shown; write store.user and store.password_file"
-                .to_owned(),
-        );
-    }
-    let host = rest.split('/').next().unwrap_or(rest);
-    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
-    if name.is_empty() {
-        return Some(format!("\"{}\" names no host; write {}HOST:{}", excerpt(text), schemes[0], port(kind)));
-    }
-    if let Some((_, port)) = host.rsplit_once(':')
-        && !host.ends_with(']')
-        && port.parse::<u16>().is_err()
-    {
-        return Some(format!("\"{}\" has no port from 1 to 65535 after its colon", excerpt(text)));
-    }
-    None
 }
 
 fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {

@@ -1,42 +1,71 @@
-//! Policies whose limits do not fit the store that decides them.
+//! Policies that the stores of a gate cannot decide as they say.
 
 use super::Gate;
 use crate::policy::{Limit, PolicySet};
-use crate::store::Cell;
+use crate::store::{Cell, Durable};
 
-/// A limit whose state may grow larger than its store takes: some checks of it would be refused with
-/// [`crate::store::StoreError::CellTooLarge`].
+/// What a policy asks of its store and would not get.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "policy `{policy}`: the state of a key of `{limit}` may take {bytes} bytes, and its store takes {most} at most; choose an algorithm \
-     with a smaller state, a lower limit, or `share: local`"
-)]
 #[non_exhaustive]
-pub struct Unfit {
-    /// The policy's name.
-    pub policy: String,
-    /// The limit, in the words of the file.
-    pub limit: String,
-    /// The most that a key may take, in bytes.
-    pub bytes: usize,
-    /// What the store takes.
-    pub most: usize,
+pub enum Unfit {
+    /// The state of a limit may grow larger than the store takes: some checks would be refused with
+    /// [`StoreError::CellTooLarge`](crate::store::StoreError::CellTooLarge).
+    #[error(
+        "policy `{policy}`: the state of a key of `{limit}` may take {bytes} bytes, and its store takes {most} at most; choose an \
+         algorithm with a smaller state, a lower limit, or `share: local`"
+    )]
+    TooLarge {
+        /// The policy's name.
+        policy: String,
+        /// The limit, in the words of the file.
+        limit: String,
+        /// The most that a key may take, in bytes.
+        bytes: usize,
+        /// What the store takes.
+        most: usize,
+    },
+    /// No store decides the policy's word: every check would fail with [`StoreError::NoStore`](crate::store::StoreError::NoStore).
+    #[error(
+        "policy `{policy}`: no store here decides `share: {share}`; leave `share` out, or use a store that several nodes have in common"
+    )]
+    NoStore {
+        /// The policy's name.
+        policy: String,
+        /// The word.
+        share: &'static str,
+    },
+    /// The store is not on disk, so nothing that is answered is on disk before.
+    #[error(
+        "policy `{policy}`: its store is not on disk, and cannot keep `durable: strict`; write `durable: interval`, or leave it out"
+    )]
+    NotDurable {
+        /// The policy's name.
+        policy: String,
+    },
 }
 
 impl Gate {
-    /// Returns the limits of a policy set that do not fit this gate's stores, in the order of the policies: to be asked before the set is
-    /// put in force. Policies whose `share:` word has no store are left out; every check of them fails.
+    /// Returns what policies of a set ask of this gate's stores and would not get, in the order of the policies: to be asked before the set
+    /// is put in force.
     #[must_use]
     pub fn unfit(&self, policies: &PolicySet) -> Vec<Unfit> {
         let mut unfit = Vec::new();
         for policy in policies.policies() {
-            let Ok(store) = self.routes.of(policy.share) else { continue };
-            let Some(most) = self.routes.store(store).caps().largest_cell else { continue };
+            let name = || policy.name.clone();
+            let Ok(store) = self.routes.of(policy.share) else {
+                let share = policy.share.map_or("", |share| share.word());
+                unfit.push(Unfit::NoStore { policy: name(), share });
+                continue;
+            };
+            let caps = self.routes.store(store).caps();
+            if policy.durable == Durable::Strict && !caps.later_if_strict {
+                unfit.push(Unfit::NotDurable { policy: name() });
+            }
+            let Some(most) = caps.largest_cell else { continue };
             for terms in policy.limits.iter().chain(&policy.shadow_limit).flat_map(Limit::all_terms) {
                 let bytes = terms.quota.as_ref().map_or(0, |quota| Cell::largest(quota));
                 if bytes > most {
-                    let (policy, limit) = (policy.name.clone(), terms.label.clone());
-                    unfit.push(Unfit { policy, limit, bytes, most });
+                    unfit.push(Unfit::TooLarge { policy: name(), limit: terms.label.clone(), bytes, most });
                 }
             }
         }

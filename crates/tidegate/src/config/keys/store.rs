@@ -44,13 +44,13 @@ pub(super) const STORE: Table = Table {
             "redis: what stands at the addresses",
         ),
         key("master", Kind::Name, None, "redis with topology: sentinel: the name of the set of servers"),
-        key("user", Kind::Text, None, "The user as whom the engine is asked"),
+        key("user", Kind::Text, None, "The user as whom the engine is asked; with password_file"),
         key("password_file", Kind::Text, None, "The file with the password for the engine"),
         key(
             "ca_file",
             Kind::Text,
             None,
-            "The file with the certificates by which the engine is known; those of the system unless given",
+            "rediss://, https://: the file with the certificates by which the engine is known; those of the system unless given",
         ),
         key(
             "prefix",
@@ -61,8 +61,8 @@ pub(super) const STORE: Table = Table {
         key(
             "nodes",
             Kind::Whole(1, 1 << 16),
-            Some("1"),
-            "How many nodes share the engine at most; each may grant so small a part when the engine is gone",
+            None,
+            "redis, etcd, zookeeper: how many nodes share the engine at most; each grants so small a part of a limit that is split, or while the engine is gone",
         ),
         key(
             "deadline",

@@ -45,17 +45,76 @@ fn an_engine_has_addresses_without_secrets() {
 fn what_says_nothing_about_a_kind_is_refused_by_name() {
     for (store, said) in [
         ("{kind: memory, path: /tmp}", "store.path says nothing about `store.kind: memory`; it is for disk"),
-        ("{kind: redis}", "`store.kind: redis` needs store.url, as redis://127.0.0.1:6379"),
-        ("{kind: etcd, url: 'http://'}", "store.url: \"http://\" names no host; write http://HOST:2379"),
+        ("{kind: redis, nodes: 2}", "`store.kind: redis` needs store.url, as redis://127.0.0.1:6379"),
         (
-            "{kind: zookeeper, url: 'zookeeper://a:x'}",
+            "{kind: etcd, nodes: 2, url: 'http://'}",
+            "store.url: \"http://\" names no host; write http://HOST:2379",
+        ),
+        (
+            "{kind: zookeeper, nodes: 2, url: 'zookeeper://a:x'}",
             "store.url: \"zookeeper://a:x\" has no port from 1 to 65535 after its colon",
         ),
         (
-            "{kind: redis, url: 'redis://a', topology: sentinel}",
+            "{kind: redis, nodes: 2, url: 'redis://a', topology: sentinel}",
             "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
         ),
     ] {
         assert_eq!(parse(store).unwrap_err(), said);
+    }
+}
+
+/// Without it each node took itself for the only one: three that split a limit let through three times as much.
+#[test]
+fn an_engine_is_told_how_many_nodes_share_it() {
+    for (kind, url) in [("redis", "redis://a"), ("etcd", "http://a"), ("zookeeper", "zookeeper://a")] {
+        let told = parse(&format!("{{kind: {kind}, url: '{url}'}}")).unwrap_err();
+        assert!(told.starts_with(&format!("`store.kind: {kind}` needs store.nodes, ")), "{told}");
+        let read = parse(&format!("{{kind: {kind}, url: '{url}', nodes: 3}}")).unwrap();
+        assert!(matches!(read.kind, StoreKind::Engine(engine) if engine.nodes == 3));
+    }
+}
+
+/// Each of them was accepted, and what it says was lost.
+#[test]
+fn words_that_would_be_lost_are_refused() {
+    for (store, said) in [
+        (
+            "{kind: redis, nodes: 2, url: 'redis://a', user: me}",
+            "store.user says nothing without store.password_file",
+        ),
+        (
+            "{kind: etcd, nodes: 2, url: 'http://a', password_file: p}",
+            "store.password_file says nothing about `store.kind: etcd`",
+        ),
+        (
+            "{kind: redis, nodes: 2, url: 'redis://a', ca_file: c}",
+            "store.ca_file says nothing about addresses that begin with redis://; write rediss://",
+        ),
+        (
+            "{kind: etcd, nodes: 2, url: 'http://a', ca_file: c}",
+            "store.ca_file says nothing about addresses that begin with http://; write https://",
+        ),
+        (
+            "{kind: redis, nodes: 2, url: [redis://a, redis://b]}",
+            "store.url: several addresses are for `store.topology: cluster` or `sentinel`",
+        ),
+        (
+            "{kind: redis, nodes: 2, url: [rediss://a, redis://b], topology: sentinel, master: m}",
+            "store.url: some addresses begin with rediss:// and some with redis://; write one for all",
+        ),
+        (
+            "{kind: redis, nodes: 2, url: [redis://a/1, redis://b/2], topology: sentinel, master: m}",
+            "store.url: the addresses name different databases; write one for all",
+        ),
+    ] {
+        let told = parse(store).unwrap_err();
+        assert!(told.starts_with(said), "{told}");
+    }
+    for good in [
+        "{kind: redis, nodes: 2, url: 'redis://a', password_file: p}",
+        "{kind: redis, nodes: 2, url: 'rediss://a', user: me, password_file: p, ca_file: c}",
+        "{kind: redis, nodes: 2, url: [rediss://a/1, rediss://b/1], topology: sentinel, master: m}",
+    ] {
+        parse(good).unwrap();
     }
 }

@@ -1,0 +1,230 @@
+//! Servers as processes over stores that outlive them: a file on disk, and Redis.
+
+use std::process::{Child, Command, Stdio};
+
+use crate::Desk;
+use crate::serve::{Serving, until};
+
+/// A day's limit that several processes keep together.
+fn policies(store: &str, policy: &str) -> String {
+    format!(
+        "version: 1
+client_ip: {{ trusted_proxies: [] }}
+store: {store}
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: {{ algorithm: fixed-window, rate: 6/day }}
+    {policy}
+"
+    )
+}
+
+#[test]
+fn a_days_count_outlives_a_kill_and_a_second_process_is_refused_by_name() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: disk, path: counters, flush: 10ms }", "durable: strict"));
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 4), [200; 4]);
+    let second = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0", "--drain", "0s"]).code(1);
+    assert!(
+        second.err.contains("counters") && second.err.contains("is in use by another process"),
+        "{second:?}"
+    );
+    serving.kill();
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429], "two of six are left");
+    assert_eq!(serving.stop(), Some(0));
+}
+
+/// The process before may still answer its last requests: the one that follows waits as long as it drains.
+#[test]
+fn a_folder_is_waited_for_while_the_process_before_ends() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: disk, path: counters }", "on_store_error: local"));
+    let before = Serving::start(&desk, &["-c", "p.yaml"]);
+    let after = Serving::spawn(&desk, &["-c", "p.yaml", "--drain", "60s"]);
+    after.hears("is in use by another process");
+    assert_eq!(before.stop(), Some(0));
+    let after = after.greeted();
+    assert_eq!(after.statuses("203.0.113.9", 1), [200]);
+    assert_eq!(after.stop(), Some(0));
+}
+
+/// The file's default is a disk; where there is none, that was a line of the log and nothing else.
+#[test]
+fn counters_that_are_not_kept_are_told_of() {
+    let desk = Desk::new();
+    let serving = Serving::start(&desk, &[]);
+    let ready = serving.text("/readyz?verbose");
+    assert!(ready.contains("[!] store memory has kept nothing for") && ready.ends_with("ready\n"), "{ready}");
+    assert!(serving.text("/metrics").contains("tidegate_store_up{store=\"memory\"} 0\n"));
+    assert_eq!(serving.stop(), Some(0));
+}
+
+#[test]
+fn a_folder_for_a_store_that_has_none_is_refused() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: memory }", "on_store_error: local"));
+    for check in [&["--check"][..], &[]] {
+        let words = [&["serve", "-c", "p.yaml", "--store-path", "counters"], check].concat();
+        let refused = desk.run(&words).code(2);
+        assert!(refused.err.contains("--store-path says nothing about `store.kind: memory`"), "{refused:?}");
+    }
+}
+
+/// A kind that is not built in passed the check, and was refused at the start.
+#[cfg(not(feature = "redis"))]
+#[test]
+fn a_check_knows_which_engines_are_built_in() {
+    let desk = Desk::new();
+    desk.write("p.yaml", policies("{ kind: redis, url: 'redis://127.0.0.1:1', nodes: 2 }", "share: central"));
+    desk.run(&["config", "check", "p.yaml"]).code(0);
+    let refused = desk.run(&["serve", "--check", "-c", "p.yaml"]).code(2);
+    assert!(refused.err.contains("--features redis"), "{refused:?}");
+}
+
+/// A Redis of this test. Killed when dropped.
+struct Redis {
+    child: Child,
+    port: u16,
+    folder: std::path::PathBuf,
+}
+
+impl Redis {
+    /// Starts one; `None`, said aloud, where there is no `redis-server`, unless `TIDEGATE_REQUIRE_SERVERS=1`.
+    fn start(desk: &Desk) -> Option<Self> {
+        let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
+        if !there {
+            let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+            assert!(!required, "redis-server is not installed and TIDEGATE_REQUIRE_SERVERS=1");
+            eprintln!("skipped: redis-server is not installed");
+            return None;
+        }
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let (port, folder) = (free.local_addr().unwrap().port(), desk.path(""));
+        drop(free);
+        Some(Self { child: Self::spawn(port, &folder), port, folder })
+    }
+
+    fn spawn(port: u16, folder: &std::path::Path) -> Child {
+        let port = port.to_string();
+        let mut command = Command::new("redis-server");
+        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
+    }
+
+    fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    fn again(&mut self) {
+        self.child = Self::spawn(self.port, &self.folder);
+    }
+
+    fn store(&self) -> String {
+        format!("{{ kind: redis, url: 'redis://127.0.0.1:{}', nodes: 2 }}", self.port)
+    }
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn count(statuses: &[u16], status: u16) -> usize {
+    statuses.iter().filter(|have| **have == status).count()
+}
+
+/// Asks both, taking turns.
+fn both(one: &Serving, other: &Serving, ip: &str, times: usize) -> Vec<u16> {
+    (0..times).flat_map(|_| [one, other]).flat_map(|node| node.statuses(ip, 1)).collect()
+}
+
+#[cfg(feature = "redis")]
+#[test]
+fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
+    let desk = Desk::new();
+    let Some(mut redis) = Redis::start(&desk) else { return };
+    desk.write("p.yaml", policies(&redis.store(), "share: central"));
+    // The Redis may not listen yet: they start all the same, and dial it.
+    let nodes = [Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"])];
+    let [one, other] = &nodes;
+    let gone = |node: &Serving| node.text("/readyz?verbose").contains("[!] store redis is gone");
+    let back = |ip: &str| {
+        for node in &nodes {
+            // Whether it is back is found by requests.
+            until("the store is back", || {
+                node.check(ip);
+                !gone(node)
+            });
+        }
+    };
+    back("192.0.2.1");
+    assert_eq!(both(one, other, "203.0.113.1", 4), [200, 200, 200, 200, 200, 200, 429, 429]);
+
+    redis.kill();
+    // Each grants half of the limit, and nothing but what is stated is said.
+    let alone = both(one, other, "203.0.113.2", 5);
+    assert_eq!((count(&alone, 200), count(&alone, 429)), (6, 4), "{alone:?}");
+    for node in &nodes {
+        assert!(gone(node), "{}", node.text("/readyz?verbose"));
+        assert_eq!(node.ask("/readyz", None).status(), 200, "no other node would have it");
+        assert!(node.text("/metrics").contains("tidegate_store_up{store=\"redis\"} 0\n"));
+    }
+
+    redis.again();
+    back("192.0.2.2");
+    // The Redis has lost all it knew: limits count as half full, as after_loss says.
+    let half = both(one, other, "203.0.113.3", 4);
+    assert_eq!((count(&half, 200), count(&half, 429)), (3, 5), "{half:?}");
+    for node in nodes {
+        assert!(node.text("/metrics").contains("tidegate_store_up{store=\"redis\"} 1\n"));
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
+/// A node that does not start while its engine is away turns an outage of the engine into one of everything.
+#[cfg(feature = "redis")]
+#[test]
+fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
+    let desk = Desk::new();
+    let Some(mut redis) = Redis::start(&desk) else { return };
+    redis.kill();
+    desk.write("p.yaml", policies(&redis.store(), "share: central"));
+    let node = Serving::start(&desk, &["-c", "p.yaml"]);
+    let ready = node.text("/readyz?verbose");
+    assert!(
+        ready.contains("[!] store redis is gone") && ready.contains("no Redis server answers"),
+        "{ready}"
+    );
+    assert_eq!(node.statuses("203.0.113.1", 4), [200, 200, 200, 429], "half of six");
+    redis.again();
+    node.hears("the engine answers");
+    until("the store is back", || {
+        node.check("192.0.2.1");
+        node.text("/readyz?verbose").contains("[+] store redis")
+    });
+    assert_eq!(count(&node.statuses("203.0.113.2", 7), 200), 6);
+    assert_eq!(node.stop(), Some(0));
+}
+
+/// What no waiting mends ends the start, and is no mistake in the words: exit code 1.
+#[cfg(feature = "redis")]
+#[test]
+fn an_engine_that_refuses_the_password_ends_the_start() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk) else { return };
+    desk.write("password", "wrong\n");
+    let store = redis.store().replace("nodes: 2", "nodes: 2, user: nobody, password_file: password");
+    desk.write("p.yaml", policies(&store, "share: central"));
+    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", redis.port)).is_ok());
+    let refused = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(1);
+    assert!(
+        refused.err.contains("refuses the credentials") && !refused.err.contains("wrong\n"),
+        "{refused:?}"
+    );
+}

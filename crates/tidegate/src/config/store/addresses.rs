@@ -1,0 +1,122 @@
+//! `store.url`: the addresses of an engine.
+
+use super::word;
+use crate::config::diagnostic::Findings;
+use crate::config::node::Node;
+use crate::visible::excerpt;
+
+/// Checks the addresses, by themselves and together.
+pub(super) fn check(node: &Node, kind: &str, findings: &mut Findings) {
+    let urls = node.get("url").map_or(&[][..], Node::each);
+    if urls.is_empty() {
+        let example = schemes(kind)[0];
+        findings.error(
+            node.spot,
+            format_args!("`store.kind: {kind}` needs store.url, as {example}127.0.0.1:{}", port(kind)),
+        );
+    }
+    let mut wrong = false;
+    for url in urls {
+        let Some(text) = url.text() else { continue };
+        if let Some(reason) = wrong_address(kind, text) {
+            findings.error(url.spot, format_args!("store.url: {reason}"));
+            wrong = true;
+        }
+    }
+    if wrong {
+        return;
+    }
+    let [Some(first), others @ ..] = &*urls.iter().map(Node::text).collect::<Vec<_>>() else { return };
+    let (scheme, database) = (scheme(first), database(first));
+    // What one address says holds for all of them: a password that goes to one by TLS must not go to another in plain text.
+    for (other, url) in others.iter().zip(&urls[1..]).filter_map(|(text, url)| Some(((*text)?, url))) {
+        if self::scheme(other) != scheme {
+            findings.error(
+                url.spot,
+                format_args!(
+                    "store.url: some addresses begin with {scheme} and some with {}; write one for all",
+                    self::scheme(other)
+                ),
+            );
+        } else if self::database(other) != database {
+            findings.error(url.spot, "store.url: the addresses name different databases; write one for all");
+        }
+    }
+    if kind == "redis"
+        && word(node, "topology").is_none_or(|word| word == "single")
+        && let [_, second, ..] = urls
+    {
+        findings.error(
+            second.spot,
+            "store.url: several addresses are for `store.topology: cluster` or `sentinel`; write one, or say which it is",
+        );
+    }
+    if let Some(said) = node.get("ca_file")
+        && matches!(scheme, "redis://" | "http://")
+    {
+        findings.error(
+            said.spot,
+            format_args!("store.ca_file says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
+        );
+    }
+}
+
+/// Returns how an address begins, up to its host.
+fn scheme(url: &str) -> &str {
+    url.find("://").map_or(url, |at| &url[..at + 3])
+}
+
+/// Returns what an address says of a database: what stands behind its host.
+fn database(url: &str) -> &str {
+    url[scheme(url).len()..].split_once('/').map_or("", |(_, database)| database)
+}
+
+const fn schemes(kind: &str) -> &'static [&'static str] {
+    match kind.as_bytes() {
+        b"redis" => &["redis://", "rediss://"],
+        b"etcd" => &["http://", "https://"],
+        _ => &["zookeeper://"],
+    }
+}
+
+const fn port(kind: &str) -> u16 {
+    match kind.as_bytes() {
+        b"redis" => 6379,
+        b"etcd" => 2379,
+        _ => 2181,
+    }
+}
+
+/// Returns why an address is none of an engine. Its own text is shown only where it holds no password.
+fn wrong_address(kind: &str, text: &str) -> Option<String> {
+    let schemes = schemes(kind);
+    let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
+        // What stands before an @ may be a password.
+        let shown = text.rsplit('@').next().unwrap_or(text);
+        return Some(format!(
+            "\"{}\" does not begin with {}; write {}HOST:{}",
+            excerpt(shown),
+            schemes.join(" or "),
+            schemes[0],
+            port(kind)
+        ));
+    };
+    if rest.contains('@') {
+        return Some(
+            "an address with a user or a password in it would be shown; write store.user and store.password_file"
+                .to_owned(),
+        );
+    }
+    let host = rest.split('/').next().unwrap_or(rest);
+    let name = host.rsplit_once(':').map_or(host, |(name, _)| name);
+    if name.is_empty() {
+        return Some(format!("\"{}\" names no host; write {}HOST:{}", excerpt(text), schemes[0], port(kind)));
+    }
+    if let Some((_, port)) = host.rsplit_once(':')
+        && !host.ends_with(']')
+        && port.parse::<u16>().is_err()
+    {
+        return Some(format!("\"{}\" has no port from 1 to 65535 after its colon", excerpt(text)));
+    }
+    None
+}

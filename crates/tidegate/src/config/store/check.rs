@@ -1,0 +1,116 @@
+//! What the keys of `store` mean together.
+
+use std::time::Duration;
+
+use super::{addresses, word};
+use crate::config::diagnostic::Findings;
+use crate::config::keys::{KINDS, OWN};
+use crate::config::node::Node;
+use crate::policy::span;
+
+/// The keys of `store` that only some kinds have, with those kinds.
+const ONLY: [(&str, &[&str]); 12] = [
+    ("path", &["disk"]),
+    ("flush", &["disk"]),
+    ("url", &["redis", "etcd", "zookeeper"]),
+    ("topology", &["redis"]),
+    ("master", &["redis"]),
+    ("user", &["redis", "etcd", "zookeeper"]),
+    ("password_file", &["redis", "etcd", "zookeeper"]),
+    ("ca_file", &["redis", "etcd"]),
+    ("prefix", &["redis", "etcd", "zookeeper"]),
+    ("nodes", &["redis", "etcd", "zookeeper"]),
+    ("deadline", &["redis", "etcd", "zookeeper"]),
+    ("after_loss", &["redis"]),
+];
+
+/// Says whether a key of `store` says something about a kind.
+pub(in crate::config) fn has(kind: &str, key: &str) -> bool {
+    ONLY.iter().find(|(name, _)| *name == key).is_none_or(|(_, kinds)| kinds.contains(&kind))
+}
+
+/// Returns the kind of store that a file names.
+pub(in crate::config) fn kind(file: &Node) -> &str {
+    let said = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
+    said.filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
+}
+
+/// Says whether the store that a file names is this process's own.
+pub(in crate::config) fn is_own(file: &Node) -> bool {
+    KINDS[..OWN].contains(&kind(file))
+}
+
+/// Checks what the keys of `store` mean together.
+pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
+    let Some(node) = file.get("store") else { return };
+    let kind = kind(file);
+    for (key, kinds) in ONLY {
+        if let Some(said) = node.get(key)
+            && !kinds.contains(&kind)
+        {
+            let of = kinds.join(", ");
+            findings.error(
+                said.spot,
+                format_args!("store.{key} says nothing about `store.kind: {kind}`; it is for {of}"),
+            );
+        }
+    }
+    if KINDS[..OWN].contains(&kind) {
+        within(node, "flush", Duration::from_millis(10), Duration::from_secs(10), findings);
+        return;
+    }
+    within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
+    addresses::check(node, kind, findings);
+    secrets(node, kind, findings);
+    if node.get("nodes").is_none() {
+        findings.error(
+            node.spot,
+            format_args!(
+                "`store.kind: {kind}` needs store.nodes, how many nodes share the engine at most: each grants so small a part of a limit \
+                 that is split, or while the engine is gone"
+            ),
+        );
+    }
+    let sentinel = word(node, "topology") == Some("sentinel");
+    match node.get("master") {
+        Some(said) if !sentinel => findings.error(
+            said.spot,
+            "store.master is the name that sentinels have for a set of servers; it needs `store.topology: sentinel`",
+        ),
+        None if sentinel => findings.error(
+            node.spot,
+            "`store.topology: sentinel` needs store.master, the name that the sentinels have for the set of servers, as mymaster",
+        ),
+        _ => {}
+    }
+}
+
+fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mut Findings) {
+    let Some(said) = node.get(key) else { return };
+    if let Some(Ok(read)) = said.text().map(span)
+        && !(least..=most).contains(&read)
+    {
+        findings.error(
+            said.spot,
+            format_args!("store.{key}: {read:?} is out of range; use {least:?} to {most:?}"),
+        );
+    }
+}
+
+/// Checks that whoever is named is known by a password, and a password is somebody's.
+fn secrets(node: &Node, kind: &str, findings: &mut Findings) {
+    match (node.get("user"), node.get("password_file")) {
+        (Some(said), None) => findings.error(
+            said.spot,
+            "store.user says nothing without store.password_file; write both, or neither",
+        ),
+        // Redis has a user for those who name none.
+        (None, Some(said)) if kind != "redis" => findings.error(
+            said.spot,
+            format_args!(
+                "store.password_file says nothing about `store.kind: {kind}` without store.user; write both, or neither"
+            ),
+        ),
+        _ => {}
+    }
+}
