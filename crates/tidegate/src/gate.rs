@@ -247,6 +247,28 @@ impl Gate {
         self
     }
 
+    /// Has the store that the gate was made with decide policies with `share: leased` (or another word) too.
+    ///
+    /// The same store given to [`Gate::with_store`] is a second one to the gate: a request under policies with and without that word is then
+    /// two steps, where it could be one, and a reset is sent twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{PolicySet, Share};
+    /// use tidegate::store::MemoryStore;
+    /// use tidegate::Gate;
+    ///
+    /// let memory = MemoryStore::with_capacity(1_000)?;
+    /// let gate = Gate::new(PolicySet::default(), memory).with_own_store_for(Share::Split);
+    /// # drop(gate);
+    /// # Ok::<(), tidegate::store::CapacityError>(())
+    /// ```
+    #[must_use]
+    pub fn with_own_store_for(mut self, share: Share) -> Self {
+        self.routes.give_own(share);
+        self
+    }
+
     /// Replaces what runs the calls to engines that nobody waits for any more: charges that are undone and places that are left, because an
     /// admission or a check was dropped. Each call takes half a minute at most. The default is one thread, started when it is first needed;
     /// it runs 1024 calls at once, lets 1024 more wait, and drops the rest. A program with a runtime passes the calls to it by its handle,
