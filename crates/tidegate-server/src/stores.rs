@@ -59,6 +59,7 @@ pub async fn open_store(
 ///
 /// # Errors
 /// [`OpenStoreError::NotBuilt`].
+#[allow(clippy::match_like_matches_macro, reason = "which kinds are built in depends on the features")]
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let built = match &settings.kind {
         StoreKind::Engine(engine) => match engine.engine {
