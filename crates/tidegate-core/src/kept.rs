@@ -22,6 +22,13 @@ pub(crate) trait Kept {
     fn largest(&self) -> usize;
 }
 
+/// Returns the tick of a state's last change where that is later than [`MAX_STEP_BACK`] after `now`.
+#[inline]
+pub(crate) fn far_ahead<L: Kept>(_: &L, state: &L::State, now: Tick) -> Option<Tick> {
+    let latest = now.after(MAX_STEP_BACK);
+    L::last_change(state).filter(|last| *last > latest)
+}
+
 /// Sets a state back that was last changed later than [`MAX_STEP_BACK`] after `now`; `None` where it was not.
 #[inline]
 pub(crate) fn after_step_back<L: Kept>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {

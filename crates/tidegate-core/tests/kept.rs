@@ -268,6 +268,9 @@ fn small_steps_back_change_nothing() {
         let Transition::Allowed { next, .. } = quota.decide(&quota.fresh(START), ask) else {
             panic!("it is full")
         };
+        assert_eq!(quota.far_ahead(&next, START.before(MAX_STEP_BACK)), None);
+        let hour = START.before(Duration::from_secs(3600));
+        assert_eq!(quota.far_ahead(&next, hour), Some(START), "{quota:?}");
         assert_eq!(quota.set_back(&next, START), None);
         assert_eq!(quota.set_back(&next, START.before(MAX_STEP_BACK)), None);
         let beyond = START.before(MAX_STEP_BACK).before(Duration::from_nanos(1));

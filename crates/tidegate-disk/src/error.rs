@@ -91,6 +91,12 @@ pub enum OpenError {
         /// The interval of the options.
         interval: Duration,
     },
+    /// The pause after a write that failed is none that can be kept.
+    #[error("a pause of {retry:?} after a write that failed cannot be kept; use 1 ms to 1 h")]
+    Retry {
+        /// The pause of the options.
+        retry: Duration,
+    },
     /// There is no table for so many keys.
     #[error(transparent)]
     Capacity(#[from] CapacityError),

@@ -1,6 +1,6 @@
 //! The file: one engine, two tables, and whether it is still where it was.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{File, TryLockError};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use redb::{
 };
 
 use crate::identity::{Identity, Unknown};
+use crate::system_file::{self, Place, place_at, place_of};
 
 /// Pieces by number, in the order in which they were written.
 const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
@@ -22,7 +23,7 @@ const CACHE: usize = 8 << 20;
 /// The name of the file in its folder.
 const NAME: &str = "tidegate.redb";
 
-/// The name under which a new file is made, until it says whose it is: so a crash meanwhile leaves no file that is none.
+/// The name under which a new file is made, until its identity is in it: so a crash meanwhile leaves no file that cannot be opened.
 const NEW: &str = "tidegate.redb.new";
 
 /// An open file. Dropped, it is closed; nobody else has it open meanwhile.
@@ -35,9 +36,6 @@ pub(crate) struct StoreFile {
     pub(crate) next: u64,
     place: Option<Place>,
 }
-
-/// Which file of the file system it is.
-type Place = (u64, u64);
 
 /// Why a file cannot be used.
 #[derive(Debug)]
@@ -134,41 +132,55 @@ impl StoreFile {
     /// Opens the file of a folder; `None` where there is none.
     pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
         let path = Self::path_in(folder);
-        let file = match OpenOptions::new().read(true).write(true).open(&path) {
+        let file = match system_file::open(&path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if system_file::is_link(&error) => {
+                let what = "it is a symbolic link, which is not followed; name the folder that it leads to";
+                return Err(FileError::Foreign(what.to_owned()));
+            }
             opened => opened?,
         };
         if file.metadata()?.len() == 0 {
             // Made by hand, or left by a system that went down: nothing was ever in it.
-            drop(file);
-            std::fs::remove_file(&path)?;
+            remove_unused(&path, &file)?;
             return Ok(None);
         }
-        private(&file);
         let place = place_of(&file);
         let engine = engine(file)?;
         let identity = Identity::read(&engine)?;
+        // Not before it is known to be a store's: a file that was named by mistake keeps its mode.
+        system_file::make_private(&path, place);
         let mut file = Self { engine, path, identity, next: 0, place };
         file.next = file.last()?.map_or(0, |last| last + 1);
         Ok(Some(file))
     }
 
-    /// Makes the file of a folder that has none.
+    /// Makes the file of a folder that has none. Where another process makes one at the same time, one of the two gets
+    /// [`FileError::InUse`], both at worst.
     pub(crate) fn make(folder: &Path, identity: Identity) -> Result<Self, FileError> {
         let (path, new) = (Self::path_in(folder), folder.join(NEW));
-        let file = created(&new)?;
-        let place = place_of(&file);
-        let engine = match engine(file) {
-            // Left by a process that died while it made it.
-            Err(FileError::Damaged(_) | FileError::Foreign(_)) => {
-                std::fs::remove_file(&new)?;
-                return Self::make(folder, identity);
-            }
-            opened => opened?,
+        match system_file::open(&new) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(error) if system_file::is_link(&error) => std::fs::remove_file(&new)?,
+            // Left by a process that died while it made it, unless that one still has it open.
+            opened => remove_unused(&new, &opened?)?,
+        }
+        let file = match system_file::create(&new) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Err(FileError::InUse),
+            made => made?,
         };
-        let mut file = Self { engine, path, identity, next: 0, place };
+        let place = place_of(&file);
+        let mut file = Self { engine: engine(file)?, path, identity, next: 0, place };
         file.write(|_| Ok(()))?;
-        std::fs::rename(&new, &file.path)?;
+        let named = give_name(&new, &file.path);
+        if place_at(&new) == place {
+            let _ = std::fs::remove_file(&new);
+        }
+        named?;
+        if !file.is_in_place() {
+            // The other process has taken the name under which this one made its file.
+            return Err(FileError::InUse);
+        }
         // The name, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that by itself.
         if let Ok(folder) = File::open(folder) {
             let _ = folder.sync_all();
@@ -239,6 +251,30 @@ impl StoreFile {
     }
 }
 
+/// Removes a file that nobody has open: an engine locks the whole of its file.
+fn remove_unused(path: &Path, file: &File) -> Result<(), FileError> {
+    let place = place_of(file);
+    // Where the file system has no locks, the engine has none either.
+    if let Err(TryLockError::WouldBlock) = file.try_lock() {
+        return Err(FileError::InUse);
+    }
+    // Another process may have removed it before this one had the lock, and made its own.
+    if place_at(path) == place {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
+}
+
+/// Gives a new file its name, unless a file has it already.
+fn give_name(new: &Path, path: &Path) -> Result<(), FileError> {
+    match std::fs::hard_link(new, path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(FileError::InUse),
+        // A file system without hard links: there, two processes that start at the same moment are not told apart.
+        Err(_) => Ok(std::fs::rename(new, path)?),
+        Ok(()) => Ok(()),
+    }
+}
+
 /// Opens the engine over a file. The whole file is read and checked, because pages that were altered are otherwise found when they are needed.
 fn engine(file: File) -> Result<Database, FileError> {
     let open = || -> Result<Database, DatabaseError> {
@@ -263,48 +299,57 @@ impl From<StorageError> for FileError {
     }
 }
 
-#[cfg(unix)]
-fn created(path: &Path) -> io::Result<File> {
-    use std::os::unix::fs::OpenOptionsExt as _;
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path)
-}
+#[cfg(test)]
+mod tests {
+    use tidegate::store::Seed;
 
-#[cfg(not(unix))]
-fn created(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
-}
+    use super::*;
 
-/// Takes the file from the eyes of others. Where that is not ours to do, whoever made it so has to know.
-#[cfg(unix)]
-fn private(file: &File) {
-    use std::os::unix::fs::PermissionsExt as _;
-    let others = file.metadata().is_ok_and(|known| known.permissions().mode() & 0o077 != 0);
-    if others {
-        let _ = file.set_permissions(std::fs::Permissions::from_mode(0o600));
+    fn identity() -> Identity {
+        Identity::new(10, false, Seed::random(), 1)
     }
-}
 
-#[cfg(not(unix))]
-fn private(_: &File) {}
+    /// Two processes that start at the same moment both see no file. The second one gave its own the name, over that of the first, which
+    /// went on writing to a file without a name.
+    #[test]
+    fn of_two_that_make_the_file_at_once_one_is_told_that_it_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(StoreFile::open(folder.path()).unwrap().is_none());
+        let first = StoreFile::make(folder.path(), identity()).unwrap();
+        let second = StoreFile::make(folder.path(), identity());
+        assert!(matches!(second, Err(FileError::InUse)), "{second:?}");
+        assert!(first.is_in_place());
+        assert!(!folder.path().join(NEW).exists(), "nothing is left behind");
+    }
 
-#[cfg(unix)]
-fn place_of(file: &File) -> Option<Place> {
-    use std::os::unix::fs::MetadataExt as _;
-    file.metadata().ok().map(|known| (known.dev(), known.ino()))
-}
+    /// The second begins while the first is not done.
+    #[test]
+    fn a_file_that_another_process_is_making_is_in_use() {
+        let folder = tempfile::tempdir().unwrap();
+        let other = engine(system_file::create(&folder.path().join(NEW)).unwrap()).unwrap();
+        let made = StoreFile::make(folder.path(), identity());
+        assert!(matches!(made, Err(FileError::InUse)), "{made:?}");
+        drop(other);
+        // It has died meanwhile.
+        assert!(StoreFile::make(folder.path(), identity()).unwrap().is_in_place());
+    }
 
-#[cfg(unix)]
-fn place_at(path: &Path) -> Option<Place> {
-    use std::os::unix::fs::MetadataExt as _;
-    std::fs::metadata(path).ok().map(|known| (known.dev(), known.ino()))
-}
-
-#[cfg(not(unix))]
-fn place_of(_: &File) -> Option<Place> {
-    None
-}
-
-#[cfg(not(unix))]
-fn place_at(_: &Path) -> Option<Place> {
-    None
+    /// Whoever may write in the folder has left a link, or a file that others may read, under the name of a new file.
+    #[cfg(unix)]
+    #[test]
+    fn what_lies_where_a_new_file_is_made_is_not_written_to() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let (new, target) = (folder.path().join(NEW), folder.path().join("target"));
+        std::fs::write(&target, b"").unwrap();
+        std::os::unix::fs::symlink(&target, &new).unwrap();
+        drop(StoreFile::make(folder.path(), identity()).unwrap());
+        assert_eq!(std::fs::read(&target).unwrap(), b"", "the link is not followed");
+        std::fs::remove_file(StoreFile::path_in(folder.path())).unwrap();
+        std::fs::write(&new, b"").unwrap();
+        std::fs::set_permissions(&new, std::fs::Permissions::from_mode(0o666)).unwrap();
+        let file = StoreFile::make(folder.path(), identity()).unwrap();
+        let mode = std::fs::metadata(&file.path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+    }
 }

@@ -38,7 +38,7 @@ impl Flush {
     }
 
     /// Writes all that has changed so far, and returns how many bytes that were: 0 where nothing has changed that matters. When it returns,
-    /// they are on disk. `slack` says within which time a key has to be full again to be left out.
+    /// they are on disk. `slack` says within which time a key has to be full again for its change to be left out.
     ///
     /// # Errors
     /// Why it could not. Nothing is forgotten: what has changed is written the next time.
@@ -83,7 +83,7 @@ impl Flush {
             while let Some(piece) = recorder.changes(&slack) {
                 journal.add(&piece)?;
             }
-            ended = part_of_table(journal, recorder, *round, &slack)?;
+            ended = part_of_table(journal, recorder, *round)?;
             Ok(())
         })?;
         recorder.kept();
@@ -104,7 +104,6 @@ fn part_of_table(
     journal: &mut Journal<'_>,
     recorder: &mut Recorder,
     round: u64,
-    slack: &impl Fn() -> Duration,
 ) -> Result<Option<u64>, redb::Error> {
     let changed = journal.bytes.max(LEAST);
     let most =
@@ -113,7 +112,8 @@ fn part_of_table(
     // A part is at least a line, so that this ends.
     while written < changed && lines < most {
         let rest = usize::try_from(changed - written).unwrap_or(usize::MAX);
-        let part = recorder.lines(most - lines, rest, slack);
+        // Without slack: what the round leaves out is forgotten when it ends, and a strict charge is not to be, however soon it is back.
+        let part = recorder.lines(most - lines, rest, || Duration::ZERO);
         lines += part.lines;
         if let Some(piece) = part.piece {
             journal.add(&piece)?;
@@ -125,4 +125,47 @@ fn part_of_table(
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    use tidegate::store::{Charge, Op, Step, Store as _, TrackedStore};
+    use tidegate::{Cost, Quota, Tick};
+
+    use super::*;
+    use crate::options::DiskOptions;
+
+    const NOW: Tick = Tick::from_secs(1_000_000);
+
+    /// A strict charge is on disk before it is answered. Writes of the interval then left its key out of the round, because it would soon be
+    /// full, and dropped what was written of it before.
+    #[test]
+    fn a_key_that_is_soon_full_is_in_the_file_until_it_is_full() {
+        #[allow(clippy::disallowed_methods, reason = "how long opening takes is told")]
+        let present = Instant::now;
+        let folder = tempfile::tempdir().unwrap();
+        let options = || DiskOptions::new(folder.path()).keys(100);
+        let minute = Arc::new(Quota::per_minute(10).gcra().unwrap());
+        let day = Arc::new(Quota::per_day(20).gcra().unwrap());
+        let ask = |table: &TrackedStore, op: Op<'_>, key: &[u8], quota: &Arc<Quota>| {
+            let charges = [Charge::new(key, quota, Cost::ONE)];
+            table.blocking_settle(&Step::new(NOW, op, &charges)).unwrap().lines[0].decision.standing
+        };
+        let ready = opening::open(&options(), present).unwrap();
+        let table = ready.table;
+        let mut flush = Flush::new(folder.path().to_owned(), ready.file, ready.recorder);
+        ask(&table, Op::Take, b"strict", &minute);
+        assert!(flush.write(|| Duration::ZERO).unwrap() > 0, "as somebody waits for it");
+        for _ in 0..20 {
+            ask(&table, Op::Take, b"other", &day);
+            assert!(flush.write(|| Duration::from_secs(3600)).unwrap() > 0);
+        }
+        flush.close().unwrap();
+        let again = opening::open(&options(), present).unwrap();
+        assert_eq!(ask(&again.table, Op::Peek, b"strict", &minute).remaining, 9);
+        assert_eq!(ask(&again.table, Op::Peek, b"other", &day).remaining, 0);
+    }
 }

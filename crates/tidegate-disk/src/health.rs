@@ -1,5 +1,6 @@
 //! Whether what changes gets onto the disk.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -118,7 +119,8 @@ impl Watch {
     }
 
     fn tell(&self, change: &Change) {
-        self.told.iter().for_each(|told| told(change));
+        // Whatever it does, the thread that writes goes on.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.told.iter().for_each(|told| told(change))));
     }
 }
 

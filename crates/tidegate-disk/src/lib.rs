@@ -54,6 +54,7 @@ mod opening;
 mod options;
 mod orders;
 mod store;
+mod system_file;
 mod writer;
 
 pub use error::{CloseError, OpenError};

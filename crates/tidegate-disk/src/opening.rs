@@ -11,8 +11,9 @@ use crate::error::OpenError;
 use crate::file::{FileError, StoreFile, guarded};
 use crate::identity::Identity;
 use crate::options::DiskOptions;
+use crate::system_file;
 
-/// The shortest and the longest interval.
+/// The shortest and the longest interval, and pause after a write that failed.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));
 
 /// What was found when a store was opened; see [`DiskStore::opened`](crate::DiskStore::opened).
@@ -49,6 +50,9 @@ pub(crate) fn open(options: &DiskOptions, time: impl Fn() -> Instant) -> Result<
     let began = time();
     if options.interval < INTERVALS.0 || options.interval > INTERVALS.1 {
         return Err(OpenError::Interval { interval: options.interval });
+    }
+    if options.retry < INTERVALS.0 || options.retry > INTERVALS.1 {
+        return Err(OpenError::Retry { retry: options.retry });
     }
     make_folder(&options.folder)
         .map_err(|source| OpenError::Folder { path: options.folder.clone(), source })?;
@@ -135,7 +139,7 @@ fn unreadable(error: RestoreError) -> FileError {
 
 fn make_folder(folder: &Path) -> io::Result<()> {
     match std::fs::metadata(folder) {
-        Ok(known) if known.is_dir() => Ok(()),
+        Ok(known) if known.is_dir() => system_file::check_folder(&known),
         Ok(_) => Err(io::Error::new(io::ErrorKind::NotADirectory, "there is a file of that name")),
         Err(error) if error.kind() == io::ErrorKind::NotFound => private(DirBuilder::new()).create(folder),
         Err(error) => Err(error),

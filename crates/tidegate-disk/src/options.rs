@@ -84,7 +84,7 @@ impl DiskOptions {
         self
     }
 
-    /// Chooses how long after a write that failed the next one is tried; a second unless chosen.
+    /// Chooses how long after a write that failed the next one is tried, 1 ms to 1 h; a second unless chosen.
     pub fn retry(mut self, retry: Duration) -> Self {
         self.retry = retry;
         self
@@ -106,7 +106,9 @@ impl DiskOptions {
     }
 
     /// Has somebody told when the file cannot be written any more, and when it can be again: one call each. Called on the thread that
-    /// writes, which waits for it.
+    /// writes, which waits for it, so it must not wait for the disk: [`DiskStore::flush`](crate::DiskStore::flush),
+    /// [`DiskStore::close`](crate::DiskStore::close) and strict steps fail when they are called there. A panic in it is caught, and has
+    /// no effect but what the process's panic hook does.
     pub fn on_change(mut self, told: impl Fn(&Change) + Send + Sync + 'static) -> Self {
         self.told = Some(Box::new(told));
         self

@@ -3,6 +3,8 @@
 //! Whoever wants what has changed so far to be on disk takes a number, and the thread that writes is woken. A write covers all numbers that
 //! were taken before it began, so many who wait share one.
 
+use std::sync::OnceLock;
+use std::thread::{self, ThreadId};
 use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex};
@@ -20,7 +22,13 @@ pub(crate) struct Orders {
     answered: Condvar,
     /// The same for tasks that wait: how often a write has ended.
     ended: watch::Sender<u64>,
+    /// The thread that writes, which cannot wait for itself.
+    writer: OnceLock<ThreadId>,
 }
+
+/// What is told on the thread that writes.
+const BY_WRITER: &str =
+    "it was asked from `on_change`, on the thread that writes, which cannot wait for itself";
 
 #[derive(Debug, Default)]
 struct State {
@@ -28,7 +36,7 @@ struct State {
     taken: u64,
     /// All numbers up to this one are answered.
     answered: u64,
-    /// All numbers up to this one, and beyond the last that was on disk before, have failed, for this reason.
+    /// The numbers that have failed: beyond the first one, up to the second one, for this reason.
     failed: Option<(u64, u64, String)>,
     closing: bool,
     closed: Option<Came>,
@@ -52,7 +60,31 @@ impl Orders {
             wanted: Condvar::new(),
             answered: Condvar::new(),
             ended: watch::Sender::new(0),
+            writer: OnceLock::new(),
         }
+    }
+
+    /// Makes the calling thread the one that writes.
+    pub(crate) fn begin(&self) {
+        let _ = self.writer.set(thread::current().id());
+    }
+
+    /// Answers whoever waits, for a thread that has ended; returns whether it had not closed before.
+    pub(crate) fn end(&self, reason: &str) -> bool {
+        let upto = {
+            let state = self.state.lock();
+            if state.closed.is_some() {
+                return false;
+            }
+            state.taken
+        };
+        self.answer(Order { upto, waited_for: true, last: true }, &Err(reason.to_owned()));
+        true
+    }
+
+    /// Says why the calling thread cannot wait for the disk; `None` where it can.
+    pub(crate) fn cannot_wait(&self) -> Option<&'static str> {
+        (self.writer.get() == Some(&thread::current().id())).then_some(BY_WRITER)
     }
 
     /// Takes a number: for what was changed before this call.
@@ -75,6 +107,9 @@ impl Orders {
 
     /// Holds the calling thread until a number is answered.
     pub(crate) fn wait(&self, number: u64) -> Came {
+        if let Some(reason) = self.cannot_wait() {
+            return Err(reason.to_owned());
+        }
         let mut state = self.state.lock();
         loop {
             if let Some(came) = state.came(number) {
@@ -84,11 +119,14 @@ impl Orders {
         }
     }
 
-    /// Has the thread write for the last time, and waits for that.
+    /// Has the thread write for the last time, and waits for that. On that thread itself it does not wait.
     pub(crate) fn close(&self) -> Came {
         let mut state = self.state.lock();
         state.closing = true;
         self.wanted.notify_one();
+        if let Some(reason) = self.cannot_wait().filter(|_| state.closed.is_none()) {
+            return Err(reason.to_owned());
+        }
         loop {
             if let Some(closed) = &state.closed {
                 return closed.clone();
@@ -141,5 +179,28 @@ impl State {
             });
         }
         self.closed.as_ref().map(|_| Err("the store is closed".to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_waits_for_a_thread_that_has_ended() {
+        let orders = Orders::new();
+        let number = orders.take();
+        assert!(orders.end("gone"));
+        assert_eq!(orders.wait(number), Err("gone".to_owned()));
+        assert!(orders.close().is_err());
+        assert_eq!(orders.wait(orders.take()), Err("the store is closed".to_owned()));
+    }
+
+    #[test]
+    fn the_thread_that_writes_does_not_wait_for_itself() {
+        let orders = Orders::new();
+        orders.begin();
+        assert_eq!(orders.wait(orders.take()), Err(BY_WRITER.to_owned()));
+        assert_eq!(orders.close(), Err(BY_WRITER.to_owned()));
     }
 }

@@ -123,8 +123,10 @@ impl Inner {
     fn close(&self) -> Result<(), CloseError> {
         let closed = self.shared.orders.close();
         if let Some(thread) = self.thread.lock().take() {
-            // It has said that it is through, and panics no more.
-            let _ = thread.join();
+            // Dropped by `on_change`, the store is closed by the thread that calls it, which cannot wait for itself.
+            if self.shared.orders.cannot_wait().is_none() {
+                let _ = thread.join();
+            }
         }
         closed.map_err(|reason| self.unwritten(reason))
     }
@@ -220,7 +222,7 @@ impl Inner {
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
         let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
         let _under_way = UnderWay::of(shared);
-        let gone = shared.watch.error();
+        let gone = shared.watch.error().or_else(|| shared.orders.cannot_wait().map(str::to_owned));
         let mut awaited = Vec::new();
         for (at, step) in steps.iter().enumerate() {
             let strict = step.with(is_strict);

@@ -34,9 +34,26 @@ pub(crate) fn present() -> Instant {
     Instant::now()
 }
 
+/// The longest pause after a write, however few bytes a second are wanted: a year, so that no point in time is out of range.
+const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
+
+/// Answers whoever waits when the thread ends without having closed the store, by a panic.
+struct UntilClosed<'s>(&'s Shared);
+
+impl Drop for UntilClosed<'_> {
+    fn drop(&mut self) {
+        let reason = "the thread that writes the file has ended";
+        if self.0.orders.end(reason) {
+            self.0.watch.failed(reason.to_owned(), present());
+        }
+    }
+}
+
 /// Writes until the store is closed.
 pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
     let Pace { interval, retry, bytes_per_second } = pace;
+    shared.orders.begin();
+    let _until_closed = UntilClosed(shared);
     let (mut earliest, mut due) = (present(), present() + interval);
     loop {
         let order = shared.orders.next(earliest, due, present);
@@ -49,7 +66,8 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
             Ok(bytes) => {
                 shared.watch.saved((began, ended), bytes);
                 // Of the next write at least: what is written now is a measure of it.
-                let pause = Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64);
+                let pause =
+                    Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64).min(LONGEST_PAUSE);
                 (earliest, due) = (began + pause, began + interval.max(pause));
                 Ok(())
             }
@@ -66,5 +84,27 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
         let closed = came.and(flush.close());
         shared.orders.answer(order, &closed);
         return;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thread that ended by a panic left everybody waiting who had asked it to write.
+    #[test]
+    fn a_thread_that_panics_answers_whoever_waits() {
+        let shared = Shared { orders: Orders::new(), watch: Watch::new(None, present()), strict: 0.into() };
+        let number = shared.orders.take();
+        std::thread::scope(|scope| {
+            let writer = scope.spawn(|| {
+                shared.orders.begin();
+                let _until_closed = UntilClosed(&shared);
+                panic!("as a mistake would");
+            });
+            assert!(writer.join().is_err());
+        });
+        assert!(shared.orders.wait(number).is_err() && shared.orders.close().is_err());
+        assert!(shared.watch.error().unwrap().contains("has ended"));
     }
 }

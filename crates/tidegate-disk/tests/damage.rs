@@ -143,6 +143,10 @@ fn what_options_say_that_cannot_be_is_told() {
         "{}",
         refused(options(folder.path()).keys(0))
     );
+    for retry in [std::time::Duration::ZERO, std::time::Duration::MAX] {
+        let told = refused(options(folder.path()).retry(retry));
+        assert!(told.contains("a write that failed") && told.contains("use 1 ms to 1 h"), "{told}");
+    }
     let missing = folder.path().join("no/such/folder");
     let told = refused(options(&missing));
     assert!(told.contains("no/such/folder") && told.contains("make it"), "{told}");
@@ -168,6 +172,37 @@ fn nobody_else_may_read_the_file() {
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).unwrap();
     open(&below).close().unwrap();
     assert_eq!(mode(&path), 0o600);
+}
+
+/// A path that was named by mistake: the file behind a link was changed to mode 0600, before it was known to be none of ours.
+#[cfg(unix)]
+#[test]
+fn files_of_others_keep_their_mode_and_links_are_not_followed() {
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    let folder = tempfile::tempdir().unwrap();
+    let (target, path) = (folder.path().join("target"), DiskStore::path_in(folder.path()));
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    fs::write(&target, vec![b'x'; 10_000]).unwrap();
+    fs::set_permissions(&target, fs::Permissions::from_mode(0o644)).unwrap();
+    symlink(&target, &path).unwrap();
+    let told = DiskStore::open(options(folder.path())).unwrap_err().to_string();
+    assert!(told.contains("symbolic link"), "{told}");
+    fs::remove_file(&path).unwrap();
+    fs::rename(&target, &path).unwrap();
+    assert!(matches!(DiskStore::open(options(folder.path())), Err(OpenError::Foreign { .. })));
+    assert_eq!(mode(&path), 0o644);
+}
+
+#[cfg(unix)]
+#[test]
+fn a_folder_in_which_everybody_may_write_is_refused() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = tempfile::tempdir().unwrap();
+    fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).unwrap();
+    let refused = DiskStore::open(options(folder.path())).unwrap_err();
+    let why = std::error::Error::source(&refused).unwrap().to_string();
+    assert!(why.contains("0777") && why.contains("chmod o-w"), "{why}");
+    open(&folder.path().join("below")).close().unwrap();
 }
 
 /// Opens the store and keeps it.

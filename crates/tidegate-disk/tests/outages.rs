@@ -7,6 +7,7 @@ mod child;
 mod common;
 
 use std::process::Command;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use child::Other;
@@ -118,4 +119,45 @@ fn a_closed_store_goes_on_in_memory_and_is_strict_no_more() {
     );
     // The file is free.
     open(folder.path()).close().unwrap();
+}
+
+/// A panic in what is told of changes ended the thread that writes; then `flush`, `close` and strict steps waited for ever.
+#[test]
+fn a_panic_in_what_is_told_stops_nobody() {
+    let (folder, two) = (tempfile::tempdir().unwrap(), daily(2));
+    let told = |_: &Change| panic!("a mistake of the program's");
+    let store = DiskStore::open(options(folder.path()).on_change(told)).unwrap();
+    assert!(allowed(&store, b"key", &two));
+    std::fs::remove_file(store.path()).unwrap();
+    assert!(store.flush().is_err());
+    until("the file is there again", || store.flush().is_ok());
+    assert!(take(&store, b"strict", &two, Durable::Strict).unwrap().allowed);
+    store.close().unwrap();
+    assert_eq!(left(&open(folder.path()), b"key", &two), 1);
+}
+
+/// What is told waits for the disk, on the very thread that writes: each call says why it cannot, and the last one to hold the store may go.
+#[test]
+fn what_is_told_cannot_wait_for_the_disk() {
+    let (folder, two) = (tempfile::tempdir().unwrap(), daily(2));
+    let held = Arc::new(Mutex::new(None::<DiskStore>));
+    let (inside, (say, said)) = (Arc::clone(&held), mpsc::channel());
+    let told = move |_: &Change| {
+        let Some(store) = inside.lock().unwrap().take() else { return };
+        let strict = take(&store, b"strict", &daily(2), Durable::Strict).unwrap_err().to_string();
+        say.send([strict, store.flush().unwrap_err().to_string(), store.close().unwrap_err().to_string()])
+            .unwrap();
+    };
+    let store = DiskStore::open(options(folder.path()).on_change(told)).unwrap();
+    let path = store.path().to_owned();
+    assert!(allowed(&store, b"key", &two));
+    *held.lock().unwrap() = Some(store.clone());
+    std::fs::remove_file(&path).unwrap();
+    let _ = store.flush();
+    let said = said.recv().unwrap();
+    assert!(
+        said.iter().all(|said| said.contains("on the thread that writes") || said.contains("moved away")),
+        "{said:?}"
+    );
+    let _ = store.close();
 }

@@ -107,9 +107,13 @@ impl Etcd {
         self.client.clone()
     }
 
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.shared.runtime
+    }
+
     /// Returns a key below the prefix.
     pub(crate) fn key(&self, name: &str) -> Vec<u8> {
-        [self.shared.options.prefix.as_bytes(), name.as_bytes()].concat()
+        [self.shared.options.below().as_bytes(), name.as_bytes()].concat()
     }
 
     /// Waits for one exchange.
@@ -187,7 +191,7 @@ fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError
         }
         if status.code() == Code::PermissionDenied {
             let user = user.map_or_else(|| "anybody".to_owned(), |user| format!("user `{user}`"));
-            return ConnectError::NotAllowed { address, user, prefix: options.prefix.clone() };
+            return ConnectError::NotAllowed { address, user, prefix: options.below() };
         }
     }
     ConnectError::Other { address, reason: failed.reason() }

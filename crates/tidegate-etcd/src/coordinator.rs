@@ -127,14 +127,15 @@ impl EtcdCoordinator {
             Err(failed) if failed.is_lease_gone() => return Err(Why::Forgotten),
             Err(failed) => return Err(failed.into()),
         }
-        if held.said == says {
-            return Ok(());
-        }
+        // Also where there is nothing to write: a lease lives on when somebody has deleted the key, and the others see no member.
         let key = self.member_key(held.lease);
         let there = Compare::create_revision(key.clone(), CompareOp::Equal, held.joined);
-        let options = PutOptions::new().with_lease(held.lease);
-        let put = TxnOp::put(key, Member::encode(&held.name, says), Some(options));
-        match self.etcd.ask(client.txn(Txn::new().when([there]).and_then([put]))).await {
+        let mut renewal = Txn::new().when([there]);
+        if held.said != says {
+            let options = PutOptions::new().with_lease(held.lease);
+            renewal = renewal.and_then([TxnOp::put(key, Member::encode(&held.name, says), Some(options))]);
+        }
+        match self.etcd.ask(client.txn(renewal)).await {
             Ok(answer) if answer.succeeded() => Ok(()),
             // Somebody has deleted the key.
             Ok(_) => Err(Why::Forgotten),

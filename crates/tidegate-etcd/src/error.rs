@@ -107,6 +107,8 @@ pub(crate) enum Failed {
     Said(Error),
     /// It said nothing in time.
     Late(std::time::Duration),
+    /// The lease that a cell was to lie under was not granted, for this reason; nothing was written.
+    NoLease(String),
 }
 
 impl Failed {
@@ -117,6 +119,7 @@ impl Failed {
             }
             Self::Said(error) => format!("etcd: {error}"),
             Self::Late(after) => format!("etcd: no answer within {} ms", after.as_millis()),
+            Self::NoLease(reason) => reason.clone(),
         }
     }
 

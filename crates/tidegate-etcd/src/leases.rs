@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate::{Clock as _, SystemClock, Tick};
-use tokio::sync::OnceCell;
+use tokio::sync::watch;
 
 use crate::connect::Etcd;
 use crate::error::Failed;
@@ -24,44 +24,63 @@ const PART: u64 = 8;
 /// How long a stretch is, in seconds, and the number of the one with whose end a lease ends.
 type Stretch = (u64, u64);
 
-/// The lease of a stretch, once it is granted.
-type Held = Arc<OnceCell<i64>>;
+/// The lease of a stretch, once it is granted; why it was not, where it was refused.
+pub(crate) type Granted = watch::Receiver<Option<Result<i64, String>>>;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Leases {
     etcd: Etcd,
     clock: SystemClock,
-    held: Mutex<HashMap<Stretch, Held>>,
+    held: Arc<Mutex<HashMap<Stretch, Granted>>>,
 }
 
 impl Leases {
     pub(crate) fn new(etcd: Etcd) -> Self {
-        Self { etcd, clock: SystemClock::new(), held: Mutex::default() }
+        Self { etcd, clock: SystemClock::new(), held: Arc::default() }
     }
 
-    /// Returns a lease that lasts for some time at least.
-    pub(crate) async fn for_at_least(&self, keep: Duration) -> Result<i64, Failed> {
+    /// Returns a lease that lasts for some time at least, or that will: [`lease`] waits for it.
+    ///
+    /// It is asked for once for all who want it, by a task of its own: who gives up waiting takes no lease along that etcd has granted.
+    pub(crate) fn for_at_least(&self, keep: Duration) -> Granted {
         let now = self.clock.now();
         let stretch = stretch(keep, now);
-        let held = {
-            let mut held = self.held.lock();
-            // Those that have ended are of no use any more; there are few, and a look at each is a small part of a write.
-            held.retain(|(length, number), _| number.saturating_mul(*length) > seconds(now));
-            Arc::clone(held.entry(stretch).or_default())
-        };
-        let granted = held.get_or_try_init(|| async {
+        let mut held = self.held.lock();
+        // Those that have ended are of no use any more, nor are those that were refused; there are few, and a look at each is a small part
+        // of a write.
+        held.retain(|(length, number), granted| {
+            number.saturating_mul(*length) > seconds(now) && !matches!(&*granted.borrow(), Some(Err(_)))
+        });
+        let ask = || {
             // Counted from before it is asked for, so that it ends after its stretch. One second more, because `now` is cut to a second.
             let lasts = (stretch.0 * stretch.1).saturating_sub(seconds(now)).saturating_add(1);
-            let lasts = i64::try_from(lasts).unwrap_or(i64::MAX);
-            let mut client = self.etcd.client();
-            self.etcd.ask(client.lease_grant(lasts, None)).await.map(|granted| granted.id())
-        });
-        granted.await.copied()
+            let (told, granted) = watch::channel(None);
+            let etcd = self.etcd.clone();
+            self.etcd.runtime().spawn(async move {
+                let mut client = etcd.client();
+                let lasts = i64::try_from(lasts).unwrap_or(i64::MAX);
+                let granted = etcd.ask(client.lease_grant(lasts, None)).await;
+                let _ =
+                    told.send(Some(granted.map(|granted| granted.id()).map_err(|failed| failed.reason())));
+            });
+            granted
+        };
+        held.entry(stretch).or_insert_with(ask).clone()
     }
 
     /// Forgets all leases: one of them is gone, because somebody has revoked it or etcd was restored from a copy.
     pub(crate) fn forget(&self) {
         self.held.lock().clear();
+    }
+}
+
+/// Waits for a lease, for as long as one exchange may take at most.
+pub(crate) async fn lease(mut granted: Granted) -> Result<i64, Failed> {
+    match granted.wait_for(Option::is_some).await.as_deref() {
+        Ok(Some(Ok(lease))) => Ok(*lease),
+        Ok(Some(Err(reason))) => Err(Failed::NoLease(reason.clone())),
+        // The task is gone without an answer: so is its runtime.
+        Ok(None) | Err(_) => Err(Failed::NoLease("etcd: the runtime of the connection has ended".to_owned())),
     }
 }
 

@@ -9,7 +9,7 @@ use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Wri
 
 use crate::connect::Etcd;
 use crate::error::Failed;
-use crate::leases::Leases;
+use crate::leases::{Granted, Leases, lease};
 
 /// How many bytes of a key's SHA-256 name it: 192 bits, which nobody finds two keys for.
 const NAME: usize = 24;
@@ -27,7 +27,7 @@ const TRIES: usize = 3;
 pub struct EtcdMap {
     etcd: Etcd,
     cells: Arc<[u8]>,
-    leases: Arc<Leases>,
+    leases: Leases,
 }
 
 impl fmt::Debug for EtcdMap {
@@ -53,7 +53,7 @@ impl Etcd {
 impl EtcdMap {
     fn new(etcd: Etcd) -> Self {
         let cells = etcd.key("cells/").into();
-        Self { leases: Arc::new(Leases::new(etcd.clone())), etcd, cells }
+        Self { leases: Leases::new(etcd.clone()), etcd, cells }
     }
 
     fn name(&self, key: &[u8]) -> Vec<u8> {
@@ -99,18 +99,24 @@ impl EtcdMap {
     }
 
     async fn try_to_write(&self, writes: &[Write]) -> Result<bool, Failed> {
+        // All are asked for before one is waited for.
+        let leases: Vec<Option<Granted>> = writes
+            .iter()
+            .map(|write| write.keep.filter(|_| write.value.is_some()))
+            .map(|keep| keep.map(|keep| self.leases.for_at_least(keep)))
+            .collect();
         let (mut compares, mut puts) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
-        for write in writes {
+        for (write, granted) in writes.iter().zip(leases) {
             let name = self.name(&write.key);
             let version = i64::try_from(write.version).unwrap_or(i64::MAX);
             // A key that is absent has revision 0.
             compares.push(Compare::mod_revision(name.clone(), CompareOp::Equal, version));
-            puts.push(match (&write.value, write.keep) {
+            puts.push(match (&write.value, granted) {
                 (None, _) => TxnOp::delete(name, None),
                 (Some(value), None) => TxnOp::put(name, value.clone(), None),
-                (Some(value), Some(keep)) => {
-                    let lease = self.leases.for_at_least(keep).await?;
-                    TxnOp::put(name, value.clone(), Some(PutOptions::new().with_lease(lease)))
+                (Some(value), Some(granted)) => {
+                    let options = PutOptions::new().with_lease(lease(granted).await?);
+                    TxnOp::put(name, value.clone(), Some(options))
                 }
             });
         }

@@ -7,8 +7,11 @@ use std::time::Duration;
 /// [`Fallback`](tidegate::store::Fallback).
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below which key everything lies, unless another prefix is chosen. The number is that of the layout.
-const PREFIX: &str = "tidegate/1/";
+/// Below which key everything lies, unless another prefix is chosen.
+const PREFIX: &str = "tidegate";
+
+/// What follows the prefix: the number of the layout, so that another layout never meets these keys.
+const LAYOUT: &str = "/1/";
 
 /// Where etcd is, and who asks. `Debug` shows neither password nor key.
 #[derive(Clone)]
@@ -58,11 +61,17 @@ impl EtcdOptions {
         self
     }
 
-    /// Chooses below which key everything lies; `tidegate/1/` unless chosen. Deployments that share an etcd have different ones.
+    /// Chooses below which key everything lies; `tidegate` unless chosen. Deployments that share an etcd have different ones. The number of
+    /// the layout follows it: below `tg` or `tg/`, keys begin with `tg/1/`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
+    }
+
+    /// What all keys begin with.
+    pub(crate) fn below(&self) -> String {
+        format!("{}{LAYOUT}", self.prefix.trim_end_matches('/'))
     }
 
     /// Chooses how long one exchange may take, and how long connecting may; 5 s unless chosen.
@@ -106,6 +115,16 @@ pub(crate) fn without_credentials(address: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_layout_has_a_number_below_any_prefix() {
+        let below = |prefix: &str| EtcdOptions::new(["http://h:1"]).prefix(prefix).below();
+        assert_eq!(EtcdOptions::new(["http://h:1"]).below(), "tidegate/1/");
+        assert_eq!(
+            (below("tg"), below("tg/"), below("a/b//")),
+            ("tg/1/".into(), "tg/1/".into(), "a/b/1/".into())
+        );
+    }
 
     #[test]
     fn no_secret_is_shown() {

@@ -6,8 +6,9 @@ mod server;
 
 use std::time::Duration;
 
-use server::{Server, free_port, runtime};
+use server::Server;
 use tidegate_etcd::{ConnectError, Etcd, EtcdOptions, Tls};
+use tidegate_testkit::{free_port, runtime};
 use tokio::runtime::Runtime;
 
 #[track_caller]
@@ -44,13 +45,13 @@ fn plain_text_and_tls_are_told_apart() {
     let Some(plain) = Server::start(&[]) else { return };
     let Some((secure, certificate)) = Server::start_secure() else { return };
     let runtime = runtime();
-    let url = plain.url.replace("http://", "https://");
+    let url = plain.url().replace("http://", "https://");
     assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::PlainText { address: url });
-    let url = secure.url.replace("https://", "http://");
+    let url = secure.url().replace("https://", "http://");
     assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::WantsTls { address: url });
     // A certificate that nobody known has signed.
     let told = refused(&runtime, secure.options()).to_string();
-    assert!(told.starts_with(&format!("no TLS with etcd at {}", secure.url)), "{told}");
+    assert!(told.starts_with(&format!("no TLS with etcd at {}", secure.url())), "{told}");
     let tls = Tls { authorities: certificate, ..Tls::default() };
     let etcd = runtime.block_on(Etcd::connect(secure.options().tls(tls))).unwrap();
     drop(etcd.store());
@@ -78,7 +79,7 @@ fn credentials_that_do_not_fit_are_told_without_them() {
     let told = refused(&runtime, options().user("node", "hunter3")).to_string();
     assert!(told.contains("`node`") && !told.contains("hunter3"), "{told}");
     let told = refused(&runtime, options().user("guest", "hunter2")).to_string();
-    assert!(told.contains("user `guest`") && told.contains("`ours/`"), "{told}");
+    assert!(told.contains("user `guest`") && told.contains("`ours/1/`"), "{told}");
     let etcd = runtime.block_on(Etcd::connect(options().user("node", "hunter2"))).unwrap();
     let coordinator = etcd.coordinator(Duration::from_secs(2));
     use tidegate::cluster::Coordinator as _;

@@ -7,10 +7,11 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{Server, runtime, within};
-use tidegate::cluster;
+use server::Server;
+use tidegate::cluster::{self, Coordinator as _};
 use tidegate::store::{ByteMap as _, CasStore, StoreError, Write, conformance};
 use tidegate_etcd::Etcd;
+use tidegate_testkit::{runtime, within};
 
 #[test]
 fn the_store_conforms() {
@@ -108,4 +109,21 @@ fn a_silent_server_is_an_error_in_time() {
     assert_eq!(reason, "etcd: no answer within 500 ms");
     within("it answers again", || runtime.block_on(map.read(0, &[Arc::clone(&key)])).is_ok());
     drop(CasStore::new(map));
+}
+
+/// Its lease lived on, so it thought that it was one; the others did not see it any more.
+#[test]
+fn a_member_whose_key_was_deleted_is_told_so() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let node = server.connect(&runtime).coordinator(Duration::from_secs(60));
+    runtime.block_on(node.join("node", b"says")).unwrap();
+    runtime.block_on(node.renew(b"says")).unwrap();
+    let keys = server.ctl(&["get", "test-", "--prefix", "--keys-only"]);
+    assert!(keys.contains("/1/members/"), "{keys}");
+    server.ctl(&["del", "test-", "--prefix"]);
+    let renewed = runtime.block_on(node.renew(b"says"));
+    assert!(matches!(renewed, Err(cluster::CoordinatorError::Forgotten(_))), "{renewed:?}");
+    runtime.block_on(node.join("node", b"says")).unwrap();
+    assert_eq!(runtime.block_on(node.members()).unwrap().len(), 1);
 }

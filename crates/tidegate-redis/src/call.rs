@@ -25,6 +25,8 @@ pub(crate) const MOST_CELLS: usize = 250;
 pub(crate) struct Names {
     hashes: Vec<Box<str>>,
     used: Box<str>,
+    /// What that key holds.
+    form: Box<str>,
 }
 
 impl Names {
@@ -32,16 +34,22 @@ impl Names {
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
         let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
-        Self { hashes: (0..shards).map(name).collect(), used }
+        let form = format!("shards={shards}").into_boxed_str();
+        Self { hashes: (0..shards).map(name).collect(), used, form }
     }
 
     pub(crate) fn hash(&self, shard: u32) -> &str {
         self.hashes.get(shard as usize).map_or("", |name| name)
     }
 
-    /// The key that says that the namespace is in use; it lies where the first shard does.
+    /// The key that says that the namespace is in use, and with how many shards; it lies where the first shard does.
     pub(crate) fn used(&self) -> &str {
         &self.used
+    }
+
+    /// What that key holds.
+    pub(crate) fn form(&self) -> &str {
+        &self.form
     }
 
     pub(crate) fn shards(&self) -> u32 {
@@ -161,12 +169,13 @@ pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8
     command
 }
 
-/// Puts a note into a command. All of them answer 1 for yes and 0 for no.
+/// Puts a note into a command. `IsUsed` and `Used` answer with what was there before, `Epoch` with what is there.
 pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
     let mut command = Cmd::new();
     match note {
-        Note::IsUsed => command.arg("EXISTS").arg(names.used()),
-        Note::Used => command.arg("SETNX").arg(names.used()).arg(1),
+        Note::IsUsed => command.arg("GET").arg(names.used()),
+        Note::Used => command.arg("SET").arg(names.used()).arg(names.form()).arg("NX").arg("GET"),
+        Note::Epoch { shard } => command.arg("HGET").arg(names.hash(shard)).arg("e"),
         // The run, and no tick at which cells were lost.
         Note::Begin { shard } => {
             command.arg("HSETNX").arg(names.hash(shard)).arg("e").arg([run, &[0; 8]].concat())
@@ -190,6 +199,23 @@ pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option
     }
     let each = steps.iter().zip(letters).map(|(step, letter)| replay.told(step, letter, now));
     Some((each.collect(), now))
+}
+
+/// Returns when cells were last lost of the shards that a reply tells of; the epoch for never.
+pub(crate) fn last_loss(layout: &Layout, reply: &Value) -> Tick {
+    match reply {
+        Value::Array(values) if values.len() == layout.cells.len() + 4 => match values.last() {
+            Some(Value::BulkString(lost)) => lost.chunks(8).filter_map(|mut at| tick(&mut at).ok()).max(),
+            _ => None,
+        },
+        _ => None,
+    }
+    .unwrap_or(Tick::EPOCH)
+}
+
+/// Says whether an epoch tells of a loss.
+pub(crate) fn tells_of_loss(epoch: &[u8]) -> bool {
+    epoch.get(16..).is_some_and(|mut at| tick(&mut at).is_ok_and(|lost| lost > Tick::EPOCH))
 }
 
 /// The cells of a call while its steps are told.

@@ -63,7 +63,15 @@ impl Dialer {
     }
 
     /// Connects to the server that decides: one that is no replica, new enough, and runs the script.
+    /// All of it within one timeout.
     pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
+        match tokio::time::timeout(self.options.timeout, self.looked_over(info)).await {
+            Ok(ready) => ready,
+            Err(_) => Err(self.silent(info)),
+        }
+    }
+
+    async fn looked_over(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
         let mut connection = self.plain(info).await?;
         let failed = |error: RedisError| self.error(info, &error);
         let told = ask(&mut connection, &redis::cmd("INFO")).await.map_err(failed)?;
@@ -150,10 +158,16 @@ pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -
 
 /// Returns what an error says, without the text of what was sent.
 pub(crate) fn words(error: &RedisError) -> String {
-    match (error.code(), error.detail()) {
-        (Some(code), Some(detail)) => format!("{code} {detail}"),
-        (Some(code), None) => code.to_owned(),
-        _ => error.to_string(),
+    error.code().map_or_else(|| error.to_string(), |code| said(code, error.detail()))
+}
+
+/// Returns what a server said, without the name of a user: from Redis 7.2 on, `NOPERM` has it.
+pub(crate) fn said(code: &str, detail: Option<&str>) -> String {
+    let Some(detail) = detail else { return code.to_owned() };
+    match detail.strip_prefix("User ").and_then(|rest| rest.find(" has no permissions").map(|at| &rest[at..]))
+    {
+        Some(rest) => format!("{code} this user{rest}"),
+        None => format!("{code} {detail}"),
     }
 }
 
@@ -177,6 +191,17 @@ mod tests {
         let dialer = Dialer { options, keys: "tg:1:{n:*".to_owned(), probe: String::new() };
         let info = redis::IntoConnectionInfo::into_connection_info("redis://user:secret@host:7/3").unwrap();
         dialer.look_over(&info, told)
+    }
+
+    #[test]
+    fn the_user_is_not_named() {
+        let detail = "User alice has no permissions to run the 'hset' command";
+        assert_eq!(
+            said("NOPERM", Some(detail)),
+            "NOPERM this user has no permissions to run the 'hset' command"
+        );
+        assert_eq!(said("NOPERM", Some("this user has no ...")), "NOPERM this user has no ...");
+        assert_eq!(said("OOM", None), "OOM");
     }
 
     #[test]

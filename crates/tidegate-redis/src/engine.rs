@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tidegate::SystemClock;
 use tidegate::clock::Clock as _;
@@ -10,11 +11,11 @@ use tidegate_core::Tick;
 use tidegate_core::bytes::DecodeError;
 use twox_hash::XxHash64;
 
+use crate::call::tells_of_loss;
 use crate::cell;
 use crate::counts::add;
 use crate::link::Common;
 use crate::route::Route;
-use crate::together;
 use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
 
 /// How often a step is decided anew because others have written its cells. Each time one of them got on.
@@ -33,19 +34,43 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes note of the shards of a namespace that nobody has used: what is not there then was lost.
-    pub(crate) async fn begin(&self) -> Result<(), StoreError> {
-        if matches!(self.ask(Work::Note(Note::IsUsed)).await?, Reply::Wrote(true)) {
-            return Ok(());
-        }
-        let shards = 0..self.common.names.shards();
-        for some in shards.collect::<Vec<u32>>().chunks(256) {
-            let begin = |shard: &u32| Box::pin(self.ask(Work::Note(Note::Begin { shard: *shard })));
-            for begun in together::all(some.iter().map(begin).collect()).await {
-                begun?;
+    /// Takes note of the shards of a namespace that nobody has used, if losses are to be told from a first use: what is not there later was
+    /// lost. Returns with how many shards, in the words of [`Names::form`](crate::call::Names::form), the namespace is in use.
+    pub(crate) async fn begin(&self, tells_first_use: bool) -> Result<String, StoreError> {
+        let is_used = self.noted(Note::IsUsed).await?;
+        if is_used.is_none() && tells_first_use {
+            // A hash that tells of a loss is older than this start: what says that the namespace is in use was lost as well.
+            let epochs = self.note_each(|shard| Note::Epoch { shard }).await?;
+            if !epochs.iter().flatten().any(|epoch| tells_of_loss(epoch)) {
+                self.note_each(|shard| Note::Begin { shard }).await?;
             }
         }
-        self.ask(Work::Note(Note::Used)).await.map(|_| ())
+        let before = match is_used {
+            Some(form) => Some(form),
+            // Nothing where this node is the first to say it.
+            None => self.noted(Note::Used).await?,
+        };
+        let form = before.map(|form| String::from_utf8_lossy(&form).into_owned());
+        Ok(form.unwrap_or_else(|| self.common.names.form().to_owned()))
+    }
+
+    async fn noted(&self, note: Note) -> Result<Option<Vec<u8>>, StoreError> {
+        match self.ask(Work::Note(note)).await? {
+            Reply::Noted(noted) => Ok(noted),
+            Reply::Steps(_) | Reply::Wrote(_) => Err(strange()),
+        }
+    }
+
+    /// Asks for a note about each shard.
+    async fn note_each(&self, note: impl Fn(u32) -> Note) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
+        let shards: Vec<u32> = (0..self.common.names.shards()).collect();
+        let mut all = Vec::with_capacity(shards.len());
+        for some in shards.chunks(256) {
+            for noted in join_all(some.iter().map(|shard| self.noted(note(*shard)))).await {
+                all.push(noted?);
+            }
+        }
+        Ok(all)
     }
 
     /// Asks the server that holds the cells; asks again, for a while, where it refused and did not execute.
@@ -102,7 +127,7 @@ impl Engine {
                         Some(Told::Read(cells)) => cells,
                         _ => return Err(strange()),
                     },
-                    Reply::Wrote(_) => return Err(strange()),
+                    Reply::Wrote(_) | Reply::Noted(_) => return Err(strange()),
                 },
             };
             let (settled, writes) = self.decide(&prepared, &read)?;
@@ -112,7 +137,7 @@ impl Engine {
             match self.ask(Work::Write(writes)).await? {
                 Reply::Wrote(true) => return Ok(settled),
                 Reply::Wrote(false) => add(&self.common.counters.conflicts, 1),
-                Reply::Steps(_) => return Err(strange()),
+                Reply::Steps(_) | Reply::Noted(_) => return Err(strange()),
             }
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })

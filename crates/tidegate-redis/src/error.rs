@@ -93,6 +93,18 @@ pub enum ConnectError {
         /// Whether the server is a node of a cluster.
         is_cluster: bool,
     },
+    /// The nodes of the namespace have another number of shards: each number would have limits of its own.
+    #[error(
+        "the namespace is in use with {found}, and this node has {wanted}; give it the same, or a namespace of its own; to change it for all, stop all nodes and delete the key `{key}`: limits start anew then"
+    )]
+    Shards {
+        /// The key that says so.
+        key: String,
+        /// What it holds.
+        found: String,
+        /// What this node would have written.
+        wanted: String,
+    },
     /// No sentinel knows a master of that name.
     #[error("no sentinel of {sentinels} names a master `{name}`: {reason}")]
     NoMaster {

@@ -13,12 +13,17 @@ pub(crate) enum Find {
     Named(ConnectionInfo),
     /// Sentinels name it: any of them knows, and the first that does is asked first the next time.
     Sentinels { sentinels: Vec<ConnectionInfo>, name: String, master: ConnectionInfo },
+    /// A mistake in this crate, as tests make one.
+    #[cfg(test)]
+    Panicking,
 }
 
 impl Find {
     /// Connects to the server that decides.
     pub(crate) async fn connect(&mut self, dialer: &Dialer) -> Result<Ready, ConnectError> {
         match self {
+            #[cfg(test)]
+            Self::Panicking => panic!("as a mistake would"),
             Self::Named(server) => dialer.ready(server).await,
             Self::Sentinels { sentinels, name, master } => {
                 let mut last = None;

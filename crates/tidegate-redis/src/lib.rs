@@ -26,6 +26,7 @@
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod ask;
+mod batch;
 mod call;
 mod cell;
 mod connect;
@@ -39,7 +40,6 @@ mod options;
 mod route;
 mod store;
 mod sweep;
-mod together;
 mod work;
 
 pub use counts::Counts;

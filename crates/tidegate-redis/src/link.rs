@@ -3,21 +3,25 @@
 //! Calls go out at once where nothing is in flight. What comes meanwhile is collected and goes out together when the answer is there, so that
 //! batches grow with the load and an idle store adds no wait. A call whose answer is lost is never sent again: it may have been executed.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::FutureExt as _;
 use redis::{Cmd, Pipeline, ServerErrorKind, Value};
 use tidegate::SystemClock;
 use tidegate::clock::{Clock as _, HeldTime};
 use tidegate_core::Tick;
+use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::call::{Layout, MOST_CELLS, Names, decide, note, told, write};
-use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, words};
+use crate::batch::{Batch, Call, batches, steps_of};
+use crate::call::{Layout, Names, decide, last_loss, note, told, write};
+use crate::connect::{Dialer, PAUSE, Ready, SCRIPT, ask, said, words};
 use crate::counts::{Counters, add};
 use crate::find::Find;
 use crate::sweep::Sweep;
-use crate::work::{Failure, Job, Prepared, Reply, Told, Work};
+use crate::work::{Failure, Job, Note, Reply, Told, Work};
 
 /// The most jobs that wait for a server; who comes later waits to be let in.
 const MOST_WAITING: usize = 16_384;
@@ -28,9 +32,14 @@ const MOST_AT_ONCE: usize = 512;
 /// How often a script is loaded for one exchange. Somebody may flush scripts at that very moment, but hardly so often.
 const RELOADS: u32 = 8;
 
+/// What is told when the task has dropped a job: only a panic does that, or the end of the runtime.
+const NO_REPLY: &str = "the task that asks the server has ended in the middle of it, by a mistake in the store or with the runtime";
+
 /// What all links of a store share.
 #[derive(Debug)]
 pub(crate) struct Common {
+    /// Where links live: steps may be asked for on any thread.
+    pub(crate) runtime: Handle,
     pub(crate) dialer: Dialer,
     pub(crate) names: Names,
     /// The latest tick that was seen.
@@ -52,18 +61,19 @@ impl Link {
     /// Starts the task. `ready` is a connection that was made already.
     pub(crate) fn start(common: Arc<Common>, find: Find, ready: Option<Ready>) -> Self {
         let (jobs, received) = mpsc::channel(MOST_WAITING);
-        let sweep = Sweep::new(common.names.shards());
-        let owner = Owner { common, find, ready, down: None, clock: SystemClock::new(), sweep };
-        tokio::spawn(owner.run(received));
+        let sweep = Sweep::new(common.names.shards(), common.dialer.options.is_cluster());
+        let (clock, lost, runtime) = (SystemClock::new(), Tick::EPOCH, common.runtime.clone());
+        let owner = Owner { common, find, ready, down: None, clock, sweep, lost };
+        runtime.spawn(owner.run(received));
         Self { jobs }
     }
 
     /// Hands over a job, and waits for its reply.
     pub(crate) async fn ask(&self, work: Work, asking: bool) -> Result<Reply, Failure> {
         let (reply, told) = oneshot::channel();
-        let gone = || Failure::unavailable("the runtime on which the store was connected has ended");
-        self.jobs.send(Job { work, asking, reply }).await.map_err(|_| gone())?;
-        told.await.map_err(|_| gone())?
+        let sent = self.jobs.send(Job { work, asking, reply }).await;
+        sent.map_err(|_| Failure::unavailable("the runtime on which the store was connected has ended"))?;
+        told.await.map_err(|_| Failure::unavailable(NO_REPLY))?
     }
 }
 
@@ -76,43 +86,35 @@ struct Owner {
     down: Option<(Tick, String)>,
     clock: SystemClock,
     sweep: Sweep,
-}
-
-/// Jobs for one call, while more may join them.
-struct Open {
-    /// By the callers' ticks, and not the engine's.
-    by_caller: bool,
-    /// The one shard of the call, where a server takes no more.
-    shard: Option<u32>,
-    asking: bool,
-    jobs: Vec<Job>,
-    steps: usize,
-    cells: usize,
-}
-
-/// A call on its way: the jobs it is for, and how its reply is read.
-struct Sent {
-    call: Call,
-    asking: bool,
-}
-
-enum Call {
-    Decide { jobs: Vec<Job>, layout: Layout },
-    Write(Job),
-    Note(Job),
+    /// The latest loss that a server has told of.
+    lost: Tick,
 }
 
 impl Owner {
     async fn run(mut self, mut received: mpsc::Receiver<Job>) {
+        // A panic is a mistake in this crate. It costs one exchange, and not the server for as long as the process lives.
+        while AssertUnwindSafe(self.run_until_panic(&mut received)).catch_unwind().await.is_err() {
+            tracing::error!("a mistake in the Redis store ended an exchange; the connection is made anew");
+            self.ready = None;
+            self.sweep = Sweep::new(self.common.names.shards(), self.common.dialer.options.is_cluster());
+        }
+    }
+
+    async fn run_until_panic(&mut self, received: &mut mpsc::Receiver<Job>) {
         let mut jobs = Vec::new();
         while received.recv_many(&mut jobs, MOST_AT_ONCE).await > 0 {
-            // Nobody waits for these any more, and they have not been sent.
-            jobs.retain(|job: &Job| !job.reply.is_closed());
+            drop_given_up(&mut jobs);
             if jobs.is_empty() {
                 continue;
             }
             match self.connected().await {
-                Ok(ready) => self.exchange(ready, std::mem::take(&mut jobs)).await,
+                Ok(ready) => {
+                    // Connecting takes time, in which more were given up.
+                    drop_given_up(&mut jobs);
+                    if !jobs.is_empty() {
+                        self.exchange(ready, std::mem::take(&mut jobs)).await;
+                    }
+                }
                 Err(reason) => {
                     for job in jobs.drain(..) {
                         let _ = job.reply.send(Err(Failure::unavailable(reason.clone())));
@@ -150,20 +152,31 @@ impl Owner {
 
     /// Sends jobs in one exchange, and hands out the replies.
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
-        let mut calls = self.calls(jobs);
+        let options = &self.common.dialer.options;
+        if options.is_cluster() {
+            jobs.iter().for_each(|job| self.sweep.asked(job.work.shard()));
+        }
+        let mut calls = batches(jobs, options.is_cluster(), options.steps_in_a_call);
         let mut sweeping = true;
         for attempt in 0..=RELOADS {
             let mut pipeline = Pipeline::new();
             let mut commands = 0;
-            for sent in &mut calls {
-                if sent.asking {
+            if attempt > 0 {
+                // With the calls that need it: so hardly anybody's flush falls in between.
+                let mut load = Cmd::new();
+                load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
+                pipeline.add_command(load);
+                commands += 1;
+            }
+            for batch in &mut calls {
+                if batch.asking {
                     pipeline.add_command(redis::cmd("ASKING"));
                     commands += 1;
                 }
-                pipeline.add_command(self.command(sent, &ready));
+                pipeline.add_command(self.command(batch, &ready));
                 commands += 1;
             }
-            let steps: usize = calls.iter().map(Sent::steps).sum();
+            let steps: usize = calls.iter().map(Batch::steps).sum();
             let scan = self.sweep.next(steps, &self.common.names).filter(|_| sweeping);
             let swept = scan.is_some();
             if let Some(command) = scan {
@@ -179,14 +192,16 @@ impl Owner {
                 Ok(_) => return self.lost(calls, "the server sent another number of answers"),
                 Err(error) => return self.lost(calls, &words(&error)),
             };
+            let loaded = if attempt > 0 { values.next() } else { None };
             let mut again = Vec::new();
-            for sent in calls {
-                if sent.asking {
+            for batch in calls {
+                if batch.asking {
                     values.next();
                 }
                 let value = values.next().unwrap_or_default();
-                if let Some(sent) = self.hand_out(sent, value) {
-                    again.push(sent);
+                self.note_loss(&mut ready, &batch, &value).await;
+                if let Some(batch) = self.hand_out(batch, value) {
+                    again.push(batch);
                 }
             }
             if swept && let Some(value) = values.next() {
@@ -195,67 +210,24 @@ impl Owner {
             if again.is_empty() {
                 return;
             }
+            if let Some(Value::ServerError(error)) = loaded {
+                let reason = said(error.code(), error.details());
+                return self.lost(again, &format!("the script cannot be loaded: {reason}"));
+            }
             if attempt == RELOADS {
                 let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
                 return self.lost(again, reason);
             }
             // Only what the server said it did not know the script for: all else in the exchange was done.
             add(&self.common.counters.reloads, 1);
-            let mut load = Cmd::new();
-            load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
-            if let Err(error) = ready.connection.send_packed_command(&load).await {
-                return self.lost(again, &words(&error));
-            }
             calls = again;
         }
     }
 
-    /// Puts jobs together into calls.
-    fn calls(&self, jobs: Vec<Job>) -> Vec<Sent> {
-        let mut calls: Vec<Sent> = Vec::new();
-        let one_shard = self.common.dialer.options.is_cluster();
-        let most = self.common.dialer.options.steps_in_a_call;
-        let mut open: Vec<Open> = Vec::new();
-        for job in jobs {
-            let asking = job.asking;
-            let steps = match &job.work {
-                Work::Decide(steps) => steps,
-                Work::Write(_) => {
-                    calls.push(Sent { call: Call::Write(job), asking });
-                    continue;
-                }
-                Work::Note(_) => {
-                    calls.push(Sent { call: Call::Note(job), asking });
-                    continue;
-                }
-            };
-            let by_caller = steps.first().is_some_and(|step| step.tick.is_some());
-            let shard = one_shard.then(|| job.work.shard());
-            let (steps, cells) = (steps.len(), job.work.cells());
-            let joined = open.iter_mut().rev().find(|call| {
-                (call.by_caller, call.shard, call.asking) == (by_caller, shard, asking)
-                    && call.steps + steps <= most
-                    && call.cells + cells <= MOST_CELLS
-            });
-            match joined {
-                Some(call) => {
-                    call.jobs.push(job);
-                    (call.steps, call.cells) = (call.steps + steps, call.cells + cells);
-                }
-                None => open.push(Open { by_caller, shard, asking, jobs: vec![job], steps, cells }),
-            }
-        }
-        calls.extend(open.into_iter().map(|Open { asking, jobs, .. }| {
-            let layout = Layout::default();
-            Sent { call: Call::Decide { jobs, layout }, asking }
-        }));
-        calls
-    }
-
     /// Makes the command of a call. The layout is kept, to read the reply by.
-    fn command(&self, sent: &mut Sent, ready: &Ready) -> Cmd {
+    fn command(&self, batch: &mut Batch, ready: &Ready) -> Cmd {
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
-        match &mut sent.call {
+        match &mut batch.call {
             Call::Decide { jobs, layout } => {
                 let steps = steps_of(jobs);
                 let latest = (self.common.time.latest(), self.common.by_callers.load(Ordering::Relaxed));
@@ -271,20 +243,40 @@ impl Owner {
         }
     }
 
+    /// Says again that the namespace is used, when a reply tells of a loss that this link has not heard of: what says so may be lost too, and
+    /// the next node that starts would take shards that nobody has asked for since for new ones.
+    async fn note_loss(&mut self, ready: &mut Ready, batch: &Batch, value: &Value) {
+        let Call::Decide { layout, .. } = &batch.call else { return };
+        let lost = last_loss(layout, value);
+        if lost <= self.lost {
+            return;
+        }
+        // In a cluster another server may hold it, and what the hashes themselves say is then enough; an error is the next exchange's.
+        let _ = ask(&mut ready.connection, &note(Note::Used, &self.common.names, b"")).await;
+        self.lost = lost;
+    }
+
     /// Hands out the reply of a call; returns the call where the server did not know the script.
-    fn hand_out(&mut self, sent: Sent, value: Value) -> Option<Sent> {
+    fn hand_out(&mut self, batch: Batch, value: Value) -> Option<Batch> {
         if let Value::ServerError(error) = value {
-            let reason = format!("{} {}", error.code(), error.details().unwrap_or_default());
+            let reason = said(error.code(), error.details());
             return match error.kind() {
-                Some(ServerErrorKind::NoScript) => Some(sent),
+                Some(ServerErrorKind::NoScript) => Some(batch),
                 kind => {
-                    self.refused(sent, kind, error.code(), &reason);
+                    self.refused(batch, kind, error.code(), &reason);
                     None
                 }
             };
         }
-        match sent.call {
-            Call::Write(job) | Call::Note(job) => {
+        match batch.call {
+            Call::Note(job) => {
+                let noted = match value {
+                    Value::BulkString(held) => Some(held),
+                    _ => None,
+                };
+                let _ = job.reply.send(Ok(Reply::Noted(noted)));
+            }
+            Call::Write(job) => {
                 let wrote = match value {
                     Value::Int(wrote) => Ok(Reply::Wrote(wrote == 1)),
                     _ => Err(Failure::unavailable("the script returned no number")),
@@ -319,7 +311,7 @@ impl Owner {
     }
 
     /// A server refused a call: it was not executed.
-    fn refused(&mut self, sent: Sent, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
+    fn refused(&mut self, batch: Batch, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
         use ServerErrorKind as Kind;
         let again = match kind {
             // Another server is the master by now, or this one has become a replica.
@@ -330,7 +322,7 @@ impl Owner {
             Some(Kind::Moved | Kind::Ask | Kind::TryAgain | Kind::ClusterDown | Kind::BusyLoading) => true,
             _ => code == "BUSY",
         };
-        for job in sent.into_jobs() {
+        for job in batch.into_jobs() {
             let failure = if again {
                 Failure::NotDone { code: code.to_owned(), reason: reason.to_owned() }
             } else {
@@ -341,9 +333,9 @@ impl Owner {
     }
 
     /// The answers are lost: nobody knows what was executed. The connection is given up, because answers may still come on it.
-    fn lost(&mut self, calls: Vec<Sent>, reason: &str) {
+    fn lost(&mut self, calls: Vec<Batch>, reason: &str) {
         self.ready = None;
-        for job in calls.into_iter().flat_map(Sent::into_jobs) {
+        for job in calls.into_iter().flat_map(Batch::into_jobs) {
             let _ = job.reply.send(Err(Failure::unavailable(reason)));
         }
     }
@@ -370,26 +362,35 @@ impl Owner {
     }
 }
 
-impl Sent {
-    fn steps(&self) -> usize {
-        match &self.call {
-            Call::Decide { jobs, .. } => steps_of(jobs).len(),
-            Call::Write(_) | Call::Note(_) => 0,
-        }
-    }
-
-    fn into_jobs(self) -> Vec<Job> {
-        match self.call {
-            Call::Decide { jobs, .. } => jobs,
-            Call::Write(job) | Call::Note(job) => vec![job],
-        }
-    }
+/// Drops jobs that nobody waits for any more, and that have not been sent.
+fn drop_given_up(jobs: &mut Vec<Job>) {
+    jobs.retain(|job| !job.reply.is_closed());
 }
 
-fn steps_of(jobs: &[Job]) -> Vec<&Prepared> {
-    let steps = jobs.iter().filter_map(|job| match &job.work {
-        Work::Decide(steps) => Some(steps),
-        Work::Write(_) | Work::Note(_) => None,
-    });
-    steps.flatten().collect()
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::RedisOptions;
+
+    /// The task ended by it, and each later step was told that its runtime was gone.
+    #[tokio::test]
+    async fn a_panic_costs_one_exchange_and_not_the_link() {
+        let options = RedisOptions::single("redis://127.0.0.1:1/").unwrap();
+        let common = Common {
+            runtime: Handle::current(),
+            dialer: Dialer { options, keys: String::new(), probe: String::new() },
+            names: Names::new("test", 1),
+            time: HeldTime::default(),
+            by_callers: AtomicBool::new(false),
+            counters: Counters::default(),
+            watched: false,
+        };
+        let link = Link::start(Arc::new(common), Find::Panicking, None);
+        for _ in 0..3 {
+            let Err(Failure::Failed(error)) = link.ask(Work::Note(Note::Used), false).await else {
+                panic!("an error")
+            };
+            assert!(error.to_string().contains(NO_REPLY), "{error}");
+        }
+    }
 }

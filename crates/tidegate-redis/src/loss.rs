@@ -13,7 +13,7 @@ use tidegate_core::{Algorithm as _, Ask, Cost, Quota, State, Tick, Transition};
 /// How full a limit is taken to be whose cells were lost. Guards (places in flight, breakers) start anew whatever is chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterLoss {
-    /// Empty: nothing is ever granted twice, and after a loss every key waits as if it had spent everything at that moment. Also the first
+    /// Empty: nothing is granted twice after a loss that is noticed, and every key waits as if it had spent everything at that moment. Also the first
     /// use of a namespace counts as a loss.
     Empty,
     /// Half full, and one unit at least: at most half a burst is granted twice.

@@ -13,8 +13,8 @@ use crate::loss::AfterLoss;
 /// than most pauses for a snapshot; callers who cannot wait so long have a deadline of their own.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long what was refused and not executed is sent again, unless another time is chosen: as long as a sentinel or a cluster usually
-/// takes to name another master is too long for a caller, so this is for loading, moved slots and short scripts.
+/// How long what was refused and not executed is sent again, unless another time is chosen. Enough while a server loads its data, a slot
+/// moves or a script runs; a sentinel or a cluster that has to choose another master takes longer than callers wait.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
 /// How many hashes a namespace is spread over on one server, unless another number is chosen. Few, because the cells that a call shares a
@@ -47,7 +47,7 @@ pub struct RedisOptions {
 #[derive(Clone)]
 pub(crate) enum Servers {
     One(ConnectionInfo),
-    /// Sentinels, the name of the master they watch, and how that is connected.
+    /// Sentinels, the name of the master that they watch, and how the master is connected.
     Sentinels(Vec<ConnectionInfo>, String, ConnectionInfo),
     /// Some nodes of a cluster, of which the others are learnt.
     Nodes(Vec<ConnectionInfo>),
@@ -102,7 +102,7 @@ impl RedisOptions {
     }
 
     /// Chooses how many hashes the cells are spread over, 1 to 65,536: [`SHARDS`] unless chosen, [`CLUSTER_SHARDS`] in a cluster. All
-    /// nodes of a namespace have to choose the same. Few make batches cheap. Many make cells small: a hash of up to 512 cells
+    /// nodes of a namespace have to choose the same; who chooses another number is told [`ConnectError::Shards`]. Few make batches cheap. Many make cells small: a hash of up to 512 cells
     /// (`hash-max-listpack-entries`) takes less than half the memory, and in a cluster each lies on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {

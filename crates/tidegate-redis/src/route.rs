@@ -1,8 +1,10 @@
 //! Which link a shard's cells are asked through: the only one, or in a cluster that of the master which holds the shard's slot.
 
 use std::collections::HashMap;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
+use futures_util::FutureExt as _;
 use parking_lot::RwLock;
 use redis::{Cmd, ConnectionInfo, Value};
 use tokio::sync::Notify;
@@ -21,7 +23,7 @@ const SLOTS: u16 = 16_384;
 #[derive(Debug)]
 pub(crate) enum Route {
     One(Link),
-    Cluster(Cluster),
+    Cluster(Box<Cluster>),
 }
 
 impl Route {
@@ -32,7 +34,7 @@ impl Route {
             Servers::Sentinels(sentinels, name, master) => Find::Sentinels { sentinels, name, master },
             Servers::Nodes(nodes) => {
                 let (cluster, ready) = Cluster::connect(common, nodes).await?;
-                return Ok((Self::Cluster(cluster), ready));
+                return Ok((Self::Cluster(Box::new(cluster)), ready));
             }
         };
         let mut first = find.clone();
@@ -54,7 +56,11 @@ impl Route {
     pub(crate) fn named(&self, reason: &str) -> Option<Link> {
         let Self::Cluster(cluster) = self else { return None };
         let name = reason.split_whitespace().next_back()?;
-        cluster.map.read().links.get(name).cloned()
+        let info = info(&cluster.seed, name)?;
+        // A master without slots is in no table. The next look at the slots drops links that they have no use for.
+        let mut map = cluster.map.write();
+        let start = || Link::start(Arc::clone(&cluster.common), Find::Named(info), None);
+        Some(map.links.entry(name.to_owned()).or_insert_with(start).clone())
     }
 
     /// Asks for another look at which server holds what.
@@ -73,6 +79,9 @@ pub(crate) struct Cluster {
     keeper: tokio::task::AbortHandle,
     /// The slot of each shard.
     slots: Vec<u16>,
+    common: Arc<Common>,
+    /// As this one the others are connected.
+    seed: ConnectionInfo,
 }
 
 /// Who holds what.
@@ -95,6 +104,11 @@ impl Cluster {
         common: &Arc<Common>,
         nodes: Vec<ConnectionInfo>,
     ) -> Result<(Self, Ready), ConnectError> {
+        let seed = nodes.first().cloned().ok_or_else(|| ConnectError::Option {
+            option: "nodes",
+            value: "an empty list".to_owned(),
+            wanted: "name one at least",
+        })?;
         let (map, stale) = (Arc::new(RwLock::new(Map::default())), Arc::new(Notify::new()));
         let mut keeper = Keeper { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
         keeper.look().await?;
@@ -107,15 +121,18 @@ impl Cluster {
         let task = tokio::spawn(async move {
             loop {
                 stop.notified().await;
-                if let Err(error) = keeper.look().await {
-                    tracing::debug!(%error, "the cluster's slots cannot be read");
+                match AssertUnwindSafe(keeper.look()).catch_unwind().await {
+                    Ok(Ok(())) => {}
+                    Ok(Err(error)) => tracing::debug!(%error, "the cluster's slots cannot be read"),
+                    Err(_) => tracing::error!("a mistake in the Redis store kept it from reading the slots"),
                 }
                 // However many callers find the map old, it is read so often and no more.
                 tokio::time::sleep(PAUSE / 4).await;
             }
         });
         let slots = (0..common.names.shards()).map(|shard| slot(common.names.hash(shard))).collect();
-        Ok((Self { map, stale, keeper: task.abort_handle(), slots }, ready))
+        let common = Arc::clone(common);
+        Ok((Self { map, stale, keeper: task.abort_handle(), slots, common, seed }, ready))
     }
 
     fn link(&self, shard: u32) -> Option<Link> {
@@ -196,13 +213,18 @@ impl Keeper {
 
     /// How a node is connected that the cluster names.
     fn info(&self, name: &str) -> Option<ConnectionInfo> {
-        let (host, port) = name.rsplit_once(':')?;
-        Some(at(self.seeds.first()?, host.to_owned(), port.parse().ok()?))
+        info(self.seeds.first()?, name)
     }
 
     fn nobody(&self, reason: String) -> ConnectError {
         ConnectError::Unreachable { address: addresses(&self.seeds), reason }
     }
+}
+
+/// How a node is connected that the cluster names.
+fn info(seed: &ConnectionInfo, name: &str) -> Option<ConnectionInfo> {
+    let (host, port) = name.rsplit_once(':').filter(|(host, _)| !host.is_empty())?;
+    Some(at(seed, host.to_owned(), port.parse().ok()?))
 }
 
 /// Reads one range: its first and last slot, and its master as `host:port`. A node that does not know its own host is the one asked.

@@ -135,9 +135,13 @@ local function read(run, counts, first, s, n)
   return values, lost, cells
 end
 
--- ARGV: run, latest tick and whether it may be a caller's, cells of each hash, asks, plan (of each step 1 to spend, 2 to look, 3 for what the library decides; how many
--- charges; of each its cell and its ask), ticks, fields. Returns the cells as they were, the time, a letter for each step
--- (y: done, n: refused, c: for the library), and when the cells of each hash were lost.
+-- ARGV[2]: the run; [3]: the latest tick that the node has seen, and 1 where it may be a caller's; [4]: how many cells each hash has, a byte
+-- each; [5]: the asks; [6]: the plan; [7]: a tick for each step, or nothing for the server's time; [8] and on: the fields of the cells.
+-- The plan has for each step a byte that says what to do (1: spend, 2: look, 3: leave it to the library), a byte with the number of
+-- charges, and two bytes for each charge: the number of its cell and that of its ask.
+--
+-- Returns the cells as they were; the time, as seconds and nanoseconds; a letter for each step (y: allowed, n: refused, c: left to the
+-- library); and for each hash the tick at which it lost cells.
 local function decide()
   local ticks, s, n = ARGV[7], 0, 0
   local by_caller = #ticks > 0

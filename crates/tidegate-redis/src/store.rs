@@ -4,6 +4,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use futures_util::future::join_all;
 use smallvec::SmallVec;
 use tidegate::SystemClock;
 use tidegate::clock::{Clock, HeldTime};
@@ -24,7 +25,6 @@ use crate::link::Common;
 use crate::loss::AfterLoss;
 use crate::options::RedisOptions;
 use crate::route::Route;
-use crate::together;
 use crate::work::{CellName, Plan, Prepared, Reply, Told, Work};
 
 /// A store on Redis or Valkey; see the [crate](crate).
@@ -83,9 +83,7 @@ impl RedisStore {
         engine_clock: Option<Arc<dyn Clock>>,
     ) -> Result<Self, ConnectError> {
         options.check()?;
-        if tokio::runtime::Handle::try_current().is_err() {
-            return Err(ConnectError::NoRuntime);
-        }
+        let runtime = tokio::runtime::Handle::try_current().map_err(|_| ConnectError::NoRuntime)?;
         let names = Names::new(&options.namespace, options.shard_count());
         let caps = caps(options.is_cluster());
         let after_loss = options.after_loss;
@@ -93,8 +91,8 @@ impl RedisStore {
         let keys = format!("tg:1:{{{}:*", options.namespace);
         let dialer = Dialer { keys, probe: names.hash(0).to_owned(), options };
         let (time, counters) = (HeldTime::default(), Counters::default());
-        let common =
-            Arc::new(Common { dialer, names, time, by_callers: AtomicBool::new(false), counters, watched });
+        let by_callers = AtomicBool::new(false);
+        let common = Arc::new(Common { runtime, dialer, names, time, by_callers, counters, watched });
         let (route, ready) = Route::connect(&common).await?;
         if ready.policy.starts_with("allkeys") {
             tracing::warn!(
@@ -109,13 +107,19 @@ impl RedisStore {
             engine_clock,
             policy: ready.policy,
         };
-        if after_loss == AfterLoss::Half {
-            // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed.
-            let begun = shared.engine.begin().await;
-            begun.map_err(|error| ConnectError::Answer {
-                address: "the server".to_owned(),
-                reason: error.to_string(),
-            })?;
+        // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed; `Full` notices none.
+        let begun = shared.engine.begin(after_loss == AfterLoss::Half).await;
+        let found = begun.map_err(|error| ConnectError::Answer {
+            address: "the server".to_owned(),
+            reason: error.to_string(),
+        })?;
+        let names = &shared.engine.common.names;
+        if found != names.form() {
+            return Err(ConnectError::Shards {
+                key: names.used().to_owned(),
+                found,
+                wanted: names.form().to_owned(),
+            });
         }
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -244,13 +248,13 @@ impl Shared {
             let steps = part.iter().map(|(_, step)| step.clone()).collect();
             self.engine.ask(Work::Decide(steps))
         });
-        let told = together::all(asked.map(Box::pin).collect()).await;
+        let told = join_all(asked).await;
         // What the library has written of the run: whoever comes later in it has to read anew.
         let mut written: HashSet<CellName> = HashSet::new();
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
                 Ok(Reply::Steps(told)) => Ok(told.into_iter()),
-                Ok(Reply::Wrote(_)) => Err(strange()),
+                Ok(Reply::Wrote(_) | Reply::Noted(_)) => Err(strange()),
                 Err(error) => Err(error),
             };
             for (at, step) in part {

@@ -22,7 +22,10 @@ const MANY: usize = 256;
 /// Where the walk is.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    shards: u32,
+    /// Which shards are looked at.
+    looked_at: Vec<bool>,
+    /// Whether those are the shards that were asked for here, because others lie on other servers.
+    as_asked: bool,
     shard: u32,
     cursor: Vec<u8>,
     /// Steps since the last scan.
@@ -34,8 +37,33 @@ pub(crate) struct Sweep {
 }
 
 impl Sweep {
-    pub(crate) fn new(shards: u32) -> Self {
-        Self { shards, shard: 0, cursor: b"0".to_vec(), steps: 0, much: false, now: Tick::EPOCH }
+    /// Looks at all shards, or in a cluster at those that were asked for on this link: they lie on its server.
+    pub(crate) fn new(shards: u32, is_cluster: bool) -> Self {
+        Self {
+            looked_at: vec![!is_cluster; shards as usize],
+            as_asked: is_cluster,
+            shard: 0,
+            cursor: b"0".to_vec(),
+            steps: 0,
+            much: false,
+            now: Tick::EPOCH,
+        }
+    }
+
+    /// Takes note that a shard was asked for here.
+    pub(crate) fn asked(&mut self, shard: u32) {
+        if let Some(looked_at) = self.looked_at.get_mut(shard as usize) {
+            *looked_at = true;
+        }
+    }
+
+    /// Goes on to the next shard that is looked at.
+    fn go_on(&mut self) {
+        self.cursor = b"0".to_vec();
+        let (now, shards) = (self.shard as usize, self.looked_at.len());
+        let next = (1..=shards).map(|ahead| (now + ahead) % shards).find(|shard| self.looked_at[*shard]);
+        // There are no more shards than a `u32` counts.
+        self.shard = next.map_or(self.shard, |next| next as u32);
     }
 
     /// Takes note of the engine's time.
@@ -60,18 +88,22 @@ impl Sweep {
     /// Takes what a scan has found; returns what is to be deleted.
     pub(crate) fn found(&mut self, value: Value) -> Vec<CellWrite> {
         let shard = self.shard;
+        if self.as_asked
+            && matches!(value, Value::ServerError(_))
+            && let Some(looked_at) = self.looked_at.get_mut(shard as usize)
+        {
+            // It has gone to another server.
+            *looked_at = false;
+        }
         let (cursor, fields) = match value {
             Value::Array(mut parts) if parts.len() == 2 => (parts.remove(0), parts.remove(0)),
             // No hash: nothing to do here.
             _ => (Value::Nil, Value::Nil),
         };
-        self.cursor = match cursor {
-            Value::BulkString(cursor) if cursor != b"0" => cursor,
-            _ => {
-                self.shard = (shard + 1) % self.shards;
-                b"0".to_vec()
-            }
-        };
+        match cursor {
+            Value::BulkString(cursor) if cursor != b"0" => self.cursor = cursor,
+            _ => self.go_on(),
+        }
         let Value::Array(fields) = fields else {
             self.much = false;
             return Vec::new();

@@ -93,10 +93,12 @@ pub(crate) enum Work {
 /// What is noted about a namespace, so that its first use is told from a loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Note {
-    /// Asks whether the namespace is in use.
+    /// Asks whether the namespace is in use, and with how many shards.
     IsUsed,
-    /// Says that it is.
+    /// Says that it is, and with how many, where that is not known already.
     Used,
+    /// Asks for a shard's epoch.
+    Epoch { shard: u32 },
     /// Says that a shard's cells are all there are, and none is lost; where that is not known already.
     Begin { shard: u32 },
 }
@@ -107,7 +109,7 @@ impl Work {
         let name = match self {
             Self::Decide(steps) => steps.first().and_then(|step| step.cells.first()),
             Self::Write(writes) => writes.first().map(|write| &write.name),
-            Self::Note(Note::Begin { shard }) => return *shard,
+            Self::Note(Note::Begin { shard } | Note::Epoch { shard }) => return *shard,
             Self::Note(Note::IsUsed | Note::Used) => None,
         };
         name.map_or(0, |name| name.shard)
@@ -147,8 +149,10 @@ pub(crate) struct Cells {
 pub(crate) enum Reply {
     /// To steps, in order.
     Steps(Vec<Told>),
-    /// Whether cells were written, or something was noted.
+    /// Whether cells were written.
     Wrote(bool),
+    /// What is noted, or was before.
+    Noted(Option<Vec<u8>>),
 }
 
 /// Why there is no reply.

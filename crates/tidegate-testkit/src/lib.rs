@@ -1,7 +1,26 @@
 //! What tests of several crates have in common. No part of the product.
 //!
-//! * [`FaultyProxy`]: stands before a real server, and does to its connections what networks do
+//! * [`FaultyProxy`]: stands before a real server, and does to its connections what networks do; [`charge_under_faults`]
+//!   has something charged through it
+//! * [`RedisServer`], [`EtcdServer`], [`ZooKeeperServer`]: real servers on free ports of loopback, each in a folder of its own, that end with the
+//!   test. They need the Debian packages `redis-server`, `etcd-server` and `etcd-client`, `zookeeper`. Where one is missing a test says so and
+//!   skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
+//! * [`Process`], [`program`], [`folder`]: what those are made of
+//! * [`within`], [`free_port`], [`runtime`]: what tests over them need
 
+mod charges;
+mod etcd_server;
 mod faulty_proxy;
+mod process;
+mod redis_server;
+mod tcp;
+mod waiting;
+mod zookeeper_server;
 
+pub use charges::{Charges, charge_under_faults};
+pub use etcd_server::EtcdServer;
 pub use faulty_proxy::{Fault, FaultyProxy};
+pub use process::{Process, folder, missing, program};
+pub use redis_server::RedisServer;
+pub use waiting::{PATIENCE, free_port, runtime, within};
+pub use zookeeper_server::ZooKeeperServer;

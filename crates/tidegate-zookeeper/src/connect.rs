@@ -5,10 +5,10 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use tidegate::store::Later;
+use tidegate::{Clock as _, SystemClock, Tick};
 use tokio::runtime::Handle;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use tokio_util::context::TokioContext;
 use zookeeper_client::{Acls, Client, CreateMode, CreateOptions, Error, SessionState};
@@ -20,6 +20,9 @@ use crate::probe;
 
 /// How long the session lasts over which cells are read and written. Nothing hangs on it.
 const SESSION: Duration = Duration::from_secs(10);
+
+/// How long to wait before a session is tried again that could not be made.
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// A connection to a ZooKeeper ensemble. Clones share it; it reconnects by itself, on the runtime that it was made on.
 #[derive(Clone)]
@@ -33,8 +36,26 @@ struct Shared {
     /// The runtime that drives the connection; answers may be awaited on any other, or on none.
     runtime: Handle,
     client: RwLock<Client>,
-    /// Held by whoever makes a new session.
-    renewing: Mutex<()>,
+    renewal: Mutex<Renewal>,
+    clock: SystemClock,
+}
+
+/// Whether a new session is being made, after the one before has ended.
+#[derive(Debug, Default)]
+struct Renewal {
+    under_way: bool,
+    /// Until when none is made, because that has just failed.
+    pause: Tick,
+}
+
+/// Ends a renewal, also where it panics.
+struct UnderWay<'s>(&'s Shared);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let pause = self.0.clock.now().after(PAUSE);
+        *self.0.renewal.lock() = Renewal { under_way: false, pause };
+    }
 }
 
 impl fmt::Debug for ZooKeeper {
@@ -61,7 +82,7 @@ impl ZooKeeper {
         probe::any(&options.addresses).await?;
         let made = async {
             let client = session(&options, SESSION).await?;
-            let paths = Paths::below(&options.path);
+            let paths = Paths::below(&options.below());
             for path in [&paths.cells, &paths.members, &paths.documents, &paths.sweep] {
                 within(options.timeout, client.mkdir(path, &persistent(&options))).await?;
             }
@@ -74,7 +95,8 @@ impl ZooKeeper {
             paths,
             runtime: Handle::current(),
             client: RwLock::new(client),
-            renewing: Mutex::default(),
+            renewal: Mutex::default(),
+            clock: SystemClock::new(),
             options,
         };
         Ok(Self { shared: Arc::new(shared) })
@@ -98,22 +120,44 @@ impl ZooKeeper {
     }
 
     /// Returns a client with a session. One that is cut off is not asked: what it is asked it keeps, without a bound, until it is back.
+    ///
+    /// After a session has ended, the first to ask has a new one made, by a task of its own, and waits for it; all others are told at once that
+    /// there is none.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
         let client = self.shared.client.read().clone();
         match client.state() {
             SessionState::Disconnected => Err(Failed::Away),
             state if !state.is_terminated() => Ok(client),
+            _ if !self.begin_renewal() => Err(Failed::Away),
             _ => {
-                let _renewing = self.shared.renewing.lock().await;
-                let client = self.shared.client.read().clone();
-                if !client.state().is_terminated() {
-                    return Ok(client);
-                }
-                let client = self.session(SESSION).await?;
-                *self.shared.client.write() = client.clone();
-                Ok(client)
+                let zookeeper = self.clone();
+                let renewed = self.shared.runtime.spawn(async move { zookeeper.renew().await });
+                renewed.await.unwrap_or(Err(Failed::Away))
             }
         }
+    }
+
+    /// Says whether the caller is to make a new session.
+    fn begin_renewal(&self) -> bool {
+        let now = self.shared.clock.now();
+        let mut renewal = self.shared.renewal.lock();
+        if renewal.under_way || now < renewal.pause {
+            return false;
+        }
+        renewal.under_way = true;
+        true
+    }
+
+    async fn renew(self) -> Result<Client, Failed> {
+        let _under_way = UnderWay(&self.shared);
+        let client = self.shared.client.read().clone();
+        if !client.state().is_terminated() {
+            // Another task was done with it before this one began.
+            return Ok(client);
+        }
+        let client = self.session(SESSION).await?;
+        *self.shared.client.write() = client.clone();
+        Ok(client)
     }
 
     /// Makes a session.
@@ -199,10 +243,46 @@ fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
         Failed::Said(Error::NoAuth | Error::AuthFailed) => {
             let user = options.user.as_ref();
             let user = user.map_or_else(|| "anybody".to_owned(), |(name, _)| format!("user `{name}`"));
-            ConnectError::NotAllowed { address, user, path: options.path.clone() }
+            ConnectError::NotAllowed { address, user, path: options.below() }
         }
         Failed::Said(Error::Unimplemented) => ConnectError::TooOld { address, version: "too old".to_owned() },
         Failed::Said(Error::NotReadOnly) => ConnectError::ReadOnly { address },
         failed => ConnectError::Other { address, reason: failed.reason() },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate_testkit::{Fault, FaultyProxy, ZooKeeperServer, runtime, within};
+
+    use super::*;
+
+    /// Whoever asked while a new session was being made waited for that, and then made another try of its own: five seconds each, one after
+    /// the other.
+    #[test]
+    fn while_a_session_is_being_made_others_are_told_at_once() {
+        let (Some(server), Some(other)) = (ZooKeeperServer::start(), ZooKeeperServer::start()) else {
+            return;
+        };
+        let runtime = runtime();
+        let proxy = FaultyProxy::before(server.addr()).unwrap();
+        let options = ZooKeeperOptions::new([proxy.addr().to_string()]);
+        let zookeeper = runtime.block_on(ZooKeeper::connect(options)).unwrap();
+        // The other server does not know the session.
+        proxy.set(Fault::Cut);
+        proxy.lead_to(other.addr());
+        proxy.set(Fault::None);
+        within("the session is over", || zookeeper.shared.client.read().state().is_terminated());
+        proxy.set(Fault::Stall);
+        let made = proxy.connections();
+        let first = zookeeper.clone();
+        let first = runtime.spawn(async move { first.client().await.map(|_| ()) });
+        within("a session is asked for", || proxy.connections() > made);
+        let second = runtime.block_on(zookeeper.client()).map(|_| ());
+        assert!(matches!(second, Err(Failed::Away)), "{second:?}");
+        assert!(!first.is_finished(), "it was told before");
+        assert_eq!(proxy.connections(), made + 1, "and tried nothing of its own");
+        proxy.set(Fault::None);
+        within("a session is made", || runtime.block_on(zookeeper.client()).is_ok());
     }
 }

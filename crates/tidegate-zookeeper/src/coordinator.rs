@@ -21,8 +21,9 @@ const AT_ONCE: usize = 128;
 
 /// What nodes agree on, in ZooKeeper. A clone is the same member.
 ///
-/// A member is an ephemeral node, named by its session: so joining twice, after an answer that was lost, makes one member. A node that
-/// starts again is another member, and its predecessor is one until its session ends, because it may still be running.
+/// A member is an ephemeral node under a session of its own, and named by it. A node that starts again is another member, and its predecessor
+/// is one until its session ends, because it may still be running. So is one whose joining was not answered: it joins anew, and the
+/// first one is forgotten after `keeps` at most.
 /// [`Member::joined`] is the transaction that made the node, and a document's version the transaction of its last write: their numbers are of the
 /// whole ensemble, and grow.
 #[derive(Clone)]
@@ -181,14 +182,15 @@ impl ZooKeeperCoordinator {
         Ok(members)
     }
 
-    /// Returns the client over whose session this node is a member, so that it sees what was written before it last renewed; else the one
-    /// that all share.
-    async fn client(&self) -> Result<Client, Failed> {
+    /// Returns the client over whose session this node is a member, so that it sees what was written before it last renewed. A node that is
+    /// none has the one that all share; one whose session has ended is told so, because over another one it might read what is older.
+    async fn client(&self) -> Result<Client, Why> {
         let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
         match mine {
             Some(client) if client.state() == SessionState::SyncConnected => Ok(client),
-            Some(client) if !client.state().is_terminated() => Err(Failed::Away),
-            _ => self.zookeeper.client().await,
+            Some(client) if client.state().is_terminated() => Err(Why::Forgotten),
+            Some(_) => Err(Why::Failed(Failed::Away)),
+            None => Ok(self.zookeeper.client().await?),
         }
     }
 
@@ -214,6 +216,8 @@ impl ZooKeeperCoordinator {
                 let made = self.zookeeper.ask(client.create(&path, &bytes, &self.zookeeper.persistent()));
                 made.await.map(|(stat, _)| stat)
             }
+            // The number of writes stands for the transaction from here on. Were the node deleted and made again meanwhile, and written as
+            // often, that would not be seen; nothing here deletes documents.
             Some(stat) if transaction(stat.mzxid) == version => {
                 self.zookeeper.ask(client.set_data(&path, &bytes, Some(stat.version))).await
             }

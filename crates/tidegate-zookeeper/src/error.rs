@@ -22,7 +22,7 @@ pub enum ConnectError {
         reason: String,
     },
     /// The path is none.
-    #[error("ZooKeeper path `{path}`: {reason}; write it as `/tidegate/1`")]
+    #[error("ZooKeeper path `{path}`: {reason}; write it as `/tidegate`")]
     Path {
         /// The path.
         path: String,

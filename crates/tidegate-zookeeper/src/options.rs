@@ -7,8 +7,11 @@ use std::time::Duration;
 /// [`Fallback`](tidegate::store::Fallback).
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below which node everything lies, unless another path is chosen. The number is that of the layout.
-const PATH: &str = "/tidegate/1";
+/// Below which node everything lies, unless another path is chosen.
+const PATH: &str = "/tidegate";
+
+/// What follows the path: the number of the layout, so that another layout never meets these nodes.
+const LAYOUT: &str = "/1";
 
 /// Where ZooKeeper is, and who asks. `Debug` does not show the password.
 #[derive(Clone)]
@@ -39,11 +42,17 @@ impl ZooKeeperOptions {
         self
     }
 
-    /// Chooses below which node everything lies; `/tidegate/1` unless chosen. Deployments that share an ensemble have different ones.
+    /// Chooses below which node everything lies; `/tidegate` unless chosen. Deployments that share an ensemble have different ones. The number
+    /// of the layout follows it: with `/tg`, everything lies in `/tg/1`.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
+    }
+
+    /// In which node everything lies.
+    pub(crate) fn below(&self) -> String {
+        format!("{}{LAYOUT}", self.path)
     }
 
     /// Chooses how long one exchange may take, and how long connecting may; 5 s unless chosen.
@@ -74,6 +83,13 @@ pub(crate) fn without_credentials(address: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_layout_has_a_number_below_any_path() {
+        let options = ZooKeeperOptions::new(["h:1"]);
+        assert_eq!(options.below(), "/tidegate/1");
+        assert_eq!(options.path("/tg").below(), "/tg/1");
+    }
 
     #[test]
     fn no_secret_is_shown() {

@@ -6,8 +6,9 @@ mod server;
 
 use std::time::Duration;
 
-use server::{Server, free_port, runtime};
+use server::Server;
 use tidegate::cluster::Coordinator as _;
+use tidegate_testkit::{free_port, runtime};
 use tidegate_zookeeper::{ConnectError, ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Runtime;
 

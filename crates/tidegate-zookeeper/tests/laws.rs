@@ -7,9 +7,10 @@ mod server;
 use std::sync::Arc;
 use std::time::Duration;
 
-use server::{Server, runtime, within};
+use server::Server;
 use tidegate::cluster;
 use tidegate::store::{ByteMap as _, StoreError, Write, conformance};
+use tidegate_testkit::{runtime, within};
 use tidegate_zookeeper::ZooKeeper;
 
 #[test]

@@ -3,7 +3,7 @@
 //! None of it is on the path of a request. A node that cannot reach the engine goes on with the [`Part`] it has until that ends, and with
 //! the policies it has for as long as it must.
 //!
-//! * [`Coordinator`]: what an engine has to offer; etcd, ZooKeeper and Redis do, and [`LocalCluster`] in one process
+//! * [`Coordinator`]: what an engine has to offer; etcd and ZooKeeper do, and [`LocalCluster`] in one process
 //! * [`Part`]: this node's part of what all nodes have together
 //! * [`shares`]: how nodes divide what they have together
 //! * [`policies`]: how a policy file comes to every node

@@ -19,6 +19,7 @@ pub(crate) mod kept_back;
 pub mod leased;
 mod memory;
 mod owned;
+mod per_limit;
 mod plain;
 mod settle;
 pub mod split;

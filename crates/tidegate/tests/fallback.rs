@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
+use tidegate::store::fallback::{Change, DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
 use tidegate::store::{
     Answer, Charge, DecidedBy, Ending, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
     StoreError,
@@ -29,10 +29,16 @@ struct Rig {
 }
 
 fn rig(nodes: u64) -> Rig {
+    rig_after(1, nodes)
+}
+
+/// A rig whose engine counts as gone after so many failures in a row.
+fn rig_after(failures: u32, nodes: u64) -> Rig {
     let (clock, engine) = (ManualClock::at(START), Engine::default());
     let told: Arc<Mutex<Vec<Change>>> = Arc::default();
     let store = Fallback::around(engine.clone(), clock.clone())
         .nodes(nodes)
+        .outage_after(failures)
         .on_change({
             let told = Arc::clone(&told);
             move |change| told.lock().push(change.clone())
@@ -168,6 +174,67 @@ fn an_engine_that_hangs_costs_those_under_way_one_deadline_and_the_others_nothin
     assert_eq!(rig.clock.sleepers(), 0);
     assert_eq!(rig.states(), [(false, "no answer within 250 ms".to_owned(), 0)], "one change, and not 55");
     assert_eq!(rig.store.health().without_engine, 55);
+}
+
+/// One answer that came too late counted as an outage of a second.
+#[test]
+fn an_answer_that_is_late_now_and_then_is_no_outage() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    for _ in 0..10 {
+        for answered in [Mood::Now, Mood::Later] {
+            for _ in 1..OUTAGE_AFTER {
+                rig.engine.be(Mood::Hangs);
+                let mut late = rig.begin(Op::Take, &key);
+                assert!(late.poll().is_pending());
+                rig.clock.advance(DEADLINE);
+                let Poll::Ready(Ok(settled)) = late.poll() else { panic!("the deadline is over") };
+                assert_eq!(settled.by, DecidedBy::Fallback);
+            }
+            rig.engine.be(answered);
+            assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+        }
+    }
+    assert!(rig.store.health().is_up() && rig.states().is_empty());
+}
+
+#[test]
+fn an_engine_that_is_gone_is_left_after_three_steps() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    rig.engine.be(Mood::Errs);
+    for step in 1..=50 {
+        assert_eq!(rig.take(key).by, DecidedBy::Fallback);
+        assert_eq!(rig.store.health().is_up(), step < 3);
+    }
+    assert_eq!(rig.engine.asked(), 3);
+    rig.engine.be(Mood::Now);
+    rig.clock.advance(PROBE_EVERY);
+    assert_eq!(rig.take(key).by, DecidedBy::Engine);
+    // What failed before it went does not count again.
+    rig.engine.be(Mood::Errs);
+    rig.take(key);
+    rig.take(key);
+    assert!(rig.store.health().is_up());
+    let told: Vec<_> = rig.states().iter().map(|(up, _, without)| (*up, *without)).collect();
+    assert_eq!(told, [(false, 2), (true, 48)]);
+}
+
+#[test]
+fn failures_far_apart_are_no_outage() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    rig.engine.be(Mood::Errs);
+    for _ in 0..20 {
+        rig.take(Charge::new(b"k", &quota, Cost::ONE));
+        rig.clock.advance(Duration::from_secs(11));
+    }
+    assert!(rig.store.health().is_up());
+    for _ in 0..3 {
+        assert!(rig.store.health().is_up());
+        rig.clock.advance(Duration::from_secs(9));
+        rig.take(Charge::new(b"k", &quota, Cost::ONE));
+    }
+    assert!(!rig.store.health().is_up());
 }
 
 #[test]

@@ -168,6 +168,18 @@ macro_rules! algorithms {
                 }
             }
 
+            /// Returns the tick at which `state` was last changed, where that lies so far ahead of `now` that [`Quota::set_back`] would set
+            /// it back; `None` where it does not. For stores whose cells several clocks write: which of them is wrong nobody knows there.
+            #[must_use]
+            #[inline]
+            pub fn far_ahead(&self, state: &State, now: Tick) -> Option<Tick> {
+                match (self, state) {
+                    $((Self::$name(params), State::$name(state)) => kept::far_ahead(params, state, now),)*
+                    $((Self::$gname(params), State::$gname(state)) => kept::far_ahead(params, state, now),)*
+                    _ => None,
+                }
+            }
+
             /// Returns the most bytes that [`State::encode`] gives for a state that this limit made, settlements and reservations
             /// included: for an engine that bounds what it keeps of a key.
             ///

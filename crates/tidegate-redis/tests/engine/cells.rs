@@ -7,7 +7,7 @@ use tidegate::store::{Charge, Op, StoreError};
 use tidegate_core::{Cost, Quota};
 
 use crate::asking::{allowed, ask, blocking_each, left, take};
-use crate::servers::{Server, connect, options, runtime, until};
+use crate::servers::{Server, connect, options, runtime, within};
 use tidegate::store::{Step, StepClock};
 use tidegate_core::Tick;
 
@@ -64,7 +64,7 @@ fn full_cells_are_deleted_while_others_are_used() {
         let of = |shard| redis::from_redis_value(server.ask(&["HLEN", &format!("tg:1:{{swept:{shard}}}:h")]));
         (0..4).map(|shard| of(shard).unwrap_or(0i64)).sum()
     };
-    until("full cells are deleted", || {
+    within("full cells are deleted", || {
         allowed(&store, b"busy", &slow, 100);
         held() < 60
     });

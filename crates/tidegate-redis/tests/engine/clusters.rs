@@ -11,7 +11,7 @@ use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
 use crate::asking::blocking_each;
-use crate::servers::{Server, namespace, program, runtime, until};
+use crate::servers::{Server, namespace, program, runtime, within};
 
 /// Starts three masters and joins them.
 fn cluster() -> Option<Vec<Server>> {
@@ -23,7 +23,7 @@ fn cluster() -> Option<Vec<Server>> {
     create.args(["--cluster", "create"]).args(&addresses).arg("--cluster-yes").stdout(Stdio::null());
     assert!(create.status().unwrap().success());
     for server in &servers {
-        server.until("is part of the cluster", |server| {
+        server.within("is part of the cluster", |server| {
             server.text(&["CLUSTER", "INFO"]).contains("cluster_state:ok")
         });
     }
@@ -81,8 +81,29 @@ fn a_cluster_shares_the_keys_out_and_answers_batches_over_all() {
 #[test]
 fn a_slot_that_moves_under_load_is_charged_once_and_never_refused() {
     let Some(servers) = cluster() else { return };
+    moves_under_load(&servers, |from| (from + 1) % 3);
+}
+
+/// It goes to a master that is new and has no slots, so that the table of slots does not name it.
+#[test]
+fn a_slot_that_moves_to_a_master_without_slots_is_never_refused() {
+    let Some(mut servers) = cluster() else { return };
+    let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
+    servers.push(Server::start(&options).unwrap());
+    let port = servers[0].port.to_string();
+    servers[3].ask(&["CLUSTER", "MEET", "127.0.0.1", &port]);
+    for server in &servers {
+        server.within("knows four nodes", |server| {
+            let known = server.text(&["CLUSTER", "INFO"]);
+            known.contains("cluster_known_nodes:4") && known.contains("cluster_state:ok")
+        });
+    }
+    moves_under_load(&servers, |_| 3);
+}
+
+fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
     let runtime = runtime();
-    let store = connect(&runtime, &servers, "moves");
+    let store = connect(&runtime, &servers[..3], "moves");
     let quota = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
     // One tag and its slot.
     let tag = 5u64;
@@ -93,7 +114,7 @@ fn a_slot_that_moves_under_load_is_charged_once_and_never_refused() {
     let slot = slot.to_string();
     let holds = |server: &Server| server.try_ask(&["HLEN", &key]).is_some_and(|held| held == Value::Int(1));
     let from = servers.iter().position(holds).unwrap();
-    let to = (from + 1) % 3;
+    let to = target(from);
     let id = |server: &Server| server.text(&["CLUSTER", "MYID"]);
     let stop = AtomicBool::new(false);
     let taken: u64 = std::thread::scope(|scope| {
@@ -104,20 +125,20 @@ fn a_slot_that_moves_under_load_is_charged_once_and_never_refused() {
             }
             taken
         });
-        until("some were taken", || store.counts().exchanges > 50);
+        within("some were taken", || store.counts().exchanges > 50);
         servers[to].ask(&["CLUSTER", "SETSLOT", &slot, "IMPORTING", &id(&servers[from])]);
         servers[from].ask(&["CLUSTER", "SETSLOT", &slot, "MIGRATING", &id(&servers[to])]);
         let before = store.counts().exchanges;
-        until("some more were taken", || store.counts().exchanges > before + 50);
+        within("some more were taken", || store.counts().exchanges > before + 50);
         let port = servers[to].port.to_string();
         servers[from].ask(&["MIGRATE", "127.0.0.1", &port, &key, "0", "5000"]);
         let before = store.counts().exchanges;
-        until("some were asked for at the other", || store.counts().exchanges > before + 50);
+        within("some were asked for at the other", || store.counts().exchanges > before + 50);
         for server in [&servers[to], &servers[from]] {
             server.ask(&["CLUSTER", "SETSLOT", &slot, "NODE", &id(&servers[to])]);
         }
         let before = store.counts().exchanges;
-        until("some were taken there", || store.counts().exchanges > before + 50);
+        within("some were taken there", || store.counts().exchanges > before + 50);
         stop.store(true, Ordering::Relaxed);
         worker.join().unwrap()
     });
@@ -128,6 +149,24 @@ fn a_slot_that_moves_under_load_is_charged_once_and_never_refused() {
     let left = store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining;
     // About twelve units flow back in a second.
     assert!((1_000_000 - taken..1_000_000 - taken + 600).contains(&left), "{taken} taken, {left} left");
+}
+
+/// Each link looks at the hashes of its own master alone.
+#[test]
+fn full_cells_are_deleted_in_a_cluster() {
+    let Some(servers) = cluster() else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, &servers, "swept");
+    let fast = Arc::new(Quota::per_second(1000).burst(5).gcra().unwrap());
+    let daily = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
+    assert!((0..2000).all(|tag| take(&store, tag, &fast) == Ok(true)));
+    // Where a scan finds nothing the next one comes 256 steps later: by links that look at the hashes of all masters, one round over a
+    // thousand of them would take some hundred thousand steps.
+    let enough = (0..20_000).any(|turn| {
+        take(&store, 5000 + turn % 50, &daily).unwrap();
+        store.counts().swept > 1900
+    });
+    assert!(enough, "{:?}", store.counts());
 }
 
 /// One of three masters dies: keys of the others are decided on.

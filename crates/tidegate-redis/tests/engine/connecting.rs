@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
 use tidegate_core::Quota;
-use tidegate_redis::{ConnectError, RedisOptions, RedisStore};
+use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
 
 use crate::asking::take;
-use crate::servers::{Server, free_port, runtime};
+use crate::servers::{Server, connect, free_port, options, runtime};
 
 fn error(options: RedisOptions) -> ConnectError {
     let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
@@ -145,4 +145,19 @@ fn tls_with_a_certificate_of_ones_own() {
     assert!(take(&store, b"a", &quota, 1).unwrap().allowed);
     let found = error(single(&url));
     assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
+}
+
+/// Two numbers of shards would be two limits, and nobody would be told.
+#[test]
+fn nodes_of_a_namespace_have_the_same_number_of_shards() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    for after_loss in [AfterLoss::Empty, AfterLoss::Half, AfterLoss::Full] {
+        let options = || options(&server).namespace(&format!("same-{after_loss:?}")).after_loss(after_loss);
+        drop(connect(&runtime, options().shards(16)));
+        drop(connect(&runtime, options()));
+        let other = runtime.block_on(RedisStore::connect(options().shards(17))).unwrap_err();
+        let said = other.to_string();
+        assert!(said.contains("shards=16") && said.contains("17") && said.contains(":used"), "{said}");
+    }
 }

@@ -6,9 +6,11 @@ use std::time::Duration;
 use tidegate::SystemClock;
 use tidegate::store::{Charge, DecidedBy, Fallback, Op, Step, StepClock, Store as _, StoreError};
 use tidegate_core::{Cost, Quota, Tick};
+use tidegate_redis::{AfterLoss, RedisOptions};
+use tidegate_testkit::{Fault, FaultyProxy, PATIENCE, charge_under_faults};
 
 use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, options, runtime, until};
+use crate::servers::{Server, connect, options, options_through, runtime, within};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(1000).gcra().unwrap())
@@ -29,6 +31,22 @@ fn a_script_that_is_gone_is_loaded_again() {
     assert_eq!(taken, 200);
     assert_eq!(left(&store, b"a", &daily()), 800);
     assert_eq!(store.counts().reloads, 20);
+}
+
+/// The server forgot the script, and the user may not load it any more: that is what is told.
+#[test]
+fn a_script_that_may_not_be_loaded_is_told_as_that() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    server.ask(&["ACL", "SETUSER", "tide", "on", ">secret", "~*", "+@all"]);
+    let url = format!("redis://tide:secret@{}/", server.addr());
+    let options = RedisOptions::single(&url).unwrap().after_loss(AfterLoss::Full);
+    let store = connect(&runtime, options);
+    take(&store, b"a", &daily(), 1).unwrap();
+    server.ask(&["ACL", "SETUSER", "tide", "-script|load"]);
+    server.ask(&["SCRIPT", "FLUSH"]);
+    let error = take(&store, b"a", &daily(), 1).unwrap_err().to_string();
+    assert!(error.contains("the script cannot be loaded: NOPERM"), "{error}");
 }
 
 #[test]
@@ -79,7 +97,7 @@ fn a_server_that_became_a_replica_says_so() {
     let error = take(&store, b"a", &daily(), 1).unwrap_err().to_string();
     assert!(error.contains("read-only replica") || error.contains("READONLY"), "{error}");
     server.ask(&["REPLICAOF", "NO", "ONE"]);
-    until("it decides again", || take(&store, b"a", &daily(), 1).is_ok());
+    within("it decides again", || take(&store, b"a", &daily(), 1).is_ok());
 }
 
 /// A script that runs long: the server refuses, has executed nothing, and is asked again.
@@ -91,9 +109,9 @@ fn what_was_not_executed_is_sent_again() {
     take(&store, b"a", &daily(), 1).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| server.try_ask(&["EVAL", "while true do end", "0"]));
-        until("the server is busy", || server.try_ask(&["PING"]).is_none());
+        within("the server is busy", || server.try_ask(&["PING"]).is_none());
         let taken = scope.spawn(|| take(&store, b"a", &daily(), 1));
-        until("it was asked again", || store.counts().retries > 2);
+        within("it was asked again", || store.counts().retries > 2);
         server.ask(&["SCRIPT", "KILL"]);
         assert!(taken.join().unwrap().unwrap().allowed);
     });
@@ -111,7 +129,7 @@ fn a_server_that_hangs_is_given_up_and_never_asked_twice() {
     let error = take(&store, b"a", &daily(), 1).unwrap_err();
     assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
     server.signal("-CONT");
-    until("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
+    within("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
     let left = left(&store, b"a", &daily());
     assert!(left == 998 || left == 999, "{left}");
 }
@@ -124,10 +142,71 @@ fn a_connection_that_is_cut_is_made_again() {
     for _ in 0..5 {
         take(&store, b"a", &daily(), 1).unwrap();
         server.ask(&["CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes"]);
-        until("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
+        within("it decides again", || take(&store, b"b", &daily(), 1).is_ok());
     }
     assert_eq!(left(&store, b"a", &daily()), 995);
     assert_eq!(store.counts().connections, 6);
+}
+
+/// A step that its caller has given up while a connection was being made is not sent when it is there: its caller has been told otherwise.
+#[test]
+fn what_is_given_up_while_connecting_is_not_sent() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let proxy = FaultyProxy::before(server.addr()).unwrap();
+    let options = options_through(&proxy).timeout(PATIENCE);
+    let (store, quota) = (connect(&runtime, options), daily());
+    assert_eq!(left(&store, b"a", &daily()), 1000);
+    proxy.set(Fault::Cut);
+    assert!(take(&store, b"a", &daily(), 1).is_err());
+    proxy.set(Fault::Stall);
+    let made = proxy.connections();
+    within("it connects again", || {
+        let charges = [Charge::new(b"a", &quota, Cost::ONE)];
+        let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
+        let mut answers = Vec::new();
+        let later = store.settle_each(&[step], &mut answers).unwrap();
+        // Given up at once or after a moment, as by a deadline.
+        let given_up =
+            runtime.block_on(async { tokio::time::timeout(Duration::from_millis(20), later).await });
+        given_up.is_err() && proxy.connections() > made
+    });
+    proxy.set(Fault::None);
+    assert_eq!(left(&store, b"a", &daily()), 1000, "nothing was charged");
+}
+
+/// Whatever becomes of connections: what was answered is spent, and what was not, once or not at all. By the script and by the library.
+#[test]
+fn nothing_is_charged_twice_whatever_connections_do() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let direct = connect(&runtime, options(&server).namespace("faulty"));
+    let many = Quota::per_day(1_000_000);
+    for (key, quota) in [(b"a", many.fixed_window()), (b"b", many.sliding_window(24))] {
+        let quota = Arc::new(quota.unwrap());
+        let proxy = FaultyProxy::before(server.addr()).unwrap();
+        let options = options_through(&proxy).namespace("faulty").timeout(Duration::from_millis(200));
+        let store = connect(&runtime, options);
+        let charges = charge_under_faults(&proxy, || take(&store, key, &quota, 1).is_ok());
+        let spent = 1_000_000 - left(&direct, key, &quota);
+        let most = charges.answered + charges.unanswered;
+        assert!((charges.answered..=most).contains(&spent), "{spent} spent of {charges:?}");
+    }
+}
+
+/// The server has done what it was asked, and nobody was told: it is not asked again.
+#[test]
+fn a_charge_whose_answer_was_lost_is_charged_once() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let proxy = FaultyProxy::before(server.addr()).unwrap();
+    let store = connect(&runtime, options_through(&proxy).timeout(Duration::from_millis(200)));
+    assert!(take(&store, b"a", &daily(), 1).is_ok());
+    proxy.set(Fault::LoseAnswers);
+    assert!(take(&store, b"a", &daily(), 1).is_err());
+    proxy.set(Fault::None);
+    within("it answers again", || take(&store, b"b", &daily(), 1).is_ok());
+    assert_eq!(left(&store, b"a", &daily()), 998);
 }
 
 /// While the server is gone this node grants its share; afterwards the server decides again.
@@ -146,11 +225,11 @@ fn a_gone_server_is_stood_in_for() {
     };
     assert_eq!(take().by, DecidedBy::Engine);
     server.kill();
-    until("this node decides", || take().by == DecidedBy::Fallback);
+    within("this node decides", || take().by == DecidedBy::Fallback);
     let alone = (0..2000).filter(|_| take().allowed).count();
     assert!((400..=501).contains(&alone), "half of a thousand: {alone}");
-    server.run();
-    until("the server decides", || take().by == DecidedBy::Engine);
+    server.start_again();
+    within("the server decides", || take().by == DecidedBy::Engine);
 }
 
 /// Two nodes at a time, each with a limit that the library decides: losers decide anew, and every unit is given once.

@@ -6,7 +6,7 @@ use tidegate_core::Quota;
 use tidegate_redis::AfterLoss;
 
 use crate::asking::{allowed, left, take};
-use crate::servers::{Server, connect, options, runtime, until};
+use crate::servers::{Server, connect, namespace, options, runtime, within};
 
 fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(100).gcra().unwrap())
@@ -48,7 +48,7 @@ fn a_loss_is_over_when_time_has_given_everything_back() {
     let fast = Arc::new(Quota::per_second(50).burst(10).gcra().unwrap());
     let store = connect(&runtime, options(&server).after_loss(AfterLoss::Empty).shards(1));
     take(&store, b"a", &fast, 1).unwrap();
-    until("the limit is full again", || left(&store, b"a", &fast) == 10);
+    within("the limit is full again", || left(&store, b"a", &fast) == 10);
     // New keys are decided in one round trip again, and need no cell of the epoch.
     let before = store.counts();
     assert!(take(&store, b"b", &fast, 10).unwrap().allowed);
@@ -64,8 +64,8 @@ fn a_restart_is_noticed() {
     assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
     server.kill();
     assert!(take(&store, b"a", &daily(), 1).is_err(), "nobody answers");
-    server.run();
-    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    server.start_again();
+    within("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
 }
 
@@ -78,8 +78,8 @@ fn what_came_through_a_restart_counts_where_it_says_less() {
     assert_eq!(allowed(&store, b"a", &daily(), 80), 80);
     assert_eq!(allowed(&store, b"b", &daily(), 10), 10);
     server.kill();
-    server.run();
-    until("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
+    server.start_again();
+    within("the store is connected again", || take(&store, b"a", &daily(), 101).is_ok());
     assert_eq!(allowed(&store, b"a", &daily(), 100), 20, "what was spent is known");
     assert_eq!(allowed(&store, b"b", &daily(), 100), 50, "the half that is sure");
 }
@@ -92,9 +92,37 @@ fn an_eviction_is_noticed() {
     assert_eq!(store.eviction_policy(), "allkeys-random");
     assert_eq!(allowed(&store, b"a", &daily(), 100), 100);
     server.ask(&["CONFIG", "SET", "maxmemory", "1"]);
-    until("it has evicted", || {
+    within("it has evicted", || {
         server.info("evicted_keys") != "0" || server.try_ask(&["SET", "x", "y"]).is_none()
     });
     server.ask(&["CONFIG", "SET", "maxmemory", "0"]);
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
+}
+
+/// A flush takes with it the key that tells a first use from a loss. The node that started next said of all shards which nobody had asked for
+/// since that nothing was lost there, and they were full again.
+#[test]
+fn a_node_that_starts_after_a_flush_takes_no_shard_for_a_new_one() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let shared = namespace();
+    let node = || connect(&runtime, options(&server).namespace(&shared).after_loss(AfterLoss::Half));
+    let first = node();
+    assert!((0..40).all(|key| allowed(&first, &[key], &daily(), 100) == 100));
+    server.ask(&["FLUSHALL"]);
+    // One shard's loss is noticed.
+    take(&first, &[0], &daily(), 1).unwrap();
+    let used = format!("tg:1:{{{shared}:0}}:used");
+    assert_eq!(
+        server.text(&["GET", &used]),
+        "shards=16",
+        "whoever notices it says again that the namespace is used"
+    );
+    // The same where the node that noticed it did not get so far.
+    server.ask(&["DEL", &used]);
+    let second = node();
+    for key in 1..40 {
+        let again = allowed(&second, &[key], &daily(), 100);
+        assert!(again <= 50, "{again} of key {key}");
+    }
 }

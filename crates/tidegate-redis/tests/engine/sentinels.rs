@@ -1,25 +1,24 @@
 //! A master, a replica and a sentinel: the master dies, the replica takes over.
 
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 
-use tempfile::TempDir;
 use tidegate_core::Quota;
 use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
+use tidegate_testkit::{Process, folder};
 
 use crate::asking::{allowed, take};
-use crate::servers::{Server, free_port, program, runtime, until};
+use crate::servers::{Server, free_port, program, runtime, within};
 
 struct Sentinel {
-    child: Child,
+    _process: Process,
     port: u16,
-    _folder: TempDir,
 }
 
 impl Sentinel {
     fn start(master: &Server) -> Option<Self> {
         let program = program("redis-sentinel")?;
-        let (folder, port) = (tempfile::tempdir().unwrap(), free_port());
+        let (folder, port) = (folder(), free_port());
         let file = folder.path().join("sentinel.conf");
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor tide 127.0.0.1 {} 1\n\
@@ -28,19 +27,13 @@ impl Sentinel {
             master.port
         );
         std::fs::write(&file, text).unwrap();
-        let child = Command::new(program).arg(&file).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-        Some(Self { child: child.unwrap(), port, _folder: folder })
+        let mut command = Command::new(program);
+        command.arg(&file);
+        Some(Self { _process: Process::start(command, folder), port })
     }
 
     fn url(&self) -> String {
         format!("redis://127.0.0.1:{}/", self.port)
-    }
-}
-
-impl Drop for Sentinel {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 
@@ -49,7 +42,7 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     let Some(mut master) = Server::start(&[]) else { return };
     let replica = Server::start(&["--replicaof", &format!("127.0.0.1 {}", master.port)]).unwrap();
     let Some(sentinel) = Sentinel::start(&master) else { return };
-    replica.until("follows its master", |replica| replica.info("master_link_status") == "up");
+    replica.within("follows its master", |replica| replica.info("master_link_status") == "up");
     let seen = || {
         let client = redis::Client::open(sentinel.url()).unwrap();
         let info = client.get_connection().ok().map(|mut connection| {
@@ -57,7 +50,7 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
         });
         info.is_some_and(|info| info.contains("slaves=1"))
     };
-    until("the sentinel knows the replica", seen);
+    within("the sentinel knows the replica", seen);
     let runtime = runtime();
     let connect = |after_loss| {
         let options =
@@ -69,10 +62,10 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     let (half, full) = (connect(AfterLoss::Half), connect(AfterLoss::Full));
     assert_eq!((allowed(&half, b"a", &quota, 30), allowed(&full, b"a", &quota, 30)), (30, 30));
     let behind = || replica.info("master_repl_offset") == master.info("master_repl_offset");
-    until("the replica has it all", behind);
+    within("the replica has it all", behind);
     master.kill();
     assert!(take(&half, b"a", &quota, 1).is_err());
-    until("the replica decides", || {
+    within("the replica decides", || {
         take(&half, b"a", &quota, 101).is_ok() && take(&full, b"a", &quota, 101).is_ok()
     });
     // Nothing was lost, which nobody knows: 70 are left where that is trusted, and the sure half where it is not.
@@ -83,7 +76,7 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
 fn a_master_that_no_sentinel_knows() {
     let Some(master) = Server::start(&[]) else { return };
     let Some(sentinel) = Sentinel::start(&master) else { return };
-    until("the sentinel answers", || std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok());
+    within("the sentinel answers", || std::net::TcpStream::connect(("127.0.0.1", sentinel.port)).is_ok());
     let options = RedisOptions::sentinel(&[&sentinel.url()], "ebb", "redis://any/").unwrap();
     let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
     assert!(matches!(&error, ConnectError::NoMaster { name, .. } if name == "ebb"), "{error}");

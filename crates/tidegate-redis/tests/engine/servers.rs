@@ -1,95 +1,48 @@
-//! Real servers, started by a test on free ports of the loopback, each in a folder of its own, and stopped when they are dropped.
-//!
-//! Needs the Debian package `redis-server`. Where it is missing the tests say so and skip, unless `TIDEGATE_REQUIRE_SERVERS=1`: then they
-//! fail.
+//! Real servers, connections to them, and options for stores on them.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use redis::Value;
-use tempfile::TempDir;
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
+use tidegate_testkit::{FaultyProxy, RedisServer};
+pub(crate) use tidegate_testkit::{free_port, runtime, within};
 use tokio::runtime::Runtime;
 
-/// How long anything may take that a real process does.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
-
-/// Returns where the server's program lies; `None` to skip.
+/// Returns where a program of Redis lies; `None` to skip.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let found = ["/usr/bin", "/usr/local/bin", "/usr/sbin"].iter().map(|folder| Path::new(folder).join(name));
-    let found = found.into_iter().find(|path| path.exists());
-    if found.is_none() {
-        let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-        assert!(
-            !required,
-            "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install redis-server"
-        );
-        eprintln!("skipped: {name} is not installed");
-    }
-    found
+    tidegate_testkit::program(name, if name == "redis-sentinel" { name } else { "redis-server" })
 }
 
-/// A running server.
+/// A server, and how it is asked by a connection that is not the store's.
 pub(crate) struct Server {
-    child: Option<Child>,
-    pub(crate) folder: TempDir,
-    program: PathBuf,
-    arguments: Vec<String>,
+    redis: RedisServer,
     pub(crate) port: u16,
     password: Option<String>,
+}
+
+impl std::ops::Deref for Server {
+    type Target = RedisServer;
+
+    fn deref(&self) -> &RedisServer {
+        &self.redis
+    }
+}
+
+impl std::ops::DerefMut for Server {
+    fn deref_mut(&mut self) -> &mut RedisServer {
+        &mut self.redis
+    }
 }
 
 impl Server {
     /// Starts a server with these options besides its port; `None` where there is no program.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
-        Self::start_on(free_port(), options)
-    }
-
-    pub(crate) fn start_on(port: u16, options: &[&str]) -> Option<Self> {
-        let program = program("redis-server")?;
-        let folder = tempfile::tempdir().unwrap();
-        let socket = folder.path().join("socket");
-        let mut arguments = vec!["--port".to_owned(), port.to_string()];
-        arguments.extend(["--bind", "127.0.0.1", "--save", "", "--dir"].map(str::to_owned));
-        arguments.push(folder.path().display().to_string());
-        arguments.extend(["--unixsocket".to_owned(), socket.display().to_string()]);
-        arguments.extend(options.iter().map(|option| (*option).to_owned()));
+        let redis = RedisServer::start(options)?;
         let password = options.iter().position(|option| *option == "--requirepass");
         let password = password.map(|at| options[at + 1].to_owned());
-        let mut server = Self { child: None, folder, program, arguments, port, password };
-        server.run();
-        Some(server)
-    }
-
-    /// Starts the process, and waits until it answers.
-    pub(crate) fn run(&mut self) {
-        let log = std::fs::File::create(self.folder.path().join("log")).unwrap();
-        let child =
-            Command::new(&self.program).args(&self.arguments).stdout(log).stderr(Stdio::null()).spawn();
-        self.child = Some(child.unwrap());
-        self.until("answers", |server| server.try_ask(&["PING"]).is_some());
-    }
-
-    /// Ends the process at once, as a crash does.
-    pub(crate) fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
-
-    pub(crate) fn pid(&self) -> u32 {
-        self.child.as_ref().unwrap().id()
-    }
-
-    pub(crate) fn signal(&self, signal: &str) {
-        let sent = Command::new("kill").args([signal, &self.pid().to_string()]).status().unwrap();
-        assert!(sent.success());
+        Some(Self { port: redis.addr().port(), redis, password })
     }
 
     pub(crate) fn url(&self) -> String {
@@ -125,46 +78,9 @@ impl Server {
         line.unwrap_or_default().trim().to_owned()
     }
 
-    pub(crate) fn until(&self, what: &str, is: impl Fn(&Self) -> bool) {
-        until(&format!("the server on port {} {what}", self.port), || is(self));
+    pub(crate) fn within(&self, what: &str, is: impl Fn(&Self) -> bool) {
+        within(&format!("the server on port {} {what}", self.port), || is(self));
     }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
-/// Polls until something is so; fails after [`DEADLINE`].
-pub(crate) fn until(what: &str, is: impl Fn() -> bool) {
-    let turns = DEADLINE.as_millis() / 20;
-    for _ in 0..turns {
-        if is() {
-            return;
-        }
-        pause();
-    }
-    panic!("not within {DEADLINE:?}: {what}");
-}
-
-/// Lets real processes get on, before they are looked at again.
-pub(crate) fn pause() {
-    std::thread::park_timeout(Duration::from_millis(20));
-}
-
-/// Returns a port that nobody listens on, nor on the one 10,000 above, where the bus of a cluster is.
-pub(crate) fn free_port() -> u16 {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if port < 50_000 && TcpListener::bind(("127.0.0.1", port + 10_000)).is_ok() {
-            return port;
-        }
-    }
-}
-
-pub(crate) fn runtime() -> Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap()
 }
 
 /// A name that no other store of this process has.
@@ -176,6 +92,12 @@ pub(crate) fn namespace() -> String {
 /// Options for a server, in a namespace of their own, where a missing cell is a full limit.
 pub(crate) fn options(server: &Server) -> RedisOptions {
     RedisOptions::single(&server.url()).unwrap().namespace(&namespace()).after_loss(AfterLoss::Full)
+}
+
+/// The same, by way of a proxy.
+pub(crate) fn options_through(proxy: &FaultyProxy) -> RedisOptions {
+    let url = format!("redis://{}/", proxy.addr());
+    RedisOptions::single(&url).unwrap().namespace(&namespace()).after_loss(AfterLoss::Full)
 }
 
 pub(crate) fn connect(runtime: &Runtime, options: RedisOptions) -> RedisStore {

@@ -11,6 +11,6 @@ mod server;
 #[ignore = "prints figures, and asserts nothing"]
 fn what_a_decision_costs() {
     let Some(server) = server::Server::start() else { return };
-    let runtime = server::runtime();
+    let runtime = tidegate_testkit::runtime();
     measure::table(&runtime, server.connect(&runtime).store());
 }

@@ -1,9 +1,9 @@
 //! A coordinator in this process's memory: for nodes of one process, for tests, and for simulations, whose clock it goes by.
 
 use std::collections::BTreeMap;
-use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Poll, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -54,23 +54,36 @@ pub struct LocalCoordinator {
 struct Shared {
     clock: Arc<dyn Clock>,
     keeps: Duration,
-    held: Mutex<Held>,
+    state: Mutex<State>,
 }
 
 #[derive(Debug, Default)]
-struct Held {
+struct State {
     /// The number of the last change.
     changes: u64,
+    /// The last number that somebody who waits was given.
+    numbers: u64,
     members: Vec<(Member, Tick)>,
     documents: BTreeMap<String, Document>,
-    /// Whoever waits for a document. All of them are woken by each change: there are few.
-    waiting: Vec<Waker>,
+    /// Who waits for a document, by a number that each waiting future has. All of them are woken by each change: there are few.
+    waiting: BTreeMap<u64, Waker>,
+    /// Those to be woken when the lock is released: wakers are foreign code.
+    woken: BTreeMap<u64, Waker>,
+}
+
+/// Waits until a document has another version.
+struct Changed {
+    shared: Arc<Shared>,
+    document: String,
+    seen: u64,
+    /// Its number among those who wait, once it has been polled.
+    number: Option<u64>,
 }
 
 impl LocalCluster {
     /// Makes an empty one, whose members are forgotten when nothing is heard of them for so long by a clock.
     pub fn new(clock: impl Clock + 'static, keeps: Duration) -> Self {
-        Self { shared: Arc::new(Shared { clock: Arc::new(clock), keeps, held: Mutex::default() }) }
+        Self { shared: Arc::new(Shared { clock: Arc::new(clock), keeps, state: Mutex::default() }) }
     }
 
     /// Returns another node's coordinator.
@@ -80,10 +93,15 @@ impl LocalCluster {
     }
 }
 
-impl Held {
+impl State {
     fn next(&mut self) -> u64 {
         self.changes += 1;
         self.changes
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.numbers += 1;
+        self.numbers
     }
 
     fn document(&self, name: &str) -> Document {
@@ -95,16 +113,21 @@ impl LocalCoordinator {
     /// Does something with what is held, when it is polled.
     fn later<T: Send + 'static>(
         &self,
-        act: impl FnOnce(&mut Held, &mut Option<u64>, Tick, Duration) -> Result<T, CoordinatorError>
+        act: impl FnOnce(&mut State, &mut Option<u64>, Tick, Duration) -> Result<T, CoordinatorError>
         + Send
         + 'static,
     ) -> Later<Result<T, CoordinatorError>> {
         let (shared, mine) = (Arc::clone(&self.cluster.shared), Arc::clone(&self.mine));
         Box::pin(async move {
             let now = shared.clock.now();
-            let (mut held, mut mine) = (shared.held.lock(), mine.lock());
-            held.members.retain(|(_, heard)| now.since(*heard) < shared.keeps);
-            act(&mut held, &mut mine, now, shared.keeps)
+            let (result, woken) = {
+                let (mut state, mut mine) = (shared.state.lock(), mine.lock());
+                state.members.retain(|(_, heard)| now.since(*heard) < shared.keeps);
+                let result = act(&mut state, &mut mine, now, shared.keeps);
+                (result, std::mem::take(&mut state.woken))
+            };
+            woken.into_values().for_each(Waker::wake);
+            result
         })
     }
 }
@@ -174,24 +197,43 @@ impl Coordinator for LocalCoordinator {
             }
             let version = held.next();
             held.documents.insert(document, Document { bytes: Some(bytes), version });
-            held.waiting.drain(..).for_each(Waker::wake);
+            held.woken = std::mem::take(&mut held.waiting);
             Ok(Some(version))
         })
     }
 
     fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
         let (shared, document) = (Arc::clone(&self.cluster.shared), document.to_owned());
-        Box::pin(poll_fn(move |cx| {
-            let mut held = shared.held.lock();
-            let found = held.document(&document);
-            if found.version != seen {
-                return Poll::Ready(Ok(found));
-            }
-            // One waker for each task that waits, however often it is polled.
-            held.waiting.retain(|waiting| !waiting.will_wake(cx.waker()));
-            held.waiting.push(cx.waker().clone());
+        Box::pin(Changed { shared, document, seen, number: None })
+    }
+}
+
+impl Future for Changed {
+    type Output = Result<Document, CoordinatorError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let this = &mut *self;
+        // Cloned before the lock is taken, and dropped when it is released: a waker is foreign code.
+        let mut waker = Some(cx.waker().clone());
+        let mut state = this.shared.state.lock();
+        let found = state.document(&this.document);
+        let poll = if found.version == this.seen {
+            let number = *this.number.get_or_insert_with(|| state.next_number());
+            waker = waker.and_then(|waker| state.waiting.insert(number, waker));
             Poll::Pending
-        }))
+        } else {
+            Poll::Ready(Ok(found))
+        };
+        drop(state);
+        drop(waker);
+        poll
+    }
+}
+
+impl Drop for Changed {
+    fn drop(&mut self) {
+        let waits = self.number.and_then(|number| self.shared.state.lock().waiting.remove(&number));
+        drop(waits);
     }
 }
 
@@ -206,6 +248,33 @@ mod tests {
         let clock = ManualClock::default();
         let cluster = LocalCluster::new(clock.clone(), Duration::from_secs(10));
         conformance::run(&|| Box::new(cluster.node()), &|span| clock.advance(span));
+    }
+
+    /// A waker that asks the same cluster: it was called while the cluster was locked.
+    struct Asks(LocalCoordinator);
+
+    impl std::task::Wake for Asks {
+        fn wake(self: Arc<Self>) {
+            let mut read = self.0.read("d");
+            assert!(read.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        }
+    }
+
+    #[test]
+    fn whoever_is_woken_may_ask_at_once_and_a_wait_that_is_dropped_leaves_nothing() {
+        let cluster = LocalCluster::new(ManualClock::default(), Duration::from_secs(10));
+        let node = cluster.node();
+        let waker = Waker::from(Arc::new(Asks(cluster.node())));
+        let mut changed = node.changed("d", 0);
+        for _ in 0..3 {
+            assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
+        }
+        let gone = node.changed("d", 0);
+        drop(gone);
+        assert_eq!(cluster.shared.state.lock().waiting.len(), 1);
+        let mut replace = node.replace("d", 0, vec![1]);
+        assert!(replace.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        assert!(changed.as_mut().poll(&mut Context::from_waker(&waker)).is_ready());
     }
 
     #[test]

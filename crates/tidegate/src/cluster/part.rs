@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-
 use std::time::Duration;
 
+use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
@@ -17,7 +17,7 @@ const MOST_CHANGES: usize = 64;
 
 /// This node's part of what all nodes have together: so many of [`Part::WHOLE`], until a tick.
 ///
-/// Whoever agrees with the other nodes writes it; stores read it with each step, which costs one load. Clones are the same part.
+/// Whoever agrees with the other nodes writes it; stores read it with each step without a lock. Clones are the same part.
 ///
 /// # Examples
 /// ```
@@ -40,8 +40,10 @@ struct Shared {
     word: AtomicU64,
     /// What this node may always use.
     safe: u32,
-    /// Each part and the tick from which it held, ascending.
-    changes: Mutex<Vec<(Tick, u32)>>,
+    /// Each part and the tick from which it held, ascending. Whoever reads it and the word while they change counts the lesser of both.
+    changes: ArcSwap<Vec<(Tick, u32)>>,
+    /// Held by whoever changes them.
+    writes: Mutex<()>,
 }
 
 impl Part {
@@ -62,15 +64,16 @@ impl Part {
     #[must_use]
     pub fn always(safe: u32) -> Self {
         let safe = safe.min(Self::WHOLE);
-        let changes = Mutex::new(vec![(Tick::EPOCH, safe)]);
-        Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes }) }
+        let changes = ArcSwap::from_pointee(vec![(Tick::EPOCH, safe)]);
+        Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes, writes: Mutex::default() }) }
     }
 
     /// Sets the part, of [`Part::WHOLE`], from now until a tick, to whose millisecond it is rounded down. More than the whole counts as the whole.
     pub fn set(&self, part: u32, now: Tick, until: Tick) {
         let part = part.min(Self::WHOLE);
         // Locked throughout, so that what is remembered is what held.
-        let mut changes = self.shared.changes.lock();
+        let _alone = self.shared.writes.lock();
+        let mut changes = Vec::clone(&self.shared.changes.load());
         let before = self.shared.word.load(Ordering::Relaxed);
         let ended = Tick::from_nanos((before >> PART_BITS).saturating_mul(1_000_000));
         if ended <= now {
@@ -79,7 +82,8 @@ impl Part {
         note(&mut changes, now, part);
         let until = (until.as_nanos() / 1_000_000).min(u64::MAX >> PART_BITS);
         let word = until << PART_BITS | u64::from(part);
-        // Relaxed: the word is all there is to say.
+        self.shared.changes.store(Arc::new(changes));
+        // Relaxed: in either order `least` finds the lesser of the part before and this one.
         self.shared.word.store(word, Ordering::Relaxed);
     }
 
@@ -97,10 +101,10 @@ impl Part {
     /// Returns the least part of a span that ends now.
     ///
     /// What has come to this node within the time in which a limit fills up, another node may have spent before; it counts when nobody has used
-    /// it for so long. Costs a lock, and a look at each of the last changes, 64 at most.
+    /// it for so long. Costs a look at the changes within the span, of the last 64 at most, and no lock.
     #[must_use]
     pub fn least(&self, now: Tick, span: Duration) -> u32 {
-        let changes = self.shared.changes.lock();
+        let changes = self.shared.changes.load();
         let mut least = self.at(now);
         for (from, part) in changes.iter().rev() {
             least = least.min(*part);

@@ -33,15 +33,15 @@ const ASK_EVERY: Duration = Duration::from_secs(10);
 /// A policy file at a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// 1, 2, 3.
+    /// 1, 2, 3: each is one more than the last, also after the document was removed from the engine.
     pub version: u64,
     /// The file.
     pub bytes: Vec<u8>,
 }
 
-/// How a node stands to the policies.
+/// Which policies a node goes by.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Standing {
+pub struct Following {
     /// Its name.
     pub node: String,
     /// The version it goes by; 0 for what it began with.
@@ -161,7 +161,12 @@ pub async fn put(
         // First what is in force is kept: then all that is kept was in force, whoever else puts something at this moment.
         keep(coordinator, &held).await?;
     }
-    let next = Version { version: found.saturating_add(1), bytes };
+    // Where the document was removed, versions go on above those that are kept, whose names would keep the new ones out.
+    let last = match found {
+        0 => history(coordinator).await?.last().map_or(0, |kept| kept.version),
+        found => found,
+    };
+    let next = Version { version: last.saturating_add(1), bytes };
     match coordinator.replace(NAME, at, next.encode()).await? {
         Some(_) => Ok(next.version),
         None => {
@@ -218,13 +223,13 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
 ///
 /// # Errors
 /// [`CoordinatorError`].
-pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Standing>, CoordinatorError> {
+pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, CoordinatorError> {
     let members = coordinator.members().await?;
-    let standing = |member: super::Member| {
+    let following = |member: super::Member| {
         let (_, says) = member.heard();
-        Standing { node: member.name, follows: says.policies, refused: says.refused }
+        Following { node: member.name, follows: says.policies, refused: says.refused }
     };
-    Ok(members.into_iter().map(standing).collect())
+    Ok(members.into_iter().map(following).collect())
 }
 
 /// Follows the policies for as long as it is polled: hands each new version to `apply`, and says what came of it. What `apply` refuses, with a reason, is not
@@ -270,7 +275,8 @@ mod tests {
     use super::*;
     use crate::block_on::block_on;
     use crate::clock::ManualClock;
-    use crate::cluster::LocalCluster;
+    use crate::cluster::{Document, LocalCluster};
+    use crate::later::Later;
 
     #[test]
     fn the_last_versions_are_kept_and_put_again_as_new_ones() {
@@ -294,6 +300,73 @@ mod tests {
             node.replace(NAME, node.read(NAME).await.unwrap().version, b"by hand".to_vec()).await.unwrap();
             assert_eq!(put(&node, vec![], None).await, Err(PutError::Foreign(NAME.to_owned())));
         });
+    }
+
+    /// Versions began again at 1 where others were kept under the same names, which were then not kept and not found.
+    #[test]
+    fn versions_go_on_after_the_document_was_removed() {
+        let node = Removable(LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node());
+        block_on(async {
+            for version in 1..=20u8 {
+                put(&node, vec![version], None).await.unwrap();
+            }
+            let at = node.0.read(NAME).await.unwrap().version;
+            node.0.replace(NAME, at, b"removed".to_vec()).await.unwrap();
+            assert_eq!(current(&node).await, Ok(None));
+            assert_eq!(put(&node, b"new".to_vec(), Some(0)).await, Ok(20), "19 is the last that was kept");
+            assert_eq!(put(&node, b"newer".to_vec(), Some(20)).await, Ok(21));
+            assert_eq!(rollback(&node, 20).await, Ok(22));
+            assert_eq!(current(&node).await.unwrap().unwrap().bytes, b"new");
+            assert_eq!(rollback(&node, 8).await, Ok(23), "and the old ones are still there");
+        });
+    }
+
+    /// An engine in which a document of these bytes counts as removed: no coordinator removes one, people do.
+    #[derive(Debug)]
+    struct Removable(crate::cluster::LocalCoordinator);
+
+    impl Coordinator for Removable {
+        fn keeps(&self) -> Duration {
+            self.0.keeps()
+        }
+
+        fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+            self.0.join(name, says)
+        }
+
+        fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
+            self.0.renew(says)
+        }
+
+        fn leave(&self) -> Later<Result<(), CoordinatorError>> {
+            self.0.leave()
+        }
+
+        fn members(&self) -> Later<Result<Vec<crate::cluster::Member>, CoordinatorError>> {
+            self.0.members()
+        }
+
+        fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
+            let read = self.0.read(document);
+            Box::pin(async move {
+                let document = read.await?;
+                let bytes = document.bytes.filter(|bytes| bytes != b"removed");
+                Ok(Document { bytes, ..document })
+            })
+        }
+
+        fn replace(
+            &self,
+            document: &str,
+            version: u64,
+            bytes: Vec<u8>,
+        ) -> Later<Result<Option<u64>, CoordinatorError>> {
+            self.0.replace(document, version, bytes)
+        }
+
+        fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
+            self.0.changed(document, seen)
+        }
     }
 
     #[test]

@@ -19,7 +19,7 @@ const LONGEST_REFUSAL: usize = 400;
 pub struct Says {
     /// How many units a second it is asked for, allowed or not.
     pub demand: u64,
-    /// The line of the shares that it goes by ([`Shares::line`](super::shares::Shares::line)); 0 before the first.
+    /// The line of the shares that it goes by, a random number that each document of shares begins with; 0 before the first.
     pub line: u64,
     /// The turn of the shares that it goes by; 0 before the first.
     pub turn: u64,

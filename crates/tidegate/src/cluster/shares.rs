@@ -1,7 +1,7 @@
 //! How nodes divide what they have together, by what each is asked for.
 //!
 //! What there is (the [whole](Part::WHOLE)) is in two pieces. A thirty-second is divided evenly among the most nodes there may ever be: each has that
-//! much always, with an engine and without. The rest, the pool, is divided by one document that all nodes read: the [`Shares`]. The node
+//! much always, with an engine and without. The rest, the pool, is divided by one document that all nodes read. The node
 //! that joined first leads, and writes it; all others use what it says for as long as they [renew](super::Coordinator::renew).
 //!
 //! # Never more than the whole
@@ -35,10 +35,7 @@ mod model;
 mod node;
 
 pub use division::Division;
-pub use document::{Held, Shares};
-pub use driver::{Driver, NAME, Status};
-pub use leader::Leader;
-pub use node::Node;
+pub use driver::{Driver, Status};
 
 #[cfg(doc)]
 use super::Part;

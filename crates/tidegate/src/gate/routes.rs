@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
+use super::Gate;
 #[cfg(feature = "ticket")]
 use super::charged::Made;
 use crate::policy::{Share, Shares, tag_of_key};
@@ -46,13 +47,25 @@ impl Routes {
             *place += usize::from(*place >= at);
         }
         let replaced = self.by_share[share as usize].replace(at);
-        if let Some(replaced) = replaced.filter(|place| !self.is_asked(*place)) {
-            self.stores.remove(replaced);
-            for place in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
-                *place -= usize::from(*place > replaced);
+        self.drop_unasked(replaced);
+        self.find_plain();
+    }
+
+    /// Has the gate's own store decide a word of `share:`, which needs no second handle on it.
+    fn give_own(&mut self, share: Share) {
+        let replaced = self.by_share[share as usize].replace(self.own);
+        self.drop_unasked(replaced);
+        self.find_plain();
+    }
+
+    /// Drops the store that was at a place, if it decides no policy any more.
+    fn drop_unasked(&mut self, place: Option<usize>) {
+        if let Some(place) = place.filter(|place| !self.is_asked(*place)) {
+            self.stores.remove(place);
+            for other in self.by_share.iter_mut().flatten().chain([&mut self.own]) {
+                *other -= usize::from(*other > place);
             }
         }
-        self.find_plain();
     }
 
     /// Says whether a store decides any policy.
@@ -125,5 +138,52 @@ impl Routes {
     pub(super) fn of(&self, share: Option<Share>) -> Result<usize, StoreError> {
         let Some(share) = share else { return Ok(self.own) };
         self.by_share[share as usize].ok_or(StoreError::NoStore { share: share.word() })
+    }
+}
+
+impl Gate {
+    /// Has the store that the gate was made with decide policies with `share: leased` (or another word) too.
+    ///
+    /// The same store given to [`Gate::with_store`] is a second one to the gate: a request under policies with and without that word is then
+    /// two steps, where it could be one, and a reset is sent twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{PolicySet, Share};
+    /// use tidegate::store::MemoryStore;
+    /// use tidegate::Gate;
+    ///
+    /// let memory = MemoryStore::with_capacity(1_000)?;
+    /// let gate = Gate::new(PolicySet::default(), memory).with_own_store_for(Share::Split);
+    /// # drop(gate);
+    /// # Ok::<(), tidegate::store::CapacityError>(())
+    /// ```
+    #[must_use]
+    pub fn with_own_store_for(mut self, share: Share) -> Self {
+        self.routes.give_own(share);
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::PlainStore;
+
+    #[test]
+    fn a_word_of_the_own_store_takes_no_place_of_its_own() {
+        let store = || -> Arc<dyn Store> { Arc::new(PlainStore::default()) };
+        let mut routes = Routes::new(store());
+        routes.add(Share::Split, store());
+        routes.add(Share::Leased, store());
+        let leased: Shares = [Share::Leased].into_iter().collect();
+        assert!(routes.len() == 3 && !routes.are_plain(leased));
+        routes.give_own(Share::Leased);
+        assert!(
+            routes.len() == 2 && routes.are_plain(leased),
+            "one step for policies with the word and without"
+        );
+        assert_eq!(routes.of(Some(Share::Leased)).unwrap(), routes.of(None).unwrap());
+        assert_ne!(routes.of(Some(Share::Split)).unwrap(), routes.of(None).unwrap());
     }
 }

@@ -18,6 +18,10 @@ use crate::clock::HeldTime;
 /// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
 
+/// How far ahead another node's clock may be and its ticks just count as now, as in [`HeldTime`]. A clock further ahead is one that nobody
+/// waits for to be caught up with.
+const FAR: Duration = Duration::from_secs(300);
+
 /// A value and the version it was read at; an absent key has a version too.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Versioned {
@@ -94,6 +98,12 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
 }
 
 /// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
+///
+/// # Time
+/// Where the engine has no clock ([`Read::now`]), each node decides by its own. A cell that another node has written by a clock more than ten
+/// seconds ahead is decided by that node's tick: it stands still until this node's clock has caught up. So clocks that are apart by `s`
+/// grant what comes back in `s` once for each key, and not each time that the nodes take turns. A clock more than five minutes ahead is
+/// followed at half its speed, so that one that was wrong by a day does not stop a limit for a day.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     shared: Arc<Shared<M>>,
@@ -104,13 +114,15 @@ struct Shared<M> {
     map: M,
     /// The latest tick that was seen here; other nodes' ticks are in the states.
     time: HeldTime,
+    /// The same of cells that clocks of other nodes wrote, more than [`FAR`] ahead.
+    ahead: HeldTime,
 }
 
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        Self { shared: Arc::new(Shared { map, time: HeldTime::default() }) }
+        Self { shared: Arc::new(Shared { map, time: HeldTime::default(), ahead: HeldTime::default() }) }
     }
 }
 
@@ -154,6 +166,22 @@ impl<M: ByteMap> Shared<M> {
         Err(StoreError::Contended { attempts: ATTEMPTS })
     }
 
+    /// Returns the tick to decide by where the nodes' own clocks decide: this node's, unless another one has written a cell far ahead of it.
+    ///
+    /// To set such a cell back, as a single node does after its clock was set back, would give its units again each time that two nodes
+    /// take turns.
+    fn among_nodes(&self, now: Tick, cells: &[Option<Cell>]) -> Tick {
+        let far_ahead = |cell: &Cell| cell.quota.far_ahead(&cell.state, now);
+        let Some(latest) = cells.iter().flatten().filter_map(far_ahead).max() else { return now };
+        if latest.since(now) <= FAR {
+            return latest;
+        }
+        if latest > self.ahead.latest() {
+            self.ahead.hold(latest);
+        }
+        self.ahead.hold(now)
+    }
+
     /// Decides a step over what was read; returns what has to be written, if anything.
     fn decide(
         &self,
@@ -184,11 +212,11 @@ impl<M: ByteMap> Shared<M> {
             });
         }
         let (mut settled, changed, now) = step.with(|step| {
-            let told = match step.clock {
-                StepClock::Engine => read.now.unwrap_or(step.now),
-                StepClock::Caller | StepClock::Fresh(_) => step.now,
-            };
-            let now = self.time.hold(told);
+            let by_engine = read.now.filter(|_| matches!(step.clock, StepClock::Engine));
+            let mut now = self.time.hold(by_engine.unwrap_or(step.now));
+            if by_engine.is_none() {
+                now = self.among_nodes(now, &cells);
+            }
             let (settled, changed) = settle(&Step { now, ..*step }, &mut cells);
             (settled, changed, now)
         });

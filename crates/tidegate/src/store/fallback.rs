@@ -5,14 +5,21 @@
 //! of this process, which grants this node's part of the limit.
 //!
 //! # Which errors count
-//! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and so are the next ones (see [Outages](#outages)).
+//! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and after several in a row the next ones are too
+//! (see [Outages](#outages)).
 //! [`StoreError::Contended`], [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] speak of keys and not of the engine: that step is
 //! decided here, the next one is the engine's again. All others are mistakes of the caller and returned.
 //!
 //! # Outages
-//! With the first step that is not answered the engine counts as gone. Steps are then decided at once, without waiting; one of them at a
-//! time, each a stated interval after the one before, asks the engine and waits until the deadline, as a probe. When one is answered
-//! the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
+//! A step that is not answered is decided here, by itself: an answer that is lost or late now and then is no outage. After three in a row
+//! ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before, the engine counts as gone. Steps are then decided at once,
+//! without waiting; one of them at a time, each a stated interval after the one before, asks the engine and waits until the deadline, as
+//! a probe. When one is answered the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
+//!
+//! So what an outage costs: steps that are under way when the engine goes wait one deadline each; where they come one at a time, the first
+//! three do. After that one step in an interval waits. A step waits at most one deadline in any case. An engine that answers at least
+//! one of three steps never counts as gone, and each step that it does not answer waits a deadline: it is slow, and still the one that
+//! counts. That is also how an engine of several machines behaves when one of them is gone.
 //!
 //! A step that missed its deadline is dropped, and not awaited in the background: an engine that hangs would collect a step for each
 //! request, with a connection each. The step may have been done all the same, so its caller may be charged twice, in the engine and here.
@@ -71,6 +78,10 @@ pub const DEADLINE: Duration = Duration::from_millis(250);
 /// second, and one that hangs keeps one request a second waiting.
 pub const PROBE_EVERY: Duration = Duration::from_secs(1);
 
+/// How many steps in a row have no answer before the engine counts as gone, unless chosen: with one answer in fifty lost that is once in
+/// 125,000 steps, and an engine that refuses at once is left after three.
+pub const OUTAGE_AFTER: u32 = 3;
+
 /// A store that decides by itself what an engine cannot; see the [module](self).
 ///
 /// Cheap to clone; clones are the same store. While the engine answers, a step costs one load more.
@@ -99,6 +110,7 @@ pub struct FallbackBuilder {
     clock: Arc<dyn Clock>,
     deadline: Duration,
     probe_every: Duration,
+    outage_after: u32,
     nodes: u64,
     told: Option<Box<Told>>,
 }
@@ -113,6 +125,12 @@ impl FallbackBuilder {
     /// Chooses how long after one probe of an engine that is gone the next one is; [`PROBE_EVERY`] unless chosen.
     pub const fn probe_every(mut self, interval: Duration) -> Self {
         self.probe_every = interval;
+        self
+    }
+
+    /// Chooses how many steps in a row have no answer before the engine counts as gone; [`OUTAGE_AFTER`] unless chosen, 0 counts as 1.
+    pub const fn outage_after(mut self, failures: u32) -> Self {
+        self.outage_after = failures;
         self
     }
 
@@ -134,8 +152,8 @@ impl FallbackBuilder {
     /// Makes the store.
     #[must_use]
     pub fn build(self) -> Fallback {
-        let Self { engine, clock, deadline, probe_every, nodes, told } = self;
-        let breaker = Arc::new(Breaker::new(probe_every, told));
+        let Self { engine, clock, deadline, probe_every, outage_after, nodes, told } = self;
+        let breaker = Arc::new(Breaker::new(probe_every, outage_after, told));
         Fallback {
             shared: Arc::new(Shared { engine, clock, breaker, stand_in: StandIn::new(nodes), deadline }),
         }
@@ -148,6 +166,7 @@ impl fmt::Debug for FallbackBuilder {
             .field("engine", &self.engine)
             .field("deadline", &self.deadline)
             .field("probe_every", &self.probe_every)
+            .field("outage_after", &self.outage_after)
             .field("nodes", &self.nodes)
             .finish_non_exhaustive()
     }
@@ -161,6 +180,7 @@ impl Fallback {
             clock: Arc::new(clock),
             deadline: DEADLINE,
             probe_every: PROBE_EVERY,
+            outage_after: OUTAGE_AFTER,
             nodes: 1,
             told: None,
         }

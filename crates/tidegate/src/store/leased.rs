@@ -29,8 +29,9 @@
 //! A key that was not asked for lately is decided in one call, which draws what the request needs. The more it is asked for, the more is drawn
 //! at once, up to what lasts for a stated time ([`LeasedBuilder::target`]). When half of it is spent, the next draw is made in the background;
 //! at most one is under way for a key, and requests that need it wait for it together. Where the engine has no units left, it grants
-//! those of the near future, and says from when they may be spent; until then, and until the time it names when it refuses, requests are
-//! refused here without a call.
+//! those of the near future, and says from when they may be spent; until then requests are refused here without a call. So they are when
+//! it refuses, until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter: what is
+//! settled with less, given back or reset elsewhere is found then. What comes back through this node is drawn again at once.
 //!
 //! There is no timer in here. Draws are made on the way of requests; what idle keys hold is given back by [`Leased::tick`], which the server calls a
 //! few times in the time that units may be held. Where it is not called, idle units stay spent until time returns them.
@@ -44,6 +45,7 @@
 //! fallback decides, by the words of each charge. A pocket in the memory of a node that crashes is lost: fewer units are admitted, by
 //! at most that, until time returns them.
 
+mod asking;
 mod demand;
 mod draw;
 mod drawing;
@@ -66,10 +68,10 @@ use std::time::Duration;
 pub use health::LeaseHealth;
 use shared::{Counts, Inner};
 use table::Table;
-use terms::{AllTerms, Knobs};
+use terms::{AllTerms, LeaseOptions};
 use tidegate_core::Tick;
 
-use super::{Caps, Home, Occupancy, Op, Settled, Settling, Step, Store};
+use super::{Answer, Caps, Home, Occupancy, Settled, Settling, Step, Store};
 use crate::background::Background;
 use crate::clock::Clock;
 use crate::cluster::Part;
@@ -125,7 +127,7 @@ pub struct LeasedBuilder {
     engine: Arc<dyn Store>,
     clock: Arc<dyn Clock>,
     part: Part,
-    knobs: Knobs,
+    options: LeaseOptions,
     keys: usize,
     background: Background,
 }
@@ -141,7 +143,7 @@ impl LeasedBuilder {
     /// Chooses how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] unless chosen. A number out of range
     /// counts as the nearest within.
     pub const fn outstanding(mut self, per_mille: u64) -> Self {
-        self.knobs.outstanding = if per_mille == 0 {
+        self.options.outstanding = if per_mille == 0 {
             1
         } else if per_mille > 500 {
             500
@@ -153,19 +155,19 @@ impl LeasedBuilder {
 
     /// Lets the engine have the whole burst: all nodes together may then admit more than the limit, by the outstanding units at most.
     pub const fn bounded(mut self) -> Self {
-        self.knobs.strict = false;
+        self.options.strict = false;
         self
     }
 
     /// Chooses how much of its own demand a node draws at once; [`TARGET`] unless chosen.
     pub const fn target(mut self, target: Duration) -> Self {
-        self.knobs.target = target;
+        self.options.target = target;
         self
     }
 
     /// Chooses how long units may be held; [`LASTS`] unless chosen.
     pub const fn lasts(mut self, lasts: Duration) -> Self {
-        self.knobs.lasts = lasts;
+        self.options.lasts = lasts;
         self
     }
 
@@ -186,8 +188,8 @@ impl LeasedBuilder {
     /// Makes the store.
     #[must_use]
     pub fn build(self) -> Leased {
-        let Self { engine, clock, part, knobs, keys, background } = self;
-        let (terms, table) = (AllTerms::new(knobs), Table::new(keys));
+        let Self { engine, clock, part, options, keys, background } = self;
+        let (terms, table) = (AllTerms::new(options), Table::new(keys));
         Leased {
             inner: Arc::new(Inner {
                 engine,
@@ -207,7 +209,7 @@ impl fmt::Debug for LeasedBuilder {
         f.debug_struct("LeasedBuilder")
             .field("engine", &self.engine)
             .field("part", &self.part)
-            .field("knobs", &self.knobs)
+            .field("options", &self.options)
             .field("keys", &self.keys)
             .finish_non_exhaustive()
     }
@@ -220,7 +222,7 @@ impl Leased {
             engine: Arc::new(engine),
             clock: Arc::new(clock),
             part: Part::even(1),
-            knobs: Knobs { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS },
+            options: LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS },
             keys: KEYS,
             background: Background::default(),
         }
@@ -264,13 +266,11 @@ impl Leased {
 impl Store for Leased {
     #[inline]
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        match step.op {
-            Op::Take => self.inner.settle_take(step, out),
-            Op::Peek if self.inner.peek_at_once(&step.read_clock(), out) => Settling::Done(Ok(())),
-            Op::Finish(endings) => self.inner.settle_finish(step, endings, out),
-            Op::Reset => self.inner.settle_reset(step),
-            Op::Peek | Op::Draw | Op::Breaker(_) => self.inner.hand_on(step),
-        }
+        self.inner.settle(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        self.inner.settle_each(steps, out)
     }
 
     fn occupancy(&self) -> Occupancy {

@@ -98,8 +98,22 @@ impl OwnedStep {
 
     /// Lends the step to a function.
     pub fn with<R>(&self, then: impl FnOnce(&Step<'_>) -> R) -> R {
-        let charges: SmallVec<[Charge<'_>; 4]> = self.charges.iter().map(OwnedCharge::lend).collect();
-        then(&Step {
+        then(&self.lend(&self.lend_charges()))
+    }
+
+    /// Lends many steps to a function.
+    pub(crate) fn with_each<R>(steps: &[&Self], then: impl FnOnce(&[Step<'_>]) -> R) -> R {
+        let charges: Vec<_> = steps.iter().map(|step| step.lend_charges()).collect();
+        let steps: Vec<_> = steps.iter().zip(&charges).map(|(step, charges)| step.lend(charges)).collect();
+        then(&steps)
+    }
+
+    fn lend_charges(&self) -> SmallVec<[Charge<'_>; 4]> {
+        self.charges.iter().map(OwnedCharge::lend).collect()
+    }
+
+    fn lend<'a>(&'a self, charges: &'a [Charge<'a>]) -> Step<'a> {
+        Step {
             now: self.now,
             clock: if self.by_engine { StepClock::Engine } else { StepClock::Caller },
             tag: self.tag,
@@ -114,8 +128,8 @@ impl OwnedStep {
                 OwnedOp::Force(forced) => Op::Breaker(Handling::Force(forced)),
                 OwnedOp::Release => Op::Breaker(Handling::Release),
             },
-            charges: &charges,
-        })
+            charges,
+        }
     }
 
     /// Returns the step's tag.

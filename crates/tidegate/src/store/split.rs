@@ -16,34 +16,33 @@
 //! What is settled later may be more than was charged; it is booked as a debt where it was charged, as everywhere, and moves to no other node.
 //!
 //! # What it is for
-//! Limits of many units at once, with a steady demand: of 10 units on 4 nodes each has two, rounded down, and of 3 units none. What leaves a node less than one
-//! unit is refused, as is what cannot be divided: calendar windows, pacers, warm-ups, places that never lapse.
+//! Limits of many units at once, with a steady demand: of 10 units on 4 nodes each has two, rounded down, and of 3 units none. What leaves a
+//! node less than one unit is refused, as is what cannot be divided: calendar windows, pacers, warm-ups, places that never lapse, breakers. A
+//! policy file that asks for the latter is refused, and warned of the former.
 //!
 //! A charge whose part has changed since gives nothing back when it ends with less.
+//!
+//! # Limits that change
+//! A limit of which this node's part changes is to the store a limit that has changed: what was spent stays spent, or each change of a part
+//! would give all of it again. So [`Replace::Reset`], by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`] here.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use arc_swap::ArcSwap;
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm as _, Decision, Quota, Replace, Retry, Standing, Tick};
 
+use super::per_limit::PerLimit;
 use super::step::{Charge, Ending, Op, Settled, Settlement, Step};
 use super::{Caps, Home, MemoryStore, Occupancy, Settling, Store, StoreError};
 use crate::cluster::Part;
 
-/// How many divided limits are kept at hand. Beyond that all are forgotten, and divided again as they are used.
-const AT_HAND: usize = 4096;
-
-/// A limit's address and a part of the whole.
-type Name = (usize, u32);
-
-/// A limit, kept so that its address stays its own, and what is this node's of it.
-type Divided = (Arc<Quota>, Option<Arc<Quota>>);
+/// What is this node's of a limit, and of the whole when it was divided: the last part that was asked for, which is nearly always the next one.
+type Divided = ArcSwap<(Option<Arc<Quota>>, u32)>;
 
 /// A store of this process that grants this node's part of each limit; see the [module](self).
 ///
@@ -67,7 +66,7 @@ type Divided = (Arc<Quota>, Option<Arc<Quota>>);
 pub struct Split {
     store: MemoryStore,
     part: Part,
-    divided: Mutex<HashMap<Name, Divided>>,
+    divided: PerLimit<Arc<Divided>>,
     asked: Arc<AtomicU64>,
 }
 
@@ -84,11 +83,11 @@ impl Split {
     /// Makes a store that grants a part of each limit. The store's keys are this one's alone.
     #[must_use]
     pub fn new(store: MemoryStore, part: Part) -> Self {
-        Self { store, part, divided: Mutex::default(), asked: Arc::default() }
+        Self { store, part, divided: PerLimit::new(), asked: Arc::default() }
     }
 
     /// Returns a function that tells how many units were asked for in all, allowed or not: the demand by which parts are
-    /// [divided](crate::cluster::shares::Driver::new).
+    /// [divided](crate::cluster::shares::Driver::new). Steps that this store was not asked do not count.
     pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let asked = Arc::clone(&self.asked);
         // Relaxed: a count.
@@ -99,18 +98,20 @@ impl Split {
     fn of(&self, charge: &Charge<'_>, now: Tick) -> (Option<Arc<Quota>>, u32) {
         let Some(span) = charge.quota.fills_within() else { return (None, 0) };
         let part = self.part.least(now, span);
+        let divide = || (charge.quota.divided(part, Part::WHOLE).map(Arc::new), part);
         if charge.passing {
-            return (charge.quota.divided(part, Part::WHOLE).map(Arc::new), part);
+            return divide();
         }
-        let name = (Arc::as_ptr(charge.quota).addr(), part);
-        let mut divided = self.divided.lock();
-        if divided.len() >= AT_HAND && !divided.contains_key(&name) {
-            divided.clear();
-        }
-        let (_, own) = divided.entry(name).or_insert_with(|| {
-            (Arc::clone(charge.quota), charge.quota.divided(part, Part::WHOLE).map(Arc::new))
-        });
-        (own.clone(), part)
+        let make = || Arc::new(ArcSwap::from_pointee(divide()));
+        self.divided.with(charge.quota, make, |divided| {
+            let last = divided.load();
+            if last.1 == part {
+                return (last.0.clone(), part);
+            }
+            let new = divide();
+            divided.store(Arc::new(new.clone()));
+            new
+        })
     }
 
     /// Settles a step that takes or peeks.

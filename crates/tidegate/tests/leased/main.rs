@@ -4,5 +4,7 @@
 
 mod behaviour;
 mod loads;
+mod refusals;
 mod settled;
+mod together;
 mod world;

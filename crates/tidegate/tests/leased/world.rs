@@ -10,8 +10,8 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate::store::leased::LeasedBuilder;
 use tidegate::store::{
-    Answer, Caps, DecidedBy, Home, Later, Leased, Occupancy, OwnedStep, PlainStore, Settled, Settling, Step,
-    Store, StoreError,
+    Answer, Caps, Charge, DecidedBy, Durable, Home, Later, Leased, Occupancy, Op, OwnedStep, PlainStore,
+    Settled, Settling, Step, Store, StoreError,
 };
 use tidegate::{Clock, Tick};
 
@@ -70,6 +70,11 @@ pub(crate) struct Engine {
     time: Time,
     one_way: Duration,
     pub(crate) link: Arc<Mutex<Link>>,
+    /// How the last draw was to be kept.
+    pub(crate) drawn_as: Arc<Mutex<Option<Durable>>>,
+    /// How many calls are under way, and the most there were.
+    under_way: Arc<AtomicU64>,
+    pub(crate) most_at_once: Arc<AtomicU64>,
 }
 
 /// How the network is.
@@ -85,8 +90,16 @@ pub(crate) enum Link {
 
 impl Store for Engine {
     fn settle_into(&self, step: &Step<'_>, _: &mut Settled) -> Settling {
-        let (engine, step) = (self.clone(), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move { engine.asked(step).await }))
+        if let (Op::Draw, [charge]) = (step.op, step.charges) {
+            *self.drawn_as.lock() = Some(charge.durable);
+        }
+        let (engine, steps) = (self.clone(), vec![OwnedStep::of(step)]);
+        Settling::Later(Box::pin(async move { engine.asked(steps).await.remove(0) }))
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], _: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let (engine, steps) = (self.clone(), steps.iter().map(OwnedStep::of).collect());
+        Some(Box::pin(engine.asked(steps)))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -105,20 +118,32 @@ impl Store for Engine {
 }
 
 impl Engine {
-    async fn asked(self, step: OwnedStep) -> Answer {
-        let gone = || StoreError::Unavailable { reason: "it does not answer".to_owned() };
+    async fn asked(self, steps: Vec<OwnedStep>) -> Vec<Answer> {
+        let now = 1 + self.under_way.fetch_add(1, Ordering::Relaxed);
+        self.most_at_once.fetch_max(now, Ordering::Relaxed);
+        let answers = self.answer(&steps).await;
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        answers
+    }
+
+    async fn answer(&self, steps: &[OwnedStep]) -> Vec<Answer> {
+        let gone = |_: &OwnedStep| Err(StoreError::Unavailable { reason: "it does not answer".to_owned() });
         if *self.link.lock() == Link::Down {
-            return Err(gone());
+            return steps.iter().map(gone).collect();
         }
         let (time, one_way) = (self.time.clone(), self.one_way);
         time.clone().until(time.now().after(one_way)).await;
         let now = time.now();
-        let answer = step.with(|step| self.store.blocking_settle(&Step { now, ..*step }));
+        let settle = |step: &OwnedStep| -> Answer {
+            let answer = step.with(|step| self.store.blocking_settle(&Step { now, ..*step }));
+            answer.map(|settled| Settled { by: DecidedBy::Engine, ..settled })
+        };
+        let answers = steps.iter().map(settle).collect();
         time.clone().until(now.after(one_way)).await;
         if *self.link.lock() == Link::LosesAnswers {
-            return Err(gone());
+            return steps.iter().map(gone).collect();
         }
-        answer.map(|settled| Settled { by: DecidedBy::Engine, ..settled })
+        answers
     }
 }
 
@@ -159,8 +184,15 @@ impl World {
         let background: Arc<Mutex<Vec<Task>>> = Arc::default();
         let (mut all, mut engines) = (Vec::new(), Vec::new());
         for node in 0..nodes {
-            let engine =
-                Engine { store: Arc::clone(&store), time: time.clone(), one_way, link: Arc::default() };
+            let engine = Engine {
+                store: Arc::clone(&store),
+                time: time.clone(),
+                one_way,
+                link: Arc::default(),
+                drawn_as: Arc::default(),
+                under_way: Arc::default(),
+                most_at_once: Arc::default(),
+            };
             engines.push(engine.clone());
             let queue = Arc::clone(&background);
             let builder = Leased::around(engine, time.clone())
@@ -183,6 +215,29 @@ impl World {
         self.tasks[at] = Some(task);
         self.woken.lock().push_back(at);
         self.settle();
+    }
+
+    /// Runs the world until a future ends.
+    pub(crate) fn finish<T: Send + 'static>(&mut self, later: Later<T>) -> T {
+        let answer: Arc<Mutex<Option<T>>> = Arc::default();
+        let told = Arc::clone(&answer);
+        self.spawn(Box::pin(async move { *told.lock() = Some(later.await) }));
+        for _ in 0..100 {
+            if answer.lock().is_some() {
+                break;
+            }
+            let next = self.now().after(Duration::from_millis(1));
+            self.run_to(next);
+        }
+        answer.lock().take().expect("the engine answers within fifty round trips")
+    }
+
+    /// Asks a node, and does not wait for its answer.
+    pub(crate) fn ask_and_go(&mut self, node: usize, op: Op<'_>, charges: &[Charge<'_>]) {
+        let step = Step::new(self.now(), op, charges);
+        if let Settling::Later(later) = self.nodes[node].settle_into(&step, &mut Settled::default()) {
+            self.spawn(Box::pin(async move { drop(later.await) }));
+        }
     }
 
     /// Runs all tasks as far as they come at this tick.

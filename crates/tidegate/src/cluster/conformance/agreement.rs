@@ -121,7 +121,7 @@ pub fn agreement(make: Make<'_>) {
         "who refuses is seen",
         || (),
         || {
-            let refused = |node: &policies::Standing| {
+            let refused = |node: &policies::Following| {
                 node.refused.as_ref().is_some_and(|(version, why)| *version == 2 && why.contains("line 1"))
             };
             standings().iter().all(|node| refused(node) && node.follows == 1)

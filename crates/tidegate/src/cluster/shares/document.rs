@@ -5,48 +5,45 @@ use std::fmt::Write as _;
 /// What the first line says: what it is, and in which form.
 const HEAD: &str = "tidegate-shares 1";
 
-/// Whose the pool is.
+/// The document: whose the pool is.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Shares {
+pub(super) struct Shares {
     /// Counts the versions of this document: one more with each that is written.
-    pub turn: u64,
-    /// Tells this document from one that was there before it and is gone: a number that was drawn when it was begun.
-    pub line: u64,
+    pub(super) turn: u64,
+    /// Tells this document from an earlier one that was deleted: a random number that is drawn when a document is begun.
+    pub(super) line: u64,
     /// Whether anything is divided. Not before all members have seen the line, because what was divided before it is not known.
-    pub open: bool,
+    pub(super) open: bool,
     /// What each node has, by [`Member::joined`](crate::cluster::Member::joined), ascending.
-    pub nodes: Vec<Held>,
+    pub(super) nodes: Vec<NodeShare>,
 }
 
 /// What one node has of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct Held {
+pub(super) struct NodeShare {
     /// Its number.
-    pub joined: u64,
+    pub(super) joined: u64,
     /// What it may use.
-    pub part: u32,
+    pub(super) part: u32,
     /// What it may still be using: at least its part.
-    pub held: u32,
+    pub(super) held: u32,
     /// The turn at which its part was last made smaller.
-    pub since: u64,
+    pub(super) since: u64,
 }
 
 impl Shares {
     /// Returns what may be in use of the pool.
-    #[must_use]
-    pub fn held(&self) -> u32 {
+    pub(super) fn held(&self) -> u32 {
         self.nodes.iter().fold(0, |held, node| held.saturating_add(node.held))
     }
 
     /// Returns what a node has.
-    #[must_use]
-    pub fn of(&self, joined: u64) -> Option<&Held> {
+    pub(super) fn of(&self, joined: u64) -> Option<&NodeShare> {
         self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
     }
 
     /// Writes it down: some 40 bytes a node.
-    #[must_use]
-    pub fn encode(&self) -> Vec<u8> {
+    pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = format!("{HEAD}\nturn {}\nline {}\nopen {}\n", self.turn, self.line, self.open);
         for node in &self.nodes {
             let _ = writeln!(
@@ -59,20 +56,20 @@ impl Shares {
     }
 
     /// Reads it; `None` for what is none, or contradicts itself.
-    #[must_use]
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
+    pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.lines();
         if lines.next()? != HEAD {
             return None;
         }
-        let turn = lines.next()?.strip_prefix("turn ")?.parse().ok()?;
+        // The last number has no next one: no program has written it.
+        let turn = lines.next()?.strip_prefix("turn ")?.parse().ok().filter(|turn| *turn < u64::MAX)?;
         let line = lines.next()?.strip_prefix("line ")?.parse().ok()?;
         let open = lines.next()?.strip_prefix("open ")?.parse().ok()?;
-        let mut nodes: Vec<Held> = Vec::new();
+        let mut nodes: Vec<NodeShare> = Vec::new();
         for text in lines {
             let words: Vec<&str> = text.split(' ').collect();
             let ["node", joined, "part", part, "held", held, "since", since] = words[..] else { return None };
-            let node = Held {
+            let node = NodeShare {
                 joined: joined.parse().ok()?,
                 part: part.parse().ok()?,
                 held: held.parse().ok()?,
@@ -93,7 +90,7 @@ mod tests {
 
     #[test]
     fn it_is_read_as_it_was_written_and_what_contradicts_itself_is_none() {
-        let node = |joined, part, held| Held { joined, part, held, since: 3 };
+        let node = |joined, part, held| NodeShare { joined, part, held, since: 3 };
         let shares =
             Shares { turn: 7, line: 2, open: true, nodes: vec![node(4, 10, 10), node(9, 0, u32::MAX)] };
         assert_eq!(Shares::decode(&shares.encode()), Some(shares.clone()));
@@ -102,6 +99,7 @@ mod tests {
         for (from, to) in [
             ("shares 1", "shares 2"),
             ("turn 7", "turn -7"),
+            ("turn 7", "turn 18446744073709551615"),
             ("line 2\n", ""),
             ("open true", "open yes"),
             ("part 10 held 10", "part 11 held 10"),

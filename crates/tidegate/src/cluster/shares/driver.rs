@@ -1,5 +1,8 @@
 //! A task that keeps this node a member, and its part what the nodes have agreed on.
 
+#[cfg(test)]
+mod tests;
+
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
@@ -18,9 +21,10 @@ use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
 use crate::later::Later;
 
 /// The name of the document.
-pub const NAME: &str = "shares";
+pub(super) const NAME: &str = "shares";
 
-/// A round begins so often in the time for which members are kept: so two may fail before a part ends.
+/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang before
+/// the part ends: the third begins three quarters into that time, and the part ends at four fifths.
 const ROUNDS: u32 = 4;
 
 /// How long after one look of whoever leads the next one is.
@@ -84,6 +88,14 @@ struct State {
     average: f64,
 }
 
+/// When the next round begins.
+#[derive(Clone, Copy, Debug)]
+struct Next {
+    at: Tick,
+    /// Whether it begins sooner if the document changes, or this node has something to say.
+    or_sooner: bool,
+}
+
 impl fmt::Debug for Driver {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Driver")
@@ -95,8 +107,9 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Makes one. `demand` returns how many units this node has been asked for in all, allowed or not; a number that goes back counts as one that
-    /// stands still.
+    /// Makes one. `demand` returns how many units this node has been asked for in all, allowed or not, as
+    /// [`Split::demand`](crate::store::Split::demand) counts them; a number that goes back counts as one that stands still. Only the proportion
+    /// between nodes matters, so all of them have to count the same: a node that counts requests where others count units gets too little.
     pub fn new(
         coordinator: Arc<dyn Coordinator>,
         clock: impl Clock + 'static,
@@ -151,56 +164,71 @@ impl Driver {
     pub async fn run(mut self, over: impl Future<Output = ()> + Send) {
         let mut over = Box::pin(over);
         loop {
-            let wait = {
+            let next = {
                 let round = Box::pin(self.turn());
                 match select(round, over).await {
-                    Either::Left((wait, still)) => {
+                    Either::Left((next, still)) => {
                         over = still;
-                        wait
+                        next
                     }
                     Either::Right(_) => break,
                 }
             };
-            match select(Box::pin(self.wait(wait)), over).await {
+            match select(Box::pin(self.wait(next)), over).await {
                 Either::Left(((), still)) => over = still,
                 Either::Right(_) => break,
             }
         }
         self.give_up();
         let leaves = self.coordinator.leave();
-        let _ = self.in_time(leaves).await;
+        let _ = self.by(self.patience(), leaves).await;
     }
 
-    /// One round, and a look where this node leads; returns how long to wait for the next.
-    async fn turn(&mut self) -> Duration {
-        let keeps = self.coordinator.keeps();
-        let result = self.round().await;
-        if let Err(CoordinatorError::Forgotten(_)) = &result {
-            self.state.joined = None;
-            self.give_up();
+    /// One round, and a look where this node leads; returns when the next one begins.
+    async fn turn(&mut self) -> Next {
+        let at = self.patience();
+        let mut result = self.round().await;
+        if self.is_forgotten(&result) {
+            // It joins again at once. Forgotten twice in a row, it waits like after any other failure.
+            result = self.round().await;
+            self.is_forgotten(&result);
         }
-        let mut wait = keeps / ROUNDS;
         match result {
             Ok(true) => {
                 // The others wait to hear that this node has seen it.
-                let _ = self.round().await;
+                let again = self.round().await;
+                self.is_forgotten(&again);
             }
             Ok(false) => {}
             Err(error) => {
                 self.status.lock().failed = Some(error.to_string());
-                return wait;
+                return Next { at, or_sooner: false };
             }
         }
         self.status.lock().failed = None;
-        if let Some(soon) = self.look().await {
-            wait = wait.min(soon);
+        match self.look().await {
+            Some(soon) => Next { at: at.min(self.clock.now().after(soon)), or_sooner: true },
+            None => Next { at, or_sooner: true },
         }
-        wait
     }
 
-    /// Waits for the next round: so long, or until the document changes, or there is something to say.
-    async fn wait(&self, most: Duration) {
-        let sleep = self.clock.sleep_until(self.clock.now().after(most));
+    /// Says whether the engine has forgotten this node, which is then no member any more and has no part.
+    fn is_forgotten<T>(&mut self, result: &Result<T, CoordinatorError>) -> bool {
+        let forgotten = matches!(result, Err(CoordinatorError::Forgotten(_)));
+        if forgotten {
+            self.state.joined = None;
+            self.give_up();
+        }
+        forgotten
+    }
+
+    /// Waits for the next round.
+    async fn wait(&self, next: Next) {
+        let sleep = self.clock.sleep_until(next.at);
+        if !next.or_sooner {
+            // What this node has read may be old, and then a change is told at once, again and again.
+            return sleep.await;
+        }
         let changed = self.coordinator.changed(NAME, self.state.version);
         let changed = async {
             // One that cannot be waited for ends no wait: it would be tried again and again.
@@ -213,7 +241,7 @@ impl Driver {
 
     /// Joins or renews, then reads. Returns whether there was a turn that this node has not said to have seen.
     async fn round(&mut self) -> Result<bool, CoordinatorError> {
-        let (began, keeps) = (self.clock.now(), self.coordinator.keeps());
+        let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
         let says = self.said.with(|says| {
             (says.line, says.turn) = self.state.node.seen();
@@ -222,13 +250,13 @@ impl Driver {
         });
         let joined = match self.state.joined {
             Some(joined) => {
-                self.in_time(self.coordinator.renew(&says)).await?;
+                self.by(until, self.coordinator.renew(&says)).await?;
                 joined
             }
-            None => self.in_time(self.coordinator.join(&self.name, &says)).await?,
+            None => self.by(until, self.coordinator.join(&self.name, &says)).await?,
         };
         self.state.joined = Some(joined);
-        let document = self.in_time(self.coordinator.read(NAME)).await?;
+        let document = self.by(until, self.coordinator.read(NAME)).await?;
         let shares = document.bytes.as_deref().and_then(Shares::decode);
         let said = self.state.node.seen();
         self.state.node.read(joined, began, keeps, shares.as_ref());
@@ -245,7 +273,7 @@ impl Driver {
 
     /// Looks as whoever leads does, if this node might; returns when to look again.
     async fn look(&mut self) -> Option<Duration> {
-        let (now, keeps) = (self.clock.now(), self.coordinator.keeps());
+        let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         // While somebody else writes, the others need not know who is there.
         let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
         let joined = self.state.joined?;
@@ -253,8 +281,8 @@ impl Driver {
             return None;
         }
         let looked = async {
-            let document = self.in_time(self.coordinator.read(NAME)).await?;
-            let members = self.in_time(self.coordinator.members()).await?;
+            let document = self.by(until, self.coordinator.read(NAME)).await?;
+            let members = self.by(until, self.coordinator.members()).await?;
             Ok::<_, CoordinatorError>((document, members))
         };
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
@@ -273,7 +301,7 @@ impl Driver {
         let drawn = RandomState::new().hash_one(joined);
         if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members, drawn) {
             // Lost or late, it is looked at again.
-            let _ = self.in_time(self.coordinator.replace(NAME, document.version, next.encode())).await;
+            let _ = self.by(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
         }
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }
@@ -311,12 +339,21 @@ impl Driver {
         self.status.lock().leads = false;
     }
 
-    /// Waits for the engine as long as a round may take.
-    async fn in_time<T>(&self, later: Later<Result<T, CoordinatorError>>) -> Result<T, CoordinatorError> {
-        let patience = self.coordinator.keeps() / ROUNDS;
-        match before(&*self.clock, self.clock.now().after(patience), later).await {
+    /// Returns until when a round that begins now may take: when the next one begins.
+    fn patience(&self) -> Tick {
+        self.clock.now().after(self.coordinator.keeps() / ROUNDS)
+    }
+
+    /// Waits for the engine until a tick.
+    async fn by<T>(
+        &self,
+        until: Tick,
+        later: Later<Result<T, CoordinatorError>>,
+    ) -> Result<T, CoordinatorError> {
+        match before(&*self.clock, until, later).await {
             Some(answer) => answer,
             None => {
+                let patience = self.coordinator.keeps() / ROUNDS;
                 let reason = format!("no answer within {} ms", patience.as_millis());
                 Err(CoordinatorError::Unavailable { reason })
             }

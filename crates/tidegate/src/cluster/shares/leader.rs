@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate_core::Tick;
 
 use super::division::Division;
-use super::document::{Held, Shares};
+use super::document::{NodeShare, Shares};
 use crate::cluster::Says;
 
 /// The shortest time between two divisions.
@@ -17,7 +17,7 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 /// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the promise of
 /// [the module](super#never-more-than-the-whole) if it is written in place of the very document that it was shown.
 #[derive(Clone, Debug)]
-pub struct Leader {
+pub(super) struct Leader {
     division: Division,
     keeps: Duration,
     /// Since when this node sees a shrink (node and turn) that is not acknowledged. At most one for each node.
@@ -32,8 +32,7 @@ pub struct Leader {
 
 impl Leader {
     /// Makes the state of a node that may lead.
-    #[must_use]
-    pub const fn new(division: Division, keeps: Duration) -> Self {
+    pub(super) const fn new(division: Division, keeps: Duration) -> Self {
         Self { division, keeps, waits: BTreeMap::new(), line: None, target: None, turn: None }
     }
 
@@ -43,7 +42,7 @@ impl Leader {
     /// `drawn` is a number that nobody else has: it becomes the line of a document that is begun.
     ///
     /// It is written at least twice in the time for which members are kept, so that all others see that somebody leads.
-    pub fn look(
+    pub(super) fn look(
         &mut self,
         now: Tick,
         shares: Option<&Shares>,
@@ -76,8 +75,7 @@ impl Leader {
     }
 
     /// Says whether somebody still has to give something up, so that it is worth to look again soon.
-    #[must_use]
-    pub fn is_waiting(&self) -> bool {
+    pub(super) fn is_waiting(&self) -> bool {
         !self.waits.is_empty()
     }
 
@@ -164,7 +162,7 @@ impl Leader {
                 None => {
                     let part = target.min(free);
                     free -= part;
-                    next.nodes.push(Held { joined: *joined, part, held: part, since: turn });
+                    next.nodes.push(NodeShare { joined: *joined, part, held: part, since: turn });
                 }
             }
         }

@@ -10,7 +10,7 @@ use super::document::Shares;
 ///
 /// Pure: time and documents come in, a part comes out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Node {
+pub(super) struct Node {
     line: u64,
     turn: u64,
     part: u32,
@@ -19,20 +19,17 @@ pub struct Node {
 
 impl Node {
     /// Returns the line and the turn that this node goes by, which it says to the others; 0 before the first.
-    #[must_use]
-    pub const fn seen(&self) -> (u64, u64) {
+    pub(super) const fn seen(&self) -> (u64, u64) {
         (self.line, self.turn)
     }
 
     /// Returns what this node has of the pool at a tick.
-    #[must_use]
-    pub fn at(&self, now: Tick) -> u32 {
+    pub(super) fn at(&self, now: Tick) -> u32 {
         if now < self.until { self.part } else { 0 }
     }
 
     /// Returns the tick at which its part ends, unless it is renewed.
-    #[must_use]
-    pub const fn until(&self) -> Tick {
+    pub(super) const fn until(&self) -> Tick {
         self.until
     }
 
@@ -41,7 +38,7 @@ impl Node {
     ///
     /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run alike, and for requests that
     /// are decided while it ends.
-    pub fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
+    pub(super) fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
         let Some(shares) = shares else {
             // What was divided is not known any more.
             self.part = 0;
@@ -53,7 +50,7 @@ impl Node {
     }
 
     /// Gives up what it has: the node is no member any more.
-    pub const fn leave(&mut self) {
+    pub(super) const fn leave(&mut self) {
         (self.part, self.line, self.turn) = (0, 0, 0);
     }
 }

@@ -1,16 +1,24 @@
 //! Whether the engine is asked, and what is counted while it is not.
 //!
-//! Closed, every step goes to the engine. The first one that stays without an answer opens it: from then on steps are decided without
+//! Closed, every step goes to the engine. Several in a row that stay without an answer open it: from then on steps are decided without
 //! the engine, and one step at a time, each a stated interval after the one before, goes to the engine as a probe. The first probe
 //! that is answered closes it again. So an outage costs each caller that is under way one deadline, and afterwards one caller per interval;
 //! and an engine that comes back meets one step, and the others only when it has answered that one.
+//!
+//! In a row: a step that is answered begins the count anew, and so does a pause between two failures that is longer than [`WITHIN`].
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
 use tidegate_core::Tick;
+
+/// Failures that are further apart say nothing together: with so little traffic an engine may have gone and come back in between.
+pub(super) const WITHIN: Duration = Duration::from_secs(10);
+
+/// What [`Breaker::failures`] is while the engine is not asked.
+const DOWN: u32 = u32::MAX;
 
 /// Whether an engine is asked, as a [`super::Fallback`] has found it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -54,12 +62,15 @@ pub(super) type Told = dyn Fn(&Change) + Send + Sync;
 
 /// The breaker of one engine.
 pub(super) struct Breaker {
-    /// Read by every step. Relaxed: a step that sees an old value asks once more than it had to, or once less.
-    down: AtomicBool,
+    /// How many steps in a row had no answer, or [`DOWN`]. Read by every step. Relaxed: a step that sees an old value asks once more than
+    /// it had to, or once less.
+    failures: AtomicU32,
     without_engine: AtomicU64,
     /// Protects the fields that change together. No foreign code is called while it is held.
     inner: Mutex<Inner>,
     interval: Duration,
+    /// How many failures in a row open it.
+    opens_after: u32,
     told: Option<Box<Told>>,
 }
 
@@ -71,6 +82,8 @@ struct Inner {
     before: u64,
     next_probe: Tick,
     probing: bool,
+    /// When the last step failed while the engine was asked.
+    last_failure: Tick,
 }
 
 /// Where a step goes.
@@ -110,12 +123,14 @@ impl Drop for Probe {
 }
 
 impl Breaker {
-    pub(super) fn new(interval: Duration, told: Option<Box<Told>>) -> Self {
+    pub(super) fn new(interval: Duration, opens_after: u32, told: Option<Box<Told>>) -> Self {
         Self {
-            down: AtomicBool::new(false),
+            failures: AtomicU32::new(0),
             without_engine: AtomicU64::new(0),
             inner: Mutex::default(),
             interval,
+            // One less than what says that it is open.
+            opens_after: opens_after.clamp(1, DOWN - 1),
             told,
         }
     }
@@ -140,7 +155,7 @@ impl Breaker {
 
     #[inline]
     pub(super) fn is_down(&self) -> bool {
-        self.down.load(Ordering::Relaxed)
+        self.failures.load(Ordering::Relaxed) == DOWN
     }
 
     /// Notes that the engine has not answered.
@@ -154,11 +169,30 @@ impl Breaker {
                 }
                 return;
             }
+            let before = self.failures.load(Ordering::Relaxed);
+            let together = before > 0 && now.since(inner.last_failure) <= WITHIN;
+            inner.last_failure = now;
+            let failures = if together { before + 1 } else { 1 };
+            if failures < self.opens_after {
+                self.failures.store(failures, Ordering::Relaxed);
+                return;
+            }
             inner.down = Some(reason.into());
-            self.down.store(true, Ordering::Relaxed);
+            self.failures.store(DOWN, Ordering::Relaxed);
             self.change(&mut inner, false, reason.into(), now)
         };
         self.tell(&change);
+    }
+
+    /// Notes that the engine has answered a step that was no probe. One load, unless the step before it failed.
+    #[inline]
+    pub(super) fn answers_as_ever(&self) {
+        if self.failures.load(Ordering::Relaxed) != 0 {
+            let inner = self.inner.lock();
+            if inner.down.is_none() {
+                self.failures.store(0, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Notes that a probe was answered.
@@ -166,7 +200,7 @@ impl Breaker {
         let change = {
             let mut inner = self.inner.lock();
             let Some(reason) = inner.down.take() else { return };
-            self.down.store(false, Ordering::Relaxed);
+            self.failures.store(0, Ordering::Relaxed);
             self.change(&mut inner, true, reason, now)
         };
         self.tell(&change);

@@ -35,7 +35,10 @@ impl Shared {
             Way::Probe(probe) => Some(probe),
         };
         match self.engine.settle_into(step, out) {
-            Settling::Done(Ok(())) if probe.is_none() => Settling::Done(Ok(())),
+            Settling::Done(Ok(())) if probe.is_none() => {
+                self.breaker.answers_as_ever();
+                Settling::Done(Ok(()))
+            }
             Settling::Done(done) => Settling::Done(match self.judge(done, probe.as_mut()) {
                 Err(error) if is_decided_here(&error) => self.without(step, out),
                 done => done,
@@ -215,7 +218,7 @@ impl Shared {
         match &answer {
             Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, self.clock.now()),
             _ if probe.is_some() => self.breaker.answers(self.clock.now()),
-            _ => {}
+            _ => self.breaker.answers_as_ever(),
         }
         if let Some(probe) = probe {
             probe.asks();

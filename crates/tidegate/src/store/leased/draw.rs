@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tidegate_core::{Cost, Receipt, Tick};
+use tidegate_core::{Cost, Receipt, Retry, Tick};
 
 /// A draw to be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,4 +30,13 @@ pub(super) struct Drawn {
     pub(super) remaining: u64,
     /// When the limit would be full again, counted from the reply.
     pub(super) reset_after: Duration,
+}
+
+/// What the engine said when it refused a draw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Refused {
+    /// When to ask again: then units are granted that may be spent a little later.
+    pub(super) retry: Retry,
+    /// What the limit has left at the engine, for requests of higher priority.
+    pub(super) remaining: u64,
 }

@@ -7,17 +7,20 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
-use futures_util::future::join_all;
+use futures_util::stream::{StreamExt as _, iter};
 use tidegate_core::decision::Ruling;
-use tidegate_core::{Finish, Receipt, Tick};
+use tidegate_core::{Cost, Finish, Receipt, Tick};
 
-use super::draw::{Draw, Drawn, Times};
+use super::draw::{Draw, Drawn, Refused, Times};
 use super::purse::GivenBack;
 use super::shared::{Inner, ask};
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
+
+/// How many calls that give units back are under way at a time: a node that closes may hold units of a hundred thousand keys.
+const RETURNS_AT_ONCE: usize = 64;
 
 /// A draw, as it asks the engine.
 struct Asked {
@@ -33,26 +36,26 @@ struct Asked {
 
 /// Units to be given back, by the key they were drawn of.
 pub(super) struct Return {
-    key: Arc<[u8]>,
-    terms: Arc<Terms>,
-    manner: Manner,
-    receipt: Receipt,
+    pub(super) key: Arc<[u8]>,
+    pub(super) terms: Arc<Terms>,
+    pub(super) manner: Manner,
+    pub(super) receipt: Receipt,
 }
 
 impl Inner {
-    /// Returns the draw that requests of a key wait for: the one under way, or a new one for a request of so many units. `None` where there is
-    /// no room for one.
+    /// Returns the draw that requests of a key wait for: the one under way, or a new one for a request of such a cost that has to leave so
+    /// much, or ahead of need. `None` where there is no room for one.
     pub(super) fn drawing(
         self: &Arc<Self>,
         hash: u64,
         entry: &mut Entry,
-        cost: u64,
+        request: Option<(Cost, u64)>,
         now: Tick,
     ) -> Option<Drawing> {
         if entry.purse.is_drawing() {
             return entry.drawing.clone();
         }
-        let draw = entry.purse.draw(cost, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
+        let draw = entry.purse.draw(request, now, self.counts.numbers.fetch_add(1, Ordering::Relaxed))?;
         let asked = Asked {
             inner: Arc::clone(self),
             hash,
@@ -107,18 +110,18 @@ impl Inner {
         }
     }
 
-    /// Gives units back, all at once. Each is sent once: if its answer is lost, nobody knows whether it was done, and a second one might give
-    /// back what others have charged since.
+    /// Gives units back, some at a time. Each is sent once: if its answer is lost, nobody knows whether it was done, and a second one might
+    /// give back what others have charged since.
     pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
-        let each = returns.into_iter().map(|back| async move {
+        let send = |back: Return| async move {
             let units = back.receipt.cost.units();
             let counter = match back.send(self).await {
                 Ok(_) => &self.counts.returned,
                 Err(_) => &self.counts.burned,
             };
             counter.fetch_add(units, Ordering::Relaxed);
-        });
-        join_all(each).await;
+        };
+        iter(returns).for_each_concurrent(RETURNS_AT_ONCE, send).await;
     }
 }
 
@@ -132,7 +135,10 @@ impl Return {
             ..Step::new(inner.clock.now(), Op::Finish(&ending), &charge)
         };
         inner.counts.messages.fetch_add(1, Ordering::Relaxed);
-        ask(&*inner.engine, &OwnedStep::of(&step)).await
+        let (sent, step) = (step.now, OwnedStep::of(&step));
+        let settled = ask(&*inner.engine, &step).await?;
+        inner.hear(&step, &settled, sent);
+        Ok(settled)
     }
 }
 
@@ -178,7 +184,9 @@ impl Asked {
                 returns.extend(Inner::returns(entry, back));
             }
             (Some(entry), Some(line), None) => {
-                entry.purse.refused(&self.draw, line.decision.retry(), times.sent);
+                let remaining = line.decision.standing.remaining;
+                let refused = Refused { retry: line.decision.retry(), remaining };
+                entry.purse.refused(&self.draw, &refused, times.sent);
             }
             (Some(entry), None, None) => entry.purse.failed(&self.draw, times.received),
             // The key was forgotten, or has another limit by now.
@@ -247,14 +255,8 @@ impl Drop for Awaited {
 }
 
 /// Returns a charge of a key by the engine's limit.
-fn charge<'a>(
-    key: &'a [u8],
-    terms: &'a Terms,
-    manner: Manner,
-    cost: tidegate_core::Cost,
-    kept_back: u64,
-) -> Charge<'a> {
-    let Manner { replace, owner, on_error, .. } = manner;
+fn charge<'a>(key: &'a [u8], terms: &'a Terms, manner: Manner, cost: Cost, kept_back: u64) -> Charge<'a> {
+    let Manner { replace, owner, on_error, durable, .. } = manner;
     let max_wait = Duration::ZERO;
-    Charge { kept_back, max_wait, replace, owner, on_error, ..Charge::new(key, &terms.engine, cost) }
+    Charge { kept_back, max_wait, replace, owner, on_error, durable, ..Charge::new(key, &terms.engine, cost) }
 }

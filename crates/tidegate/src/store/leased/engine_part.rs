@@ -1,17 +1,19 @@
 //! What the engine decides of a request, and what is held for the rest meanwhile.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use smallvec::SmallVec;
-use tidegate_core::Retry;
-use tidegate_core::Tick;
 use tidegate_core::decision::Ruling;
+use tidegate_core::{Retry, Tick};
 
+use super::asking::{Asking, Then};
+use super::drawing::Return;
 use super::pocket::Piece;
 use super::purse::GivenBack;
 use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
-use crate::store::{Answer, Charge, DecidedBy, OwnedStep, Settled, Settlement, Step, StoreError};
+use super::table::{Entry, Manner};
+use super::terms::Terms;
+use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
 /// The lines that are decided here, `None` for those that are the engine's, and what was taken for them.
 pub(super) struct Ours {
@@ -25,31 +27,53 @@ pub(super) struct Held {
     pub(super) pieces: SmallVec<[Taken; 4]>,
 }
 
-/// Units that were taken, the hash of their key, and the key.
-pub(super) type Taken = (u64, Arc<[u8]>, Piece);
+/// Units that were taken out of a purse, and which one.
+pub(super) struct Taken {
+    pub(super) hash: u64,
+    pub(super) key: Arc<[u8]>,
+    /// The terms of the purse. If the key has others by now, its purse is another one and knows nothing of these units.
+    pub(super) terms: Arc<Terms>,
+    pub(super) manner: Manner,
+    pub(super) piece: Piece,
+}
 
 impl Inner {
-    /// Has the engine decide what it alone can, while what was taken for the others is held.
-    pub(super) async fn with_the_engine(self: &Arc<Self>, step: &OwnedStep, ours: Ours) -> Answer {
-        let Ours { lines, held } = ours;
-        if held.pieces.is_empty() && lines.iter().all(Option::is_none) {
-            return self.engine_alone(step).await;
+    /// Returns what the engine is asked of a step while what was taken for its other charges is held.
+    pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, ours: Ours) -> Box<Asking> {
+        if ours.held.pieces.is_empty() && ours.lines.iter().all(Option::is_none) {
+            return step.with(|step| self.ask_for_all(step));
         }
-        self.count_central();
-        let (terms, theirs) = step.with(|step| {
+        let (terms, asked) = step.with(|step| {
             let terms = self.terms_of(step);
             let charges = by_the_engine(step, &terms);
             let theirs: SmallVec<[Charge<'_>; 4]> = charges
                 .iter()
-                .zip(&lines)
+                .zip(&ours.lines)
                 .filter(|(_, line)| line.is_none())
                 .map(|(charge, _)| *charge)
                 .collect();
             (terms.clone(), OwnedStep::of(&Step { receipts: true, charges: &theirs, ..*step }))
         });
-        let sent = self.clock.now();
-        let settled = ask(&*self.engine, &theirs).await?;
-        theirs.with(|step| self.note_refusals(step, &settled, sent));
+        Box::new(Asking { asked, terms, then: Then::Merge(Box::new((step.clone(), ours))) })
+    }
+
+    /// Returns what the engine is asked of a step that it decides in whole, by its own limits.
+    pub(super) fn ask_for_all(&self, step: &Step<'_>) -> Box<Asking> {
+        let terms = self.terms_of(step);
+        let charges = by_the_engine(step, &terms);
+        let asked = OwnedStep::of(&Step { charges: &charges, ..*step });
+        drop(charges);
+        Box::new(Asking { asked, terms, then: Then::Tell })
+    }
+
+    /// Puts the engine's answer together with what was decided here.
+    pub(super) async fn merge(
+        self: &Arc<Self>,
+        (step, ours): (OwnedStep, Ours),
+        (theirs, terms): (&OwnedStep, &TermsOfLines),
+        settled: Settled,
+    ) -> Answer {
+        let Ours { lines, held } = ours;
         if settled.by == DecidedBy::Fallback {
             // A step is decided in one place or the other, so that its charges can be ended there: this one by what stands in.
             drop(held);
@@ -58,7 +82,12 @@ impl Inner {
             {
                 let _ = ask(&*self.engine, &undo).await;
             }
-            return self.engine_alone(step).await;
+            let asking = step.with(|step| self.ask_for_all(step));
+            let sent = self.clock.now();
+            let mut settled = self.ask_engine(&asking.asked).await?;
+            self.hear(&asking.asked, &settled, sent);
+            widen(&mut settled, &asking.terms);
+            return Ok(settled);
         }
         let allowed = settled.allowed;
         if allowed {
@@ -77,60 +106,76 @@ impl Inner {
             };
             merged.lines.push(line);
         }
-        widen(&mut merged, &terms);
+        widen(&mut merged, terms);
         Ok(merged)
     }
 
-    /// Has the engine decide a whole step, by its own limits.
-    pub(super) async fn engine_alone(&self, step: &OwnedStep) -> Answer {
-        self.count_central();
-        let (terms, asked) = step.with(|step| self.for_the_engine(step));
-        let sent = self.clock.now();
-        let mut settled = ask(&*self.engine, &asked).await?;
-        asked.with(|step| self.note_refusals(step, &settled, sent));
-        widen(&mut settled, &terms);
-        Ok(settled)
+    /// Takes note of what the engine's answer says of its limits: what need not be asked again, and what may be.
+    pub(super) fn hear(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
+        asked.with(|step| match step.op {
+            Op::Take | Op::Peek => self.hear_decisions(step, settled, sent),
+            Op::Finish(endings) if settled.allowed => self.hear_endings(step, endings, settled),
+            Op::Reset => step.charges.iter().for_each(|charge| self.forget(charge.key)),
+            _ => {}
+        });
     }
 
-    /// Takes note of the charges that the engine refused, and until when: until then it need not be asked again.
-    fn note_refusals(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
+    fn hear_decisions(&self, step: &Step<'_>, settled: &Settled, sent: Tick) {
         if settled.by == DecidedBy::Fallback {
             return;
         }
-        for (charge, line) in step.charges.iter().zip(&settled.lines) {
-            if let (Ruling::Denied { retry: Retry::After(after) }, true) =
-                (line.decision.ruling, charge.max_wait.is_zero())
-            {
-                let hash = self.table.hash(charge.key);
-                if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
-                    && entry.purse.terms.engine == *charge.quota
-                {
-                    entry.purse.refused_alone(charge.cost, charge.kept_back, after, sent);
+        let takes = matches!(step.op, Op::Take);
+        let at_once = |(charge, _): &(&Charge<'_>, _)| charge.max_wait.is_zero();
+        for (charge, line) in step.charges.iter().zip(&settled.lines).filter(at_once) {
+            match line.decision.ruling {
+                Ruling::Denied { retry: Retry::After(after) } if takes => {
+                    self.with_purse_of(charge, |entry| {
+                        entry.purse.refused_alone(charge.cost, charge.kept_back, after, sent);
+                    })
                 }
+                Ruling::Allowed { .. } => self.with_purse_of(charge, |entry| {
+                    let remaining = line.decision.standing.remaining;
+                    entry.purse.would_be_granted(charge.cost, charge.kept_back, remaining);
+                }),
+                Ruling::Denied { .. } => {}
             }
         }
     }
 
-    /// Returns a step as the engine is asked it.
-    pub(super) fn for_the_engine(&self, step: &Step<'_>) -> (TermsOfLines, OwnedStep) {
-        let terms = self.terms_of(step);
-        let charges = by_the_engine(step, &terms);
-        let asked = OwnedStep::of(&Step { charges: &charges, ..*step });
-        drop(charges);
-        (terms, asked)
+    /// What was given back through this node is drawn again at once. What came back through others is found when a refusal has held for as
+    /// long as units may be held.
+    fn hear_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
+        let by_engine = settled.by != DecidedBy::Fallback;
+        for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
+            match ending {
+                Ending::Forget => self.forget(charge.key),
+                Ending::Finish { receipt, finish, .. } if by_engine && finish.used < receipt.cost.units() => {
+                    let (now, remaining) = (self.clock.now(), line.decision.standing.remaining);
+                    self.with_purse_of(charge, |entry| entry.purse.units_came_back(remaining, now));
+                }
+                Ending::Finish { .. } | Ending::Once => {}
+            }
+        }
     }
 
-    fn count_central(&self) {
-        self.counts.central.fetch_add(1, Ordering::Relaxed);
-        self.counts.messages.fetch_add(1, Ordering::Relaxed);
+    /// Does something with the purse of a charge as the engine is asked it, if there is one under that limit.
+    fn with_purse_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut Entry)) {
+        let hash = self.table.hash(charge.key);
+        if let Some(entry) = self.table.lock(hash).get(hash, charge.key)
+            && entry.purse.terms.engine == *charge.quota
+        {
+            then(entry);
+        }
     }
 }
 
 impl Held {
     /// The request is admitted: what it holds is spent.
     pub(super) fn admit(mut self) {
-        for (hash, key, piece) in self.pieces.drain(..) {
-            if let Some(entry) = self.inner.table.lock(hash).get(hash, &key) {
+        for Taken { hash, key, terms, piece, .. } in self.pieces.drain(..) {
+            let mut shard = self.inner.table.lock(hash);
+            if let Some(entry) = shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &terms))
+            {
                 entry.purse.release(&piece);
             }
         }
@@ -141,13 +186,20 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         let mut returns = Vec::new();
-        for (hash, key, piece) in self.pieces.drain(..) {
-            let (mut shard, mut back) = (self.inner.table.lock(hash), GivenBack::new());
-            if let Some(entry) = shard.get(hash, &key) {
-                entry.purse.release(&piece);
-                entry.purse.put_back(&piece, &mut back);
-                returns.extend(Inner::returns(entry, back));
-                shard.granted = shard.granted.saturating_sub(1);
+        for Taken { hash, key, terms, manner, piece } in self.pieces.drain(..) {
+            let mut shard = self.inner.table.lock(hash);
+            shard.granted = shard.granted.saturating_sub(1);
+            match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &terms)) {
+                Some(entry) => {
+                    let mut back = GivenBack::new();
+                    entry.purse.release(&piece);
+                    entry.purse.put_back(&piece, &mut back);
+                    returns.extend(Inner::returns(entry, back));
+                }
+                None => {
+                    let receipt = piece.receipt(&terms.engine);
+                    returns.push(Return { key, terms, manner, receipt });
+                }
             }
         }
         self.inner.give_back(returns);

@@ -6,23 +6,23 @@
 
 #[cfg(test)]
 mod essence;
+mod figures;
+mod refusals;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Receipt, Retry, Tick};
+use tidegate_core::{Cost, Receipt, Tick};
 
 use super::demand::Demand;
-use super::draw::{Draw, Drawn, Times};
+use super::draw::{Draw, Drawn, Refused, Times};
 use super::pocket::{Piece, Pocket};
 use super::terms::{LEAST_HELD, Terms};
+use refusals::Refusals;
 
 /// For how long a key is decided by the engine alone when a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
-
-/// When a refusal whose end the engine does not know is asked about again.
-const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 
 /// After so long a draw is given up, should nobody have said that it has ended: longer than anything waits for an engine.
 const LONGEST_DRAW: Duration = Duration::from_secs(60);
@@ -42,26 +42,20 @@ pub(super) struct Purse {
     part: u32,
     /// Units in the hands of requests that are not yet admitted.
     held: u64,
-    blocked: Option<Blocked>,
+    refusals: Refusals,
+    /// Until when nothing is drawn, because the engine did not answer.
+    failed_until: Tick,
     /// What the engine said at the last draw.
     pub(super) remaining: u64,
     pub(super) full_at: Tick,
     demand: Demand,
     /// Whether the last draw has to wait: then the limit is in full use, and the next one will too.
     waits: bool,
-    /// What draws leave to requests of higher priority: the most that a request had to leave.
-    kept_back: u64,
+    /// What draws ahead of need leave to requests of higher priority: the most that a request had to leave lately, and when it came.
+    kept_back: (u64, Tick),
     /// The number of the draw under way, and when it was begun.
     drawing: Option<(u64, Tick)>,
     touched: Tick,
-}
-
-/// Why nothing is drawn for a while.
-#[derive(Clone, Copy, Debug)]
-struct Blocked {
-    until: Tick,
-    /// What the engine has refused, and how much of the limit was to be left beside it; `None` if it did not answer.
-    refused: Option<(u64, u64)>,
 }
 
 /// What a request finds.
@@ -87,11 +81,12 @@ impl Purse {
             good_until: Tick::EPOCH,
             part: 0,
             held: 0,
-            blocked: None,
+            refusals: Refusals::default(),
+            failed_until: Tick::EPOCH,
             full_at: Tick::EPOCH,
             demand: Demand::default(),
             waits: false,
-            kept_back: 0,
+            kept_back: (0, Tick::EPOCH),
             drawing: None,
             touched: Tick::EPOCH,
         }
@@ -114,6 +109,11 @@ impl Purse {
         self.current.as_mut()?.take(cost)
     }
 
+    /// Takes note that a request asks for units: once for each request, however often it looks.
+    pub(super) const fn asked(&mut self, cost: Cost) {
+        self.demand.asks(cost.units());
+    }
+
     /// Looks whether units can be spent, and puts the pockets in order first.
     pub(super) fn look(
         &mut self,
@@ -123,7 +123,6 @@ impl Purse {
         back: &mut GivenBack,
     ) -> Look {
         self.touched = now;
-        self.demand.asks(cost.units());
         self.tidy(now, part, back);
         if self.terms.window && self.full_at <= now {
             self.remaining = self.terms.limit;
@@ -135,49 +134,57 @@ impl Purse {
             self.current = Some(next);
         }
         self.judge(now);
-        self.kept_back = self.kept_back.max(kept_back);
-        if let Some(pocket) = self.current.as_ref().filter(|pocket| pocket.left() >= cost.units()) {
-            return match pocket.from {
-                _ if kept_back > pocket.kept_back => Look::Engine,
-                from if from > now => Look::Refused(from.since(now)),
-                _ => Look::Ready,
-            };
+        let enough = |pocket: &&Pocket| pocket.left() >= cost.units();
+        let (current, next) = (self.current.as_ref().filter(enough), self.next.as_ref().filter(enough));
+        let may_take = |pocket: &&Pocket| kept_back <= pocket.kept_back;
+        if let Some(pocket) = current.filter(may_take) {
+            return if pocket.from > now { Look::Refused(pocket.from.since(now)) } else { Look::Ready };
         }
-        if let Some(next) = self.next.as_ref().filter(|next| next.left() >= cost.units()) {
-            return if kept_back > next.kept_back {
-                Look::Engine
-            } else {
-                Look::Refused(next.from.since(now))
-            };
+        if let Some(next) = next.filter(may_take).filter(|next| next.from > now) {
+            return Look::Refused(next.from.since(now));
         }
-        if let Some(blocked) = self.blocked.filter(|blocked| now < blocked.until) {
-            return match blocked.refused {
-                Some((units, kept)) if cost.units() >= units && kept_back >= kept => {
-                    Look::Refused(blocked.until.since(now))
-                }
-                // What was refused asked for more than this request does, or had to leave more.
-                _ => Look::Engine,
-            };
+        let left_to_others = current.is_some() || next.is_some();
+        if now < self.failed_until {
+            return Look::Engine;
+        }
+        if let Some(wait) = self.refusals.of(cost, kept_back, now) {
+            return Look::Refused(wait);
+        }
+        if self.refusals.lapse(now) && self.terms.window {
+            // What the window has by now is not known: a draw will tell.
+            self.remaining = self.terms.limit;
+        }
+        let (most, since) = self.kept_back;
+        if kept_back >= most || now.since(since) >= self.terms.lasts {
+            self.kept_back = (kept_back, now);
         }
         let allowance = self.allowance();
-        if allowance < LEAST_HELD || cost.units() > allowance / 2 {
+        if left_to_others || allowance < LEAST_HELD || cost.units() > allowance / 2 {
             return Look::Engine;
         }
         Look::Draw
     }
 
-    /// Begins a draw for a request of so many units; without a request, of what the demand tells. `None` where one is under way, or there is
-    /// no room. The number is one that no draw had before.
-    pub(super) fn draw(&mut self, cost: u64, now: Tick, number: u64) -> Option<Draw> {
+    /// Begins a draw for a request of such a cost, which has to leave so much to higher priorities; without a request, of what the demand
+    /// tells. `None` where one is under way, or there is no room. The number is one that no draw had before.
+    pub(super) fn draw(&mut self, request: Option<(Cost, u64)>, now: Tick, number: u64) -> Option<Draw> {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
         let ahead = self.demand.sized(now, self.terms.target, self.terms.lasts);
-        self.draw_ahead(ahead, cost, now, number)
+        let (cost, kept_back) =
+            request.map_or((0, self.kept_back.0), |(cost, kept_back)| (cost.units(), kept_back));
+        self.draw_ahead(ahead, (cost, kept_back), now, number)
     }
 
     /// Begins a draw of so many units beyond those of a request.
-    pub(super) fn draw_ahead(&mut self, ahead: u64, cost: u64, now: Tick, number: u64) -> Option<Draw> {
+    pub(super) fn draw_ahead(
+        &mut self,
+        ahead: u64,
+        (cost, kept_back): (u64, u64),
+        now: Tick,
+        number: u64,
+    ) -> Option<Draw> {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
@@ -187,7 +194,7 @@ impl Purse {
         let units = ahead.saturating_add(cost).max(1).min(room);
         let want = Cost::new(units).filter(|want| want.units() >= cost)?;
         self.drawing = Some((number, now));
-        Some(Draw { number, want, kept_back: self.kept_back })
+        Some(Draw { number, want, kept_back })
     }
 
     /// Says whether the next draw is to be made ahead of need.
@@ -196,7 +203,8 @@ impl Purse {
         self.drawing.is_none()
             && self.next.is_none()
             && self.current.as_ref().is_some_and(|pocket| pocket.left() < pocket.low)
-            && self.blocked.is_none_or(|blocked| blocked.until <= now)
+            && self.failed_until <= now
+            && !self.refusals.forbid_draw(self.kept_back.0, now)
     }
 
     /// Says whether a draw is under way.
@@ -217,7 +225,8 @@ impl Purse {
         let Times { sent, received } = times;
         self.drawing = None;
         self.touched = received;
-        self.blocked = None;
+        self.failed_until = Tick::EPOCH;
+        self.refusals.end_draw(draw.kept_back);
         self.remaining = drawn.remaining;
         self.full_at = received.after(drawn.reset_after);
         self.waits = !drawn.wait.is_zero();
@@ -252,30 +261,39 @@ impl Purse {
     }
 
     /// Takes note that the engine has refused a draw.
-    pub(super) fn refused(&mut self, draw: &Draw, retry: Retry, sent: Tick) {
+    pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
-            // From when it was sent: an ask at that tick reaches the engine no earlier than it said.
-            let until = sent.after(retry.after().unwrap_or(AFTER_AN_UNKNOWN));
-            (self.remaining, self.waits) = (0, true);
-            self.blocked = Some(Blocked { until, refused: Some((1, draw.kept_back)) });
+            (self.remaining, self.waits) = (refused.remaining, true);
+            let spans = (self.terms.ahead, self.terms.lasts);
+            self.refusals.add_draw(draw.kept_back, refused.retry, sent, spans);
+            // Higher priorities are drawn for all the same, and say themselves what they leave.
+            self.kept_back = (0, sent);
         }
     }
 
-    /// Takes note that the engine has refused a request that it decided alone: none that asks for as much is sent before its time.
+    /// Takes note that the engine has refused a request that it decided alone.
     pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
-        let until = sent.after(after);
-        if self.blocked.is_none_or(|blocked| blocked.until <= sent) {
-            self.blocked = Some(Blocked { until, refused: Some((cost.units(), kept_back)) });
-        }
+        self.refusals.add_request((cost, kept_back), after, sent, self.terms.lasts);
+    }
+
+    /// Takes note that the engine would grant a request, and what it has left.
+    pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
+        self.refusals.end_for(cost, kept_back);
+        self.remaining = remaining;
+    }
+
+    /// Takes note that units came back to the engine, and what it has left: what it refused before it may grant now.
+    pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
+        self.refusals.clear(now);
+        self.remaining = remaining;
     }
 
     /// Takes note that a draw has no answer: what it may have drawn is lost.
     pub(super) fn failed(&mut self, draw: &Draw, now: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
-            let until = now.after(AFTER_A_FAILURE);
-            self.blocked = Some(Blocked { until, refused: None });
+            self.failed_until = now.after(AFTER_A_FAILURE);
         }
     }
 
@@ -331,42 +349,12 @@ impl Purse {
     }
 
     /// Forgets all: the key was reset. A draw under way is given back when it comes. Returns the units that were held.
-    pub(super) fn forget(&mut self) -> u64 {
+    pub(super) fn forget(&mut self, now: Tick) -> u64 {
         let left = self.left();
-        (self.current, self.next, self.drawing, self.blocked) = (None, None, None, None);
+        (self.current, self.next, self.drawing) = (None, None, None);
+        (self.remaining, self.waits, self.full_at) = (self.terms.limit, false, now);
+        self.refusals.clear(now);
         left
-    }
-
-    /// Returns how many units are held, whether they can be spent by now or not.
-    pub(super) fn left(&self) -> u64 {
-        [&self.current, &self.next].into_iter().flatten().map(Pocket::left).sum()
-    }
-
-    /// Returns how many units can be spent at once.
-    pub(super) fn ready(&self, now: Tick) -> u64 {
-        let both = [&self.current, &self.next].into_iter().flatten();
-        both.filter(|pocket| pocket.from <= now && now < pocket.until).map(Pocket::left).sum()
-    }
-
-    /// Returns how many units can be spent at once or are in the hands of requests.
-    pub(super) fn outstanding(&self, now: Tick) -> u64 {
-        self.ready(now).min(self.most_held()).saturating_add(self.held)
-    }
-
-    /// Returns how many units are held whose time has not come.
-    pub(super) fn reserved(&self, now: Tick) -> u64 {
-        [&self.current, &self.next]
-            .into_iter()
-            .flatten()
-            .filter(|pocket| pocket.from > now)
-            .map(Pocket::left)
-            .sum()
-    }
-
-    /// Says whether nothing is lost if the purse is forgotten.
-    pub(super) fn is_idle(&self, now: Tick) -> bool {
-        let quiet = now.since(self.touched) >= self.terms.lasts;
-        self.left() == 0 && self.held == 0 && self.drawing.is_none() && quiet
     }
 
     fn allowance(&self) -> u64 {

@@ -8,30 +8,29 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
-use super::drawing::{Awaited, Return};
-use super::engine_part::{Held, Ours};
-use super::pocket::Piece;
+use super::asking::Begun;
+use super::drawing::Return;
+use super::engine_part::{Held, Ours, Taken};
 use super::purse::{GivenBack, Look};
 use super::shared::Inner;
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
 use crate::store::plain::refuse_repeated;
-use crate::store::{Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Settling, Step};
+use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
 /// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
-const ROUNDS: usize = 8;
+pub(super) const ROUNDS: usize = 8;
 
 /// What has come of a charge.
 enum Found {
-    Piece { hash: u64, key: Arc<[u8]>, piece: Piece, line: Settlement },
+    Piece(Taken, Settlement),
     Refused(Settlement),
     Draw(Drawing),
     Engine,
 }
 
-/// What has come of a step.
+/// What a step waits for.
 pub(super) enum Tried {
-    Done,
     /// Draws have to be awaited first.
     Waits(SmallVec<[Drawing; 2]>),
     /// Some charges, or all, are the engine's.
@@ -62,7 +61,7 @@ impl Inner {
         let receipt = step.receipts.then(|| piece.receipt(&entry.purse.terms.engine));
         let decision =
             Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
-        let ahead = if entry.purse.runs_low(now) { self.drawing(hash, entry, 0, now) } else { None };
+        let ahead = if entry.purse.runs_low(now) { self.drawing(hash, entry, None, now) } else { None };
         shard.granted += 1;
         drop(shard);
         out.lines.clear();
@@ -75,17 +74,25 @@ impl Inner {
     }
 
     /// The tick to go by: the clock's own for windows, whose end is not to be missed by a request that was asked long ago.
-    fn now_of(&self, step: &Step<'_>, window: bool) -> Tick {
+    pub(super) fn now_of(&self, step: &Step<'_>, window: bool) -> Tick {
         if window { step.now.max(self.clock.now()) } else { step.now }
     }
 
-    /// Tries to settle a step that takes.
-    pub(super) fn try_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Tried {
+    /// Tries to settle a step that takes; `None` where it is settled. `first` says that the step was not tried before.
+    pub(super) fn try_take(
+        self: &Arc<Self>,
+        step: &Step<'_>,
+        first: bool,
+        out: &mut Settled,
+    ) -> Option<Tried> {
         let terms = self.terms_of(step);
         let (mut returns, mut ahead) = (Vec::new(), SmallVec::<[Drawing; 2]>::new());
         let both = step.charges.iter().zip(&terms);
         let found: SmallVec<[Found; 4]> = both
-            .map(|(charge, terms)| self.find(step, charge, terms.as_ref(), &mut returns, &mut ahead))
+            .map(|(charge, terms)| {
+                let terms = terms.as_ref();
+                self.find((step, first), charge, terms, &mut returns, &mut ahead)
+            })
             .collect();
         self.give_back(returns);
         ahead.into_iter().for_each(|drawing| self.draw_ahead(drawing));
@@ -96,8 +103,8 @@ impl Inner {
         let (mut refused, mut by_engine) = (false, false);
         for (found, charge) in found.into_iter().zip(step.charges) {
             lines.push(match found {
-                Found::Piece { hash, key, piece, line } => {
-                    held.pieces.push((hash, key, piece));
+                Found::Piece(taken, line) => {
+                    held.pieces.push(taken);
                     Some(line)
                 }
                 Found::Refused(line) => {
@@ -117,26 +124,26 @@ impl Inner {
         if refused {
             drop(held);
             self.refuse(step, &lines, out);
-            return Tried::Done;
+            return None;
         }
         // What was taken is put back while others are waited for.
         if !waits.is_empty() {
-            return Tried::Waits(waits);
+            return Some(Tried::Waits(waits));
         }
         if by_engine {
-            return Tried::Engine(Box::new(Ours { lines, held }));
+            return Some(Tried::Engine(Box::new(Ours { lines, held })));
         }
         held.admit();
         out.lines.clear();
         out.lines.extend(lines.into_iter().flatten());
         (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
-        Tried::Done
+        None
     }
 
     /// Looks for the units of one charge, and takes them if they are there.
     fn find(
         self: &Arc<Self>,
-        step: &Step<'_>,
+        (step, first): (&Step<'_>, bool),
         charge: &Charge<'_>,
         terms: Option<&Arc<Terms>>,
         returns: &mut Vec<Return>,
@@ -154,6 +161,10 @@ impl Inner {
         let place = (hash, self.table.most_in_a_shard(), now);
         let manner = Manner::of(charge, step.tag);
         let Some(entry) = shard.entry(place, charge, terms, manner) else { return Found::Engine };
+        entry.manner = manner;
+        if first {
+            entry.purse.asked(charge.cost);
+        }
         let look = entry.purse.look(charge.cost, charge.kept_back, (now, part), &mut back);
         let found = match look {
             Look::Ready => match entry.purse.take(charge.cost) {
@@ -163,10 +174,10 @@ impl Inner {
                     let ruling = Ruling::Allowed { wait: Duration::ZERO };
                     let decision = Decision { ruling, standing: standing(entry, now) };
                     if entry.purse.runs_low(now) {
-                        ahead.extend(self.drawing(hash, entry, 0, now));
+                        ahead.extend(self.drawing(hash, entry, None, now));
                     }
-                    let (key, line) = (Arc::clone(&entry.key), Settlement { decision, receipt });
-                    Found::Piece { hash, key, piece, line }
+                    let (key, terms) = (Arc::clone(&entry.key), Arc::clone(&entry.purse.terms));
+                    Found::Piece(Taken { hash, key, terms, manner, piece }, Settlement { decision, receipt })
                 }
                 None => Found::Engine,
             },
@@ -175,7 +186,7 @@ impl Inner {
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
                 Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
-            Look::Draw => match self.drawing(hash, entry, charge.cost.units(), now) {
+            Look::Draw => match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
                 Some(drawing) => Found::Draw(drawing),
                 None => Found::Engine,
             },
@@ -183,7 +194,7 @@ impl Inner {
         };
         returns.extend(Self::returns(entry, back));
         match found {
-            Found::Piece { .. } => shard.granted += 1,
+            Found::Piece(..) => shard.granted += 1,
             Found::Refused(_) => shard.refused += 1,
             _ => {}
         }
@@ -201,71 +212,38 @@ impl Inner {
         (out.allowed, out.wait, out.at, out.by) = (false, Duration::ZERO, step.now, DecidedBy::Lease);
     }
 
-    /// Settles a step that could not be settled at once.
-    pub(super) async fn take_later(self: Arc<Self>, step: OwnedStep, mut tried: Tried) -> Answer {
-        for _ in 0..ROUNDS {
-            match tried {
-                Tried::Waits(draws) => {
-                    for drawing in draws {
-                        Awaited::of(drawing, Arc::clone(&self)).await;
-                    }
+    /// Settles a step as far as that goes without waiting.
+    #[inline]
+    pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
+        match step.op {
+            Op::Take => {
+                let step = &step.read_clock();
+                match step.charges {
+                    [charge] if self.take_at_once(step, charge, out) => Begun::Done(Ok(())),
+                    _ => self.begin_take(step, out),
                 }
-                Tried::Engine(ours) => return self.with_the_engine(&step, *ours).await,
-                Tried::Done => break,
             }
-            let (now, mut out) = (self.clock.now(), Settled::default());
-            tried = step.with(|step| self.try_take(&Step { now: step.now.max(now), ..*step }, &mut out));
-            if matches!(tried, Tried::Done) {
-                return Ok(out);
-            }
+            _ => self.begin_other(step, out),
         }
-        drop(tried);
-        self.engine_alone(&step).await
     }
 
-    /// Settles a step that takes.
-    pub(super) fn settle_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
-        let step = &step.read_clock();
-        if let [charge] = step.charges
-            && self.take_at_once(step, charge, out)
-        {
-            return Settling::Done(Ok(()));
-        }
+    fn begin_take(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
         if let Err(error) = refuse_repeated(step) {
-            return Settling::Done(Err(error));
+            return Begun::Done(Err(error));
         }
-        match self.try_take(step, out) {
-            Tried::Done => Settling::Done(Ok(())),
-            tried => {
-                let step = OwnedStep::of(step);
-                Settling::Later(Box::pin(Arc::clone(self).take_later(step, tried)))
-            }
+        match self.try_take(step, true, out) {
+            None => Begun::Done(Ok(())),
+            Some(tried) => Begun::Tried(Box::new((OwnedStep::of(step), tried))),
         }
     }
 
-    /// Looks without taking, if pockets tell; `false` where the engine has to be asked.
-    pub(super) fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
-        if refuse_repeated(step).is_err() {
-            return false;
-        }
-        out.lines.clear();
-        for charge in step.charges {
-            let hash = self.table.hash(charge.key);
-            let mut shard = self.table.lock(hash);
-            let Some(entry) = shard.get(hash, charge.key).filter(|entry| entry.is_of(charge.quota)) else {
-                return false;
-            };
-            let now = self.now_of(step, entry.purse.terms.window);
-            if entry.purse.ready(now) < charge.cost.units() || charge.kept_back > 0 {
-                return false;
-            }
-            let decision =
-                Decision { ruling: Ruling::Allowed { wait: Duration::ZERO }, standing: standing(entry, now) };
-            out.lines.push(Settlement { decision, receipt: None });
-        }
-        debug_assert!(matches!(step.op, Op::Peek));
-        (out.allowed, out.wait, out.at, out.by) = (true, Duration::ZERO, step.now, DecidedBy::Lease);
-        true
+    fn begin_other(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
+        let known = match step.op {
+            Op::Peek => self.peek_at_once(&step.read_clock(), out),
+            Op::Finish(endings) => self.finish_at_once(step, endings, out),
+            Op::Take | Op::Draw | Op::Reset | Op::Breaker(_) => false,
+        };
+        if known { Begun::Done(Ok(())) } else { Begun::Asks(self.ask_for_all(step)) }
     }
 }
 

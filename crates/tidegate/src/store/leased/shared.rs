@@ -84,6 +84,16 @@ pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
     }
 }
 
+/// Has a store settle many steps, in one exchange if it can.
+pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<Answer> {
+    let mut answers = Vec::with_capacity(steps.len());
+    let later = OwnedStep::with_each(steps, |steps| engine.settle_each(steps, &mut answers));
+    match later {
+        None => answers,
+        Some(later) => later.await,
+    }
+}
+
 /// Returns the charges as the engine counts them.
 pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> SmallVec<[Charge<'s>; 4]> {
     let both = step.charges.iter().zip(terms);

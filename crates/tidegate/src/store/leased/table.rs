@@ -13,7 +13,7 @@ use tidegate_core::{Quota, Replace, Tick};
 use super::purse::Purse;
 use super::terms::Terms;
 use crate::later::Later;
-use crate::store::{Charge, OnStoreError};
+use crate::store::{Charge, Durable, OnStoreError};
 
 /// Into how many parts the table is divided, each under a lock of its own: more than there are cores, as a rule.
 const SHARDS: usize = 64;
@@ -34,18 +34,20 @@ pub(super) struct Entry {
     pub(super) manner: Manner,
 }
 
-/// How a key is charged, beside its limit.
+/// How a key is charged, beside its limit: by the last request that looked for more than its pocket had.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) tag: u64,
     pub(super) replace: Replace,
     pub(super) owner: u32,
     pub(super) on_error: OnStoreError,
+    pub(super) durable: Durable,
 }
 
 impl Manner {
     pub(super) const fn of(charge: &Charge<'_>, tag: u64) -> Self {
-        Self { tag, replace: charge.replace, owner: charge.owner, on_error: charge.on_error }
+        let Charge { replace, owner, on_error, durable, .. } = *charge;
+        Self { tag, replace, owner, on_error, durable }
     }
 }
 

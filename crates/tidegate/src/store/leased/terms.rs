@@ -1,14 +1,13 @@
 //! Which limits can be leased, and on what terms.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use parking_lot::RwLock;
 use tidegate_core::time::{nanos, span};
 use tidegate_core::{Quota, Rate};
 
 use crate::cluster::Part;
+use crate::store::per_limit::PerLimit;
 
 /// The least number of units that a node may hold for a lease to be worth it: below, each request would be a draw of its own.
 pub(super) const LEAST_HELD: u64 = 2;
@@ -16,12 +15,9 @@ pub(super) const LEAST_HELD: u64 = 2;
 /// The longest that a draw reserves ahead: as long as callers hardly notice, and little enough for what an idle node strands.
 const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
-/// How many limits are remembered with their terms. Beyond that all are looked at anew.
-const MOST_REMEMBERED: usize = 4096;
-
 /// What a deployment chooses for all its leases; the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Knobs {
+pub(super) struct LeaseOptions {
     /// How many thousandths of a burst all nodes together may hold.
     pub(super) outstanding: u64,
     /// Whether the engine's limit is smaller by what nodes may hold.
@@ -51,8 +47,8 @@ pub(super) struct Terms {
 
 impl Terms {
     /// Returns the terms of a limit; `None` where it is decided by the engine alone.
-    pub(super) fn of(quota: &Arc<Quota>, knobs: &Knobs) -> Option<Self> {
-        let Knobs { outstanding, strict, target, lasts } = *knobs;
+    pub(super) fn of(quota: &Arc<Quota>, options: &LeaseOptions) -> Option<Self> {
+        let LeaseOptions { outstanding, strict, target, lasts } = *options;
         if let Quota::FixedWindow(window) = &**quota {
             // What is drawn in a window is spent in it, so the window never has more than its limit, whatever nodes hold.
             let limit = window.limit();
@@ -81,32 +77,19 @@ impl Terms {
 /// The terms of the limits that were met so far.
 #[derive(Debug)]
 pub(super) struct AllTerms {
-    knobs: Knobs,
-    /// By the address of a limit, which does not change while it is kept here.
-    met: RwLock<HashMap<usize, Met>>,
+    options: LeaseOptions,
+    /// `None` where a limit cannot be leased.
+    met: PerLimit<Option<Arc<Terms>>>,
 }
 
-/// A limit, and its terms if it can be leased.
-type Met = (Arc<Quota>, Option<Arc<Terms>>);
-
 impl AllTerms {
-    pub(super) fn new(knobs: Knobs) -> Self {
-        Self { knobs, met: RwLock::default() }
+    pub(super) fn new(options: LeaseOptions) -> Self {
+        Self { options, met: PerLimit::new() }
     }
 
-    /// Returns the terms of a limit. Costs a lock that is shared and a look into a map, from the second time on.
+    /// Returns the terms of a limit. Costs a look into a map, from the second time on.
     pub(super) fn of(&self, quota: &Arc<Quota>) -> Option<Arc<Terms>> {
-        let address = Arc::as_ptr(quota) as usize;
-        if let Some((_, terms)) = self.met.read().get(&address) {
-            return terms.clone();
-        }
-        let terms = Terms::of(quota, &self.knobs).map(Arc::new);
-        let mut met = self.met.write();
-        if met.len() >= MOST_REMEMBERED {
-            met.clear();
-        }
-        met.insert(address, (Arc::clone(quota), terms.clone()));
-        terms
+        self.met.with(quota, || Terms::of(quota, &self.options).map(Arc::new), Option::clone)
     }
 }
 
@@ -125,7 +108,7 @@ mod tests {
     use super::*;
     use crate::store::conformance::quotas;
 
-    const KNOBS: Knobs = Knobs {
+    const OPTIONS: LeaseOptions = LeaseOptions {
         outstanding: 50,
         strict: true,
         target: Duration::from_millis(50),
@@ -135,38 +118,32 @@ mod tests {
     #[test]
     fn the_engines_limit_and_what_nodes_hold_are_the_limit() {
         let quota = Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
-        let terms = Terms::of(&quota, &KNOBS).unwrap();
+        let terms = Terms::of(&quota, &OPTIONS).unwrap();
         assert_eq!(terms.engine.flow().unwrap().1 + terms.outstanding, 200);
         assert_eq!((terms.outstanding, terms.ahead), (10, Duration::from_millis(10)));
         for nodes in 1..30 {
             let each = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), 0);
             assert!(each * nodes <= terms.outstanding);
         }
-        let loose = Terms::of(&quota, &Knobs { strict: false, ..KNOBS }).unwrap();
+        let loose = Terms::of(&quota, &LeaseOptions { strict: false, ..OPTIONS }).unwrap();
         assert!(Arc::ptr_eq(&loose.engine, &quota));
     }
 
     #[test]
     fn small_limits_and_those_that_are_no_flow_are_left_to_the_engine() {
         let small = Arc::new(Quota::per_second(1000).burst(19).gcra().unwrap());
-        assert_eq!(Terms::of(&small, &KNOBS), None);
-        let knobs = Knobs { outstanding: 500, ..KNOBS };
-        let leased = quotas().iter().filter(|quota| Terms::of(quota, &knobs).is_some()).count();
+        assert_eq!(Terms::of(&small, &OPTIONS), None);
+        let options = LeaseOptions { outstanding: 500, ..OPTIONS };
+        let leased = quotas().iter().filter(|quota| Terms::of(quota, &options).is_some()).count();
         // Two of GCRA, two windows, the token bucket, the bucket that starts nearly empty, the leaky bucket. The third GCRA too: it
         // grants three at once.
         assert_eq!(leased, 8);
     }
 
     #[test]
-    fn limits_are_remembered_and_never_too_many() {
-        let all = AllTerms::new(KNOBS);
-        let quota = || Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
-        let first = quota();
-        let terms = all.of(&first).unwrap();
-        assert!(Arc::ptr_eq(&terms, &all.of(&first).unwrap()));
-        for _ in 0..MOST_REMEMBERED + 5 {
-            assert!(all.of(&quota()).is_some());
-        }
-        assert!(all.met.read().len() <= MOST_REMEMBERED);
+    fn a_limit_has_the_same_terms_each_time() {
+        let all = AllTerms::new(OPTIONS);
+        let quota = Arc::new(Quota::per_second(1000).burst(200).gcra().unwrap());
+        assert!(Arc::ptr_eq(&all.of(&quota).unwrap(), &all.of(&quota).unwrap()));
     }
 }

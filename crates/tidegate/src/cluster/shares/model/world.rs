@@ -4,7 +4,10 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-use super::super::{Division, Leader, Node, Shares};
+use super::super::Division;
+use super::super::document::Shares;
+use super::super::leader::Leader;
+use super::super::node::Node;
 use crate::cluster::Says;
 
 /// Numbers that look random, the same for one seed.

@@ -9,7 +9,7 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::envelope::Envelope;
 use tidegate_core::{Algorithm, Ask, Cost, Finish, Receipt, Tick, Transition};
 
-use super::super::draw::{Draw, Drawn, Times};
+use super::super::draw::{Draw, Drawn, Refused, Times};
 use super::super::pocket::Piece;
 use super::super::purse::{GivenBack, Look, Purse};
 use super::super::terms::Terms;
@@ -41,8 +41,7 @@ enum Call {
 struct Reply {
     sent: Tick,
     draw: Draw,
-    /// What was drawn, or when to ask again.
-    drawn: Result<Drawn, tidegate_core::Retry>,
+    drawn: Result<Drawn, Refused>,
 }
 
 #[derive(Clone)]
@@ -223,7 +222,7 @@ impl World {
                 Look::Ready => node.purse.take(Cost::ONE),
                 Look::Draw if !holds => {
                     self.draws += 1;
-                    if let Some(draw) = node.purse.draw_ahead(ahead, 1, now, self.draws) {
+                    if let Some(draw) = node.purse.draw_ahead(ahead, (1, 0), now, self.draws) {
                         node.calls.push(Call::Draw { sent: now, draw });
                     }
                     None
@@ -294,7 +293,7 @@ impl World {
                         remaining: standing.remaining,
                         reset_after: standing.reset_after,
                     }),
-                    _ => Err(line.decision.retry()),
+                    _ => Err(Refused { retry: line.decision.retry(), remaining: standing.remaining }),
                 };
                 self.nodes[at].replies.push(Reply { sent, draw, drawn });
             }
@@ -324,12 +323,13 @@ impl World {
                 node.purse.fill(&draw, &drawn, times, node.part, &mut back);
                 if twice {
                     // A transport that repeats a reply: it belongs to no call any more and never reaches the purse as another draw's.
-                    node.purse.refused(&draw, tidegate_core::Retry::Unknown, sent);
+                    let unknown = Refused { retry: tidegate_core::Retry::Unknown, remaining: 0 };
+                    node.purse.refused(&draw, &unknown, sent);
                     node.purse.failed(&draw, now);
                 }
                 node.gives_back(back);
             }
-            Err(retry) => node.purse.refused(&draw, retry, sent),
+            Err(refused) => node.purse.refused(&draw, &refused, sent),
         }
         true
     }

@@ -1,19 +1,19 @@
-//! By what a search tells one purse from another.
+//! What the model check compares purses by: two that are equal in it behave alike from then on.
 
 use super::Purse;
 
 impl Purse {
-    /// All that decides what the purse does next, but for the demand.
+    /// Returns all that decides what the purse does next, but for the demand, which only sizes draws.
     pub(in super::super) fn essence(&self) -> impl std::hash::Hash + '_ {
         let pockets = [&self.current, &self.next]
             .map(|pocket| pocket.as_ref().map(|pocket| (pocket.rest, pocket.from, pocket.until)));
-        let blocked = self.blocked.map(|blocked| (blocked.until, blocked.refused));
+        let refused = (self.refusals.essence(), self.failed_until);
         (
             pockets,
             self.good_until,
             self.part,
             self.held,
-            blocked,
+            refused,
             self.waits,
             self.is_drawing(),
             self.remaining,

@@ -1,0 +1,116 @@
+//! What was admitted, beside what one limit would have.
+
+use std::fmt;
+use std::time::Duration;
+
+use tidegate::{Rate, Tick};
+use tidegate_core::envelope::Envelope;
+
+use crate::load::Seen;
+
+/// The limit of examples/two-nodes: a second's burst.
+pub(crate) const PER_SECOND: u32 = 100;
+pub(crate) const BURST: u64 = 100;
+
+/// When the engine is killed, when it comes back, when all ends; from the beginning on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Phases {
+    pub(crate) dies: Duration,
+    pub(crate) back: Duration,
+    pub(crate) end: Duration,
+}
+
+/// One phase.
+struct Row {
+    name: &'static str,
+    admitted: u64,
+    ideal: u64,
+    excess: u64,
+    /// The most that its bound allows.
+    most: u64,
+    /// The least of the ideal, in thousandths.
+    least: u64,
+}
+
+/// All phases.
+pub(crate) struct Judged {
+    rows: Vec<Row>,
+    unanswered: usize,
+    slowest: Duration,
+    in_use_after: Option<Duration>,
+}
+
+/// Judges each phase. Under a load that never pauses no limit recovers from what was granted twice, so a phase has the excess of those before
+/// it too.
+///
+/// `spare` is added to each bound: on a machine that stands still now and then the engine may be too slow to answer in time, which counts as one
+/// more outage.
+pub(crate) fn judge(seen: &Seen, phases: Phases, spare: u64) -> Judged {
+    let rate = Rate::new(u64::from(PER_SECOND), Duration::from_secs(1)).unwrap();
+    let mut judge = Envelope::new(rate, BURST).unwrap();
+    // While the engine is there the limit is exact; up to five answers may overtake each other on their way to the client. Once it is gone
+    // each node's part of the limit begins full: one burst more. When it is back its own limit has filled meanwhile, or begins at half where
+    // it has lost its keys: one more.
+    let plans = [
+        ("engine there", Duration::ZERO, phases.dies, 5, 950),
+        ("engine gone", phases.dies, phases.back, BURST + 7, 900),
+        ("engine back", phases.back, phases.end, 2 * BURST + 7, 900),
+    ];
+    let mut rows = Vec::new();
+    for (name, from, until, most, least) in plans {
+        judge.restart();
+        let [from, until] = [from, until].map(|at| Tick::EPOCH.after(at));
+        for asked in seen.asked.iter().filter(|asked| asked.at >= from && asked.at < until) {
+            judge.ask(asked.at, 1, asked.status == 200);
+        }
+        let used = judge.utilisation();
+        rows.push(Row {
+            name,
+            admitted: used.admitted,
+            ideal: used.ideal,
+            excess: judge.excess(),
+            most: most + spare,
+            least,
+        });
+    }
+    let decided = |status: u16| status == 200 || status == 429;
+    Judged {
+        rows,
+        unanswered: seen.asked.iter().filter(|asked| !decided(asked.status)).count(),
+        slowest: seen.asked.iter().map(|asked| asked.took).max().unwrap_or_default(),
+        in_use_after: seen.in_use_after,
+    }
+}
+
+impl Judged {
+    /// Says what is not as it should be.
+    pub(crate) fn holds(&self) -> Result<(), String> {
+        for row in &self.rows {
+            if row.excess > row.most {
+                return Err(format!("{}: {} beyond the limit, at most {}", row.name, row.excess, row.most));
+            }
+            if row.admitted * 1000 < row.ideal * row.least {
+                return Err(format!("{}: {} of {} were admitted", row.name, row.admitted, row.ideal));
+            }
+        }
+        if self.unanswered > 0 {
+            return Err(format!("{} requests were neither served nor refused", self.unanswered));
+        }
+        self.in_use_after.map(|_| ()).ok_or_else(|| "the engine is not in use again".to_owned())
+    }
+}
+
+impl fmt::Display for Judged {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:14} {:>9} {:>9} {:>7} {:>6}", "", "admitted", "one limit", "excess", "most")?;
+        for row in &self.rows {
+            let Row { name, admitted, ideal, excess, most, .. } = row;
+            writeln!(f, "{name:14} {admitted:>9} {ideal:>9} {excess:>7} {most:>6}")?;
+        }
+        writeln!(f, "neither served nor refused: {}; slowest answer: {:?}", self.unanswered, self.slowest)?;
+        match self.in_use_after {
+            Some(after) => write!(f, "in use by both nodes {after:?} after its return"),
+            None => f.write_str("not in use by both nodes when all ended"),
+        }
+    }
+}

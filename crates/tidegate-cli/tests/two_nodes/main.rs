@@ -1,0 +1,52 @@
+//! The example `two_nodes`, shorter: nginx, two nodes, one limit, and an engine that is killed under load and comes back.
+//!
+//! Needs nginx, redis-server and etcd. Where one is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+
+#![cfg(all(feature = "redis", feature = "etcd"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../../examples/two_nodes/load.rs"]
+mod load;
+#[path = "../../examples/two_nodes/picture.rs"]
+mod picture;
+#[path = "../../examples/two_nodes/stand.rs"]
+mod stand;
+#[path = "../../examples/two_nodes/verdict.rs"]
+mod verdict;
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use load::Load;
+use stand::{Engine, Stand};
+use verdict::{BURST, Phases};
+
+/// Whether a program can be started.
+fn there(program: &str) -> bool {
+    let flag = if program == "nginx" { "-v" } else { "--version" };
+    let asked = Command::new(program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(asked.is_ok() || !required, "{program} is not installed and TIDEGATE_REQUIRE_SERVERS=1");
+    if asked.is_err() {
+        eprintln!("SKIPPED: {program} is not installed");
+    }
+    asked.is_ok()
+}
+
+/// One after the other: beside each other they would slow each other down.
+#[test]
+fn one_limit_is_held_over_both() {
+    let seconds = Duration::from_secs;
+    let phases = Phases { dies: seconds(3), back: seconds(5), end: seconds(10) };
+    for engine in [Engine::Redis, Engine::Etcd] {
+        if !there("nginx") || !there(engine.program()) {
+            continue;
+        }
+        let mut stand = Stand::start(engine);
+        let load = Load { per_second: 300, threads: 12 };
+        let seen = load.run(&mut stand, phases);
+        let judged = verdict::judge(&seen, phases, 2 * BURST);
+        assert_eq!(judged.holds(), Ok(()), "{engine:?}\n{judged}");
+        assert!(picture::draw(engine, load, &seen, phases).contains("</svg>"));
+    }
+}

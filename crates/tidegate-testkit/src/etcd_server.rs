@@ -1,0 +1,91 @@
+//! A real etcd.
+
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+
+use tempfile::TempDir;
+
+use crate::process::{Process, folder, program};
+use crate::waiting::{free_port, within};
+
+/// An etcd of one member on a port of loopback.
+#[derive(Debug)]
+pub struct EtcdServer {
+    process: Process,
+    addr: SocketAddr,
+    url: String,
+}
+
+impl EtcdServer {
+    /// Starts one with options of its command line; `None` to skip the test, because etcd is not installed.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start(options: &[&str]) -> Option<Self> {
+        Self::started("http", folder(), options)
+    }
+
+    /// Starts one that speaks TLS, by a certificate that nobody has signed; returns that too, in PEM.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    #[must_use]
+    pub fn start_secure() -> Option<(Self, Vec<u8>)> {
+        let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a name");
+        let folder = folder();
+        let (certificate, key) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
+        std::fs::write(&certificate, made.cert.pem()).expect("the folder is the test's own");
+        std::fs::write(&key, made.signing_key.serialize_pem()).expect("the folder is the test's own");
+        let (certificate, key) = (certificate.to_string_lossy(), key.to_string_lossy());
+        let options = ["--cert-file", &*certificate, "--key-file", &*key];
+        let server = Self::started("https", folder, &options)?;
+        Some((server, made.cert.pem().into_bytes()))
+    }
+
+    fn started(scheme: &str, folder: TempDir, options: &[&str]) -> Option<Self> {
+        let program = program("etcd", "etcd-server")?;
+        let addr: SocketAddr = ([127, 0, 0, 1], free_port()).into();
+        let (url, peers) = (format!("{scheme}://{addr}"), format!("http://127.0.0.1:{}", free_port()));
+        let mut command = Command::new(program);
+        command
+            .args(["--name", "one", "--initial-cluster", &format!("one={peers}"), "--data-dir"])
+            .arg(folder.path().join("data"))
+            .args(["--listen-client-urls", &url, "--advertise-client-urls", &url])
+            .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
+            .args(options)
+            .env_remove("ETCD_DATA_DIR");
+        let server = Self { process: Process::start(command, folder), addr, url };
+        within("etcd listens", || TcpStream::connect(addr).is_ok());
+        Some(server)
+    }
+
+    /// Returns where it listens.
+    #[must_use]
+    pub const fn addr(&self) -> SocketAddr {
+        self.addr
+    }
+
+    /// Returns where it listens, as clients write it.
+    #[must_use]
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Returns what `etcdctl` says.
+    ///
+    /// # Panics
+    /// When that fails.
+    pub fn ctl(&self, arguments: &[&str]) -> String {
+        let mut command = Command::new("etcdctl");
+        command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments);
+        let output = command.output().expect("etcdctl comes with etcd: apt-get install etcd-client");
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// Sends it a signal; see [`Process::signal`].
+    pub fn signal(&self, signal: &str) {
+        self.process.signal(signal);
+    }
+}

@@ -1,0 +1,105 @@
+//! A process of a test: it has a folder of its own, and ends with the test.
+
+use std::fs::OpenOptions;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+
+use tempfile::TempDir;
+
+/// A process that a test has started; it is killed when this is dropped, and its folder is deleted.
+#[derive(Debug)]
+pub struct Process {
+    command: Command,
+    child: Option<Child>,
+    folder: TempDir,
+}
+
+impl Process {
+    /// Starts a process. What it writes goes to the file `log` of its folder.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start(mut command: Command, folder: TempDir) -> Self {
+        let log = OpenOptions::new().create(true).append(true).open(folder.path().join("log"));
+        let log = log.expect("the folder is the test's own");
+        let errors = log.try_clone().expect("the file is open");
+        command.stdout(log).stderr(errors);
+        let mut process = Self { command, child: None, folder };
+        process.start_again();
+        process
+    }
+
+    /// Starts it again, as it was started at first, over what it has left in its folder.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    pub fn start_again(&mut self) {
+        self.kill();
+        let started = self.command.spawn();
+        self.child = Some(started.unwrap_or_else(|error| panic!("{:?}: {error}", self.command)));
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+
+    /// Sends it a signal, by the name that `kill` knows: `-STOP` and `-CONT` hold it up and let it go on.
+    ///
+    /// # Panics
+    /// When it is not running.
+    pub fn signal(&self, signal: &str) {
+        let child = self.child.as_ref().expect("it is running");
+        let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
+        assert!(sent.is_ok_and(|status| status.success()), "kill {signal} {}", child.id());
+    }
+
+    /// Returns its folder.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// Returns where a program lies; `None` to skip the test, which then says so.
+///
+/// # Panics
+/// When it is not installed and `TIDEGATE_REQUIRE_SERVERS=1`.
+#[must_use]
+pub fn program(name: &str, package: &str) -> Option<PathBuf> {
+    let folders = ["/usr/bin", "/usr/local/bin", "/usr/sbin"];
+    let found = folders.iter().map(|folder| Path::new(folder).join(name)).find(|path| path.exists());
+    if found.is_none() {
+        missing(name, package);
+    }
+    found
+}
+
+/// Says that a test is skipped, because a program is not installed.
+///
+/// # Panics
+/// When `TIDEGATE_REQUIRE_SERVERS=1`.
+pub fn missing(name: &str, package: &str) {
+    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(!required, "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install {package}");
+    eprintln!("SKIPPED: {name} is not installed; apt-get install {package}");
+}
+
+/// Returns a folder that is deleted when it is dropped.
+///
+/// # Panics
+/// When there is no place for one.
+#[must_use]
+pub fn folder() -> TempDir {
+    tempfile::tempdir().expect("there is a folder for temporary files")
+}

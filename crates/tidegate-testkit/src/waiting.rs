@@ -1,0 +1,50 @@
+//! Waiting for real processes, and what tests over them need besides.
+
+use std::net::{Ipv4Addr, TcpListener};
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Runtime};
+
+/// How long anything may take that a real process does: long enough for a busy machine. A test that passes never waits for it.
+pub const PATIENCE: Duration = Duration::from_secs(60);
+
+/// How long to wait before looking again.
+const PAUSE: Duration = Duration::from_millis(10);
+
+/// Looks again and again until something holds.
+///
+/// # Panics
+/// When it does not within [`PATIENCE`].
+#[track_caller]
+pub fn within(what: &str, mut holds: impl FnMut() -> bool) {
+    #[expect(clippy::disallowed_methods, reason = "real processes take their own time; the wait is bounded")]
+    let start = Instant::now();
+    while !holds() {
+        assert!(start.elapsed() < PATIENCE, "not within {PATIENCE:?}: {what}");
+        std::thread::park_timeout(PAUSE);
+    }
+}
+
+/// Returns a port of loopback that nobody listens on, nor on the one 10,000 above, where a cluster of Redis has its bus.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn free_port() -> u16 {
+    loop {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port is free");
+        let port = listener.local_addr().expect("it listens").port();
+        if port < 50_000 && TcpListener::bind((Ipv4Addr::LOCALHOST, port + 10_000)).is_ok() {
+            return port;
+        }
+    }
+}
+
+/// Returns a runtime with two threads.
+///
+/// # Panics
+/// When the system has none to give.
+#[must_use]
+pub fn runtime() -> Runtime {
+    Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("two threads")
+}

@@ -1,0 +1,177 @@
+//! What the engine has refused of one key, so that it is not asked in vain.
+//!
+//! A refusal holds for as long as units may be held, and no longer: what was refused may be granted earlier than the engine could know, when
+//! a charge is settled with less than it took, another node gives back what it did not spend, or the key is reset. Callers are told the
+//! time that the engine named all the same.
+
+use std::time::Duration;
+
+use tidegate_core::{Cost, Retry, Tick};
+
+/// When a refusal whose end the engine does not know is asked about again.
+const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
+
+/// What the engine has refused.
+#[derive(Clone, Copy, Debug, Hash)]
+struct Refusal {
+    /// How many units it has refused; with them, all larger costs.
+    units: u64,
+    /// How many units were to be left in the limit for higher priorities; with them, all that leave more.
+    kept_back: u64,
+    /// When the engine may be asked again.
+    again: Tick,
+    /// When the units may be spent, as callers are told.
+    until: Tick,
+}
+
+impl Refusal {
+    const fn covers(&self, units: u64, kept_back: u64) -> bool {
+        units >= self.units && kept_back >= self.kept_back
+    }
+}
+
+/// What the engine has refused of one key.
+#[derive(Clone, Debug, Default)]
+pub(in super::super) struct Refusals {
+    /// The last draw that was refused: not even one unit was left.
+    draw: Option<Refusal>,
+    /// The last request that the engine decided alone and refused. It says nothing about smaller ones.
+    request: Option<Refusal>,
+    /// Answers to what was asked until this tick may be from before units came back.
+    cleared: Tick,
+}
+
+impl Refusals {
+    /// Returns how long callers with such a cost have to wait, if that is known without asking.
+    pub(super) fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
+        let both = [&self.draw, &self.request].into_iter().flatten();
+        let holds = |refusal: &&Refusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
+        both.filter(holds).map(|refusal| refusal.until.since(now)).max()
+    }
+
+    /// Says whether a draw that leaves so much would be refused.
+    pub(super) fn forbid_draw(&self, kept_back: u64, now: Tick) -> bool {
+        self.draw.is_some_and(|refusal| now < refusal.again && refusal.covers(1, kept_back))
+    }
+
+    /// Forgets a refused draw that may be tried again; says whether there was one.
+    pub(super) fn lapse(&mut self, now: Tick) -> bool {
+        self.draw.take_if(|refusal| refusal.again <= now).is_some()
+    }
+
+    /// Takes note of a refused draw. What is drawn at the time that the engine names may be spent `ahead` later.
+    pub(super) fn add_draw(
+        &mut self,
+        kept_back: u64,
+        retry: Retry,
+        sent: Tick,
+        (ahead, lasts): (Duration, Duration),
+    ) {
+        // From when it was sent: an ask at that tick reaches the engine no earlier than it said.
+        let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
+        let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
+        self.draw = Some(Refusal { units: 1, kept_back, again, until });
+    }
+
+    /// Takes note of a refused request.
+    pub(super) fn add_request(
+        &mut self,
+        (cost, kept_back): (Cost, u64),
+        after: Duration,
+        sent: Tick,
+        lasts: Duration,
+    ) {
+        let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
+        let new = Refusal { units: cost.units(), kept_back, again, until };
+        let known = self.request.filter(|known| sent < known.again);
+        // One that says more is kept: what covers smaller costs covers this one too.
+        if sent > self.cleared && known.is_none_or(|known| !known.covers(new.units, new.kept_back)) {
+            self.request = Some(new);
+        }
+    }
+
+    /// Takes note that a draw which left so much was granted.
+    pub(super) fn end_draw(&mut self, kept_back: u64) {
+        self.draw.take_if(|refusal| kept_back >= refusal.kept_back);
+    }
+
+    /// Takes note that the engine would grant such a cost.
+    pub(super) fn end_for(&mut self, cost: Cost, kept_back: u64) {
+        for refusal in [&mut self.draw, &mut self.request] {
+            refusal.take_if(|refusal| refusal.covers(cost.units(), kept_back));
+        }
+    }
+
+    /// Forgets all: units came back by now.
+    pub(super) fn clear(&mut self, now: Tick) {
+        *self = Self { cleared: now, ..Self::default() };
+    }
+
+    /// All that decides what is asked next.
+    #[cfg(test)]
+    pub(super) fn essence(&self) -> impl std::hash::Hash + use<> {
+        (self.draw, self.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LASTS: Duration = Duration::from_secs(1);
+    const HOURS: Duration = Duration::from_secs(36_000);
+
+    fn at(ms: u64) -> Tick {
+        Tick::from_nanos(1_000_000_000 + ms * 1_000_000)
+    }
+
+    fn units(units: u64) -> Cost {
+        Cost::new(units).unwrap()
+    }
+
+    #[test]
+    fn a_refusal_holds_for_as_long_as_units_may_be_held_and_tells_what_the_engine_said() {
+        let mut refusals = Refusals::default();
+        let ahead = Duration::from_millis(100);
+        refusals.add_draw(0, Retry::After(HOURS), at(0), (ahead, LASTS));
+        assert_eq!(refusals.of(Cost::ONE, 0, at(0)), Some(HOURS + ahead));
+        assert!(refusals.forbid_draw(0, at(999)) && !refusals.lapse(at(999)));
+        assert_eq!(refusals.of(Cost::ONE, 0, at(1000)), None);
+        assert!(!refusals.forbid_draw(0, at(1000)) && refusals.lapse(at(1000)));
+    }
+
+    #[test]
+    fn a_large_cost_that_is_refused_says_nothing_of_smaller_ones_nor_of_draws() {
+        let mut refusals = Refusals::default();
+        refusals.add_request((units(40), 5), LASTS, at(0), LASTS);
+        assert!(refusals.of(units(39), 5, at(1)).is_none() && refusals.of(units(40), 4, at(1)).is_none());
+        assert!(refusals.of(units(41), 6, at(1)).is_some() && !refusals.forbid_draw(9, at(1)));
+        refusals.add_request((units(50), 5), HOURS, at(1), LASTS);
+        assert!(refusals.of(units(40), 5, at(2)).is_some(), "what says more is kept");
+        refusals.end_for(units(39), 5);
+        assert!(refusals.of(units(40), 5, at(2)).is_some());
+        refusals.end_for(units(40), 5);
+        assert!(refusals.of(units(40), 5, at(2)).is_none());
+    }
+
+    #[test]
+    fn a_draw_for_high_priority_leaves_what_is_known_of_low_priority() {
+        let mut refusals = Refusals::default();
+        refusals.add_draw(10, Retry::After(LASTS), at(0), (Duration::ZERO, LASTS));
+        assert!(refusals.forbid_draw(10, at(1)) && !refusals.forbid_draw(9, at(1)));
+        refusals.end_draw(0);
+        assert!(refusals.of(Cost::ONE, 10, at(1)).is_some());
+        refusals.end_draw(10);
+        assert!(refusals.of(Cost::ONE, 10, at(1)).is_none());
+    }
+
+    #[test]
+    fn an_answer_to_what_was_asked_before_units_came_back_says_nothing() {
+        let mut refusals = Refusals::default();
+        refusals.clear(at(5));
+        refusals.add_request((Cost::ONE, 0), HOURS, at(5), LASTS);
+        assert!(refusals.of(Cost::ONE, 0, at(6)).is_none());
+        refusals.add_request((Cost::ONE, 0), HOURS, at(6), LASTS);
+        assert!(refusals.of(Cost::ONE, 0, at(7)).is_some());
+    }
+}

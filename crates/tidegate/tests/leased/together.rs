@@ -1,0 +1,80 @@
+//! Many steps of one call, and many pockets that end at once: how often, and how wide, the engine is asked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use tidegate::store::{Answer, Charge, Op, Step, Store as _};
+use tidegate::{Cost, Quota};
+
+use crate::behaviour::{quiet, take, world};
+use crate::world::World;
+
+/// Settles one step for each key in one call; returns the answers, how long it took, and how many calls the engine got.
+fn settle_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<Answer>, Duration, u64) {
+    let (began, messages) = (world.now(), world.messages());
+    let charges: Vec<_> = keys.iter().map(|key| [Charge::new(key, quota, Cost::ONE)]).collect();
+    let steps: Vec<_> = charges.iter().map(|charges| Step::new(began, Op::Take, charges)).collect();
+    let mut out = Vec::new();
+    let node = world.nodes[0].clone();
+    if let Some(later) = node.settle_each(&steps, &mut out) {
+        out = world.finish(later);
+    }
+    (out, world.now().since(began), world.messages() - messages)
+}
+
+fn keys(count: u32) -> Vec<[u8; 4]> {
+    (0..count).map(u32::to_le_bytes).collect()
+}
+
+fn allowed(answers: &[Answer]) -> usize {
+    answers.iter().filter(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)).count()
+}
+
+/// A batch of forty took forty round trips, one after the other.
+#[test]
+fn steps_of_one_call_are_asked_in_one_exchange() {
+    let sliding = Arc::new(Quota::per_hour(5).sliding_log().unwrap());
+    let mut world = world(1);
+    let (answers, took, calls) = settle_each(&mut world, &sliding, &keys(40));
+    assert_eq!((allowed(&answers), answers.len(), calls), (40, 40, 1));
+    assert_eq!(took, Duration::from_millis(2), "one round trip");
+    let same: Vec<_> = vec![[7; 4]; 8];
+    let (answers, _, calls) = settle_each(&mut world, &sliding, &same);
+    assert_eq!((allowed(&answers), calls), (5, 1), "one after the other");
+}
+
+#[test]
+fn cold_keys_of_one_call_are_drawn_for_at_the_same_time() {
+    let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
+    let mut world = world(1);
+    let (answers, took, calls) = settle_each(&mut world, &quota, &keys(40));
+    assert_eq!((allowed(&answers), calls, took), (40, 40, Duration::from_millis(2)));
+    // One cold key, forty times: a draw for the first, and then for those that wait.
+    let (answers, took, calls) = settle_each(&mut world, &quota, &[[0xFF; 4]; 40]);
+    assert_eq!(allowed(&answers), 40);
+    assert!(calls <= 8 && took <= Duration::from_millis(8), "{calls} calls, {took:?}");
+}
+
+/// What a node holds of many keys is not sent in as many calls at once when it closes.
+#[test]
+fn returns_are_sent_some_at_a_time() {
+    let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
+    let mut world = world(1);
+    for key in keys(300) {
+        for _ in 0..3 {
+            take(&mut world, 0, &key, &quota, 1);
+        }
+    }
+    quiet(&mut world);
+    let health = world.nodes[0].health();
+    let given = health.drawn - health.granted;
+    assert!(given >= 300, "{health:?}");
+    world.engines[0].most_at_once.store(0, Ordering::Relaxed);
+    let closing = world.nodes[0].clone();
+    world.finish(Box::pin(async move { closing.close().await }));
+    let health = world.nodes[0].health();
+    assert_eq!((health.outstanding, health.returned, health.burned), (0, given, 0));
+    let most = world.engines[0].most_at_once.load(Ordering::Relaxed);
+    assert!((32..=64).contains(&most), "{most} at once");
+}
