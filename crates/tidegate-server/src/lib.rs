@@ -68,4 +68,5 @@ pub use unknown_numbers::unknown_numbers;
 #[doc(hidden)]
 pub mod fuzzing {
     pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
+    pub use crate::doors::resp::fuzzing::{RespBytes, resp_bytes};
 }

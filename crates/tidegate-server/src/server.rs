@@ -336,3 +336,6 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
         never = systemd::watchdog() => never,
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The mistakes of a file that is not good are told by the check.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
-            keeping(serve, &config)?;
+            store_settings(serve, &config)?;
             for warning in secrets(serve, &config)?.0.warnings {
                 printer.remark(&warning);
             }
@@ -39,7 +39,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
-    let keeping = keeping(serve, &config)?;
+    let store = store_settings(serve, &config)?;
     log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
@@ -63,7 +63,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let ended = runtime.block_on(async {
         options.check_addresses().map_err(refusal)?;
         let clock = Arc::clone(&options.clock);
-        let opened = open_store(&keeping, serve.keys, options.http, clock, options.drain).await;
+        let opened = open_store(&store, serve.keys, options.http, clock, options.drain).await;
         options.decide_by(opened.map_err(unopened)?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
@@ -78,11 +78,11 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 }
 
 /// Returns where counters are to be kept: flag before file.
-fn keeping(serve: &Serve, config: &Config) -> Result<StoreSettings> {
-    let mut keeping = config.store.clone();
+fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
+    let mut store = config.store.clone();
     if let Some(path) = &serve.store_path {
-        let kind = keeping.word();
-        let StoreKind::Disk(disk) = &mut keeping.kind else {
+        let kind = store.word();
+        let StoreKind::Disk(disk) = &mut store.kind else {
             let wrong = format!(
                 "--store-path says nothing about `store.kind: {kind}`; leave it out (and TIDEGATE_STORE_PATH), or write store.kind: disk"
             );
@@ -90,8 +90,8 @@ fn keeping(serve: &Serve, config: &Config) -> Result<StoreSettings> {
         };
         disk.path = Some(path.clone());
     }
-    check_store(&keeping).map_err(unopened)?;
-    Ok(keeping)
+    check_store(&store).map_err(unopened)?;
+    Ok(store)
 }
 
 /// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
