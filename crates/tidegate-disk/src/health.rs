@@ -38,12 +38,12 @@ pub struct Change {
 }
 
 /// Who is told of changes.
-pub(crate) type Told = dyn Fn(&Change) + Send + Sync;
+pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 
 /// What is known, and who is told.
 pub(crate) struct Watch {
     known: Mutex<Known>,
-    told: Option<Box<Told>>,
+    told: Option<Box<OnChange>>,
 }
 
 #[derive(Debug)]
@@ -58,7 +58,7 @@ struct Known {
 }
 
 impl Watch {
-    pub(crate) fn new(told: Option<Box<Told>>, now: Instant) -> Self {
+    pub(crate) fn new(told: Option<Box<OnChange>>, now: Instant) -> Self {
         let known = Known {
             error: None,
             since: now,

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::{Clock, SystemClock};
 
-use crate::health::{Change, Told};
+use crate::health::{Change, OnChange};
 
 /// How often changes are written, unless another interval is chosen: so little that a crash gives back a fraction of a second, and seldom
 /// enough that a disk which takes 10 ms for a write is busy for a twentieth of the time.
@@ -44,7 +44,7 @@ pub struct DiskOptions {
     pub(crate) retry: Duration,
     pub(crate) bytes_per_second: u64,
     pub(crate) clock: Arc<dyn Clock>,
-    pub(crate) told: Option<Box<Told>>,
+    pub(crate) told: Option<Box<OnChange>>,
 }
 
 impl DiskOptions {

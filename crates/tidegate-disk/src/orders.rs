@@ -26,7 +26,7 @@ pub(crate) struct Orders {
     writer: OnceLock<ThreadId>,
 }
 
-/// What is told on the thread that writes.
+/// Why a call on the thread that writes, from within `on_change`, fails.
 const BY_WRITER: &str =
     "it was asked from `on_change`, on the thread that writes, which cannot wait for itself";
 

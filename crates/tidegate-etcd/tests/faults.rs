@@ -57,7 +57,8 @@ fn a_write_that_is_given_up_leaves_no_lease_behind() {
     }
     let leases = || server.ctl(&["lease", "list"]).lines().skip(1).count();
     proxy.set(Fault::None);
-    assert!(runtime.block_on(write()).unwrap());
+    // One that was given up may have been done.
+    let _ = runtime.block_on(write()).unwrap();
     within("what was asked for is granted", || leases() > 0);
     // Two where a stretch of time ended between the tries.
     assert!(leases() <= 2, "{} leases", leases());

@@ -173,7 +173,7 @@ impl Form {
         let state = match &self.rule {
             Rule::Gcra(rule) => {
                 let spent = seven(rest)?.checked_mul(rule.divisor);
-                rule.limit.state(last, spent.ok_or(DecodeError::Value { field: "spent" })?).into_state()
+                State::Gcra(rule.limit.state(last, spent.ok_or(DecodeError::Value { field: "spent" })?))
             }
             Rule::Window { limit, calendar } => {
                 let start = tick(rest)?;
@@ -186,17 +186,6 @@ impl Form {
             }
         };
         if rest.is_empty() { Ok(state) } else { Err(DecodeError::Long { extra: rest.len() }) }
-    }
-}
-
-/// A state as one of all algorithms' states.
-trait IntoState {
-    fn into_state(self) -> State;
-}
-
-impl IntoState for tidegate_core::rate::GcraState {
-    fn into_state(self) -> State {
-        State::Gcra(self)
     }
 }
 

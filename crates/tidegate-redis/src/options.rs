@@ -102,8 +102,9 @@ impl RedisOptions {
     }
 
     /// Chooses how many hashes the cells are spread over, 1 to 65,536: [`SHARDS`] unless chosen, [`CLUSTER_SHARDS`] in a cluster. All
-    /// nodes of a namespace have to choose the same; who chooses another number is told [`ConnectError::Shards`]. Few make batches cheap. Many make cells small: a hash of up to 512 cells
-    /// (`hash-max-listpack-entries`) takes less than half the memory, and in a cluster each lies on one master.
+    /// nodes of a namespace have to choose the same; who chooses another number is told [`ConnectError::Shards`]. Few make batches cheap.
+    /// Many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes less than half the memory, and in a cluster each
+    /// lies on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);

@@ -19,6 +19,9 @@ use crate::options::{Servers, address, addresses};
 /// Slots of a cluster.
 const SLOTS: u16 = 16_384;
 
+/// The most links to masters without slots, which take some over.
+const MOST_WITHOUT_SLOTS: usize = 16;
+
 /// Finds links.
 #[derive(Debug)]
 pub(crate) enum Route {
@@ -59,6 +62,9 @@ impl Route {
         let info = info(&cluster.seed, name)?;
         // A master without slots is in no table. The next look at the slots drops links that they have no use for.
         let mut map = cluster.map.write();
+        if !map.links.contains_key(name) && map.links.len() >= map.ranges.len() + MOST_WITHOUT_SLOTS {
+            return None;
+        }
         let start = || Link::start(Arc::clone(&cluster.common), Find::Named(info), None);
         Some(map.links.entry(name.to_owned()).or_insert_with(start).clone())
     }

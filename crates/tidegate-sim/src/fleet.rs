@@ -7,9 +7,11 @@
 //! * [`Scenario`]: nodes, limit, demand, and the faults that happen; [`scenarios`]: those of the manual, with the bounds that they must keep
 //! * [`run`]: one scenario with one seed; [`Outcome`]: what came of it
 //! * [`Stack`]: the stores that a node puts together
+//! * [`growth`]: fleets of up to 1,000 nodes, and what a decision costs the engine
 
 mod demand;
 mod engine;
+mod growth;
 mod link;
 mod node;
 mod outcome;
@@ -20,6 +22,7 @@ mod tests;
 mod world;
 
 pub use demand::Demand;
+pub use growth::{CALLS_PER_CORE, Grown, Size, growth, sizes};
 pub use link::{Remote, Weather};
 pub use node::{Parts, Stack};
 pub use outcome::{Interval, Outcome};

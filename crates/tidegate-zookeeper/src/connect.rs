@@ -119,7 +119,8 @@ impl ZooKeeper {
         CreateMode::Ephemeral.with_acls(acls(&self.shared.options))
     }
 
-    /// Returns a client with a session. One that is cut off is not asked: what it is asked it keeps, without a bound, until it is back.
+    /// Returns a client with a session. A client that is cut off is given to nobody: it would hold requests back until it is connected again,
+    /// as many as there are.
     ///
     /// After a session has ended, the first to ask has a new one made, by a task of its own, and waits for it; all others are told at once that
     /// there is none.

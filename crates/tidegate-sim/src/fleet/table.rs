@@ -95,12 +95,12 @@ fn fallback(parts: &Parts) -> Fallback {
 }
 
 /// Every check asks the engine.
-fn central(parts: &Parts) -> Arc<dyn Store> {
+pub(super) fn central(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(fallback(parts))
 }
 
 /// Units are drawn ahead of time, as the server does.
-fn leased(parts: &Parts) -> Arc<dyn Store> {
+pub(super) fn leased(parts: &Parts) -> Arc<dyn Store> {
     let background = parts.background.clone();
     let store = Leased::around(fallback(parts), parts.clock.clone())
         .part(Part::even(parts.nodes))
@@ -125,7 +125,7 @@ fn split(parts: &Parts) -> Arc<dyn Store> {
     Arc::new(Split::new(memory, Part::even(parts.nodes)))
 }
 
-fn limit(rate: u64, burst: u64) -> Arc<Quota> {
+pub(super) fn limit(rate: u64, burst: u64) -> Arc<Quota> {
     Arc::new(Quota::per_second(rate).burst(burst).gcra().expect("a rate and a burst in range"))
 }
 
@@ -207,6 +207,20 @@ pub fn scenarios() -> Vec<Row> {
     row(
         "leased",
         with(quiet("a node dies with what it held", Demand::Even(2.0)), crash, 5.0),
+        OVERTAKEN,
+        900,
+        1.0,
+    );
+    // One node after the other is stopped and started, as a deployment does.
+    let mut upgrade = Vec::new();
+    for node in 0..NODES {
+        let at = 1.0 + node as f64 * 0.7;
+        upgrade.push((at, Act::Crash(Which::Node(node))));
+        upgrade.push((at + 0.3, Act::Restart(Which::Node(node))));
+    }
+    row(
+        "leased",
+        with(quiet("nodes restart one by one", Demand::Even(2.0)), upgrade, 8.0),
         OVERTAKEN,
         900,
         1.0,

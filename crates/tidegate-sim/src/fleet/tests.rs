@@ -67,3 +67,18 @@ fn every_scenario_keeps_its_bounds() {
     let (table, broken) = page(1, "");
     assert!(broken.is_empty(), "{broken:#?}\n{table}");
 }
+
+/// Ten times as many nodes under ten times the limit ask the engine as often for each decision.
+#[test]
+fn a_decision_costs_the_same_in_a_larger_fleet() {
+    let of = |nodes: usize| {
+        let mut sizes = sizes().into_iter();
+        let mut size = sizes.find(|size| size.share == "leased" && size.scenario.nodes == nodes).unwrap();
+        size.scenario.length = secs(1);
+        size.run(1)
+    };
+    let (small, large) = (of(10), of(100));
+    assert!(large.messages_per_hundred < small.messages_per_hundred * 1.2, "{small:?} {large:?}");
+    assert!(small.messages_per_hundred < 20.0, "{small:?}");
+    assert_eq!((small.outcome.excess, large.outcome.excess), (0, 0));
+}

@@ -1,0 +1,114 @@
+//! What a decision costs when there are more nodes, or more keys.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::demand::Demand;
+use super::link::Weather;
+use super::outcome::Outcome;
+use super::scenario::Scenario;
+use super::table::{central, leased, limit};
+use super::world::run;
+
+/// Calls a second that one core of Redis 7.0 serves, each a script of its own: measured with `cargo xtask bench redis`.
+pub const CALLS_PER_CORE: f64 = 57_000.0;
+
+/// One fleet.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Size {
+    /// What it is about.
+    pub name: &'static str,
+    /// A word of `share`.
+    pub share: &'static str,
+    /// What is simulated.
+    pub scenario: Scenario,
+}
+
+/// What came of one fleet.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Grown {
+    /// Messages to the engine for each hundred decisions.
+    pub messages_per_hundred: f64,
+    /// Messages to the engine each second.
+    pub messages_per_second: f64,
+    /// The run.
+    pub outcome: Outcome,
+}
+
+impl Size {
+    /// Runs it.
+    #[must_use]
+    pub fn run(&self, seed: u64) -> Grown {
+        let outcome = match self.share {
+            "central" => run(&self.scenario, seed, &central),
+            _ => run(&self.scenario, seed, &leased),
+        };
+        let (messages, asked) = (outcome.messages as f64, outcome.asked.max(1) as f64);
+        Grown {
+            messages_per_hundred: messages * 100.0 / asked,
+            messages_per_second: messages / self.scenario.length.as_secs_f64(),
+            outcome,
+        }
+    }
+}
+
+/// Returns fleets of 10, 100 and 1,000 nodes, in order.
+///
+/// Of one limit that grows with the fleet, 200 a second for each node; of one that does not, 20,000 a second; and of many keys with a limit of
+/// their own, ten for each node, 20 a second each. All are asked for one and a half times as much as they grant, for four seconds.
+#[must_use]
+pub fn sizes() -> Vec<Size> {
+    let mut sizes = Vec::new();
+    let mut size = |name, share, nodes: usize, keys: u32, rate: u64| {
+        let scenario = Scenario {
+            name,
+            nodes,
+            running: nodes,
+            limit: limit(rate, rate),
+            keys,
+            demand: Demand::Even(1.5),
+            weather: Weather::FAIR,
+            acts: Vec::new(),
+            healed: Duration::ZERO,
+            length: Duration::from_secs(4),
+        };
+        sizes.push(Size { name, share, scenario });
+    };
+    for nodes in [10, 100, 1000] {
+        size("one limit of 200/s for each node", "leased", nodes, 1, 200 * nodes as u64);
+        size("the same", "central", nodes, 1, 200 * nodes as u64);
+        size("one limit of 20,000/s", "leased", nodes, 1, 20_000);
+        size("ten keys for each node, 20/s each", "leased", nodes, 10 * nodes as u32, 20);
+    }
+    sizes
+}
+
+/// Runs all sizes and writes the table of the manual.
+#[must_use]
+pub fn growth(seed: u64) -> String {
+    let mut text = String::from(
+        "| limits | share | nodes | decisions a second | messages for 100 decisions | messages a second | of one Redis core | excess | used | p99 |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    for size in sizes() {
+        let grown = size.run(seed);
+        let outcome = &grown.outcome;
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {:.0} | {:.1} | {:.0} | {:.0} % | {} | {:.1} % | {:.1} ms |",
+            size.name,
+            size.share,
+            size.scenario.nodes,
+            outcome.asked as f64 / size.scenario.length.as_secs_f64(),
+            grown.messages_per_hundred,
+            grown.messages_per_second,
+            grown.messages_per_second * 100.0 / CALLS_PER_CORE,
+            outcome.excess,
+            outcome.used_per_mille as f64 / 10.0,
+            outcome.p99.as_secs_f64() * 1e3,
+        );
+    }
+    text
+}
