@@ -237,7 +237,7 @@ fn a_part_of_less_than_one_unit_is_told() {
 fn a_default_of_split_leaves_guards_to_each_node() {
     let text = |limit| {
         format!(
-            "version: 1\nstore: {{ kind: redis, url: redis://a:6379 }}\ndefaults: {{ share: split }}\npolicies:\n  - {{ name: p, limit: {limit} }}\n"
+            "version: 1\nstore: {{ kind: redis, url: redis://a:6379, nodes: 3 }}\ndefaults: {{ share: split }}\npolicies:\n  - {{ name: p, limit: {limit} }}\n"
         )
     };
     let (config, _) =
