@@ -26,6 +26,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use door::{Door, Http};
 pub(crate) use handler::Handler;
+pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::listen;
 pub(crate) use open_files::fitting;
 pub(crate) use peer::Peer;

@@ -5,6 +5,7 @@
 
 mod breakers;
 mod decide_each;
+mod demand;
 mod handle_breakers;
 mod held;
 mod keys;
@@ -22,16 +23,17 @@ mod ticket_seal;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use prometheus_client::registry::Registry;
 use tidegate::explain::key_text;
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
-use tidegate::store::{CapacityError, DecidedBy as Decider, Fallback, Occupancy, Store, StoreError};
+use tidegate::store::{self, CapacityError, Fallback, Occupancy, Store, StoreError};
 use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
-use crate::metrics::{Decided, Metrics, Tally};
+use crate::metrics::{Decided, Metrics, Tally, Transport};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
@@ -194,7 +196,7 @@ impl Engine {
     }
 
     /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
-    /// that are asked, in the set of `live`.
+    /// that are asked, in the set of `live`, and `transport` the door that it came by.
     ///
     /// # Cancel safety
     /// Dropped before it ends, it has spent nothing; what an engine was just asked for is undone in the background when it has answered.
@@ -205,6 +207,7 @@ impl Engine {
         only: Option<&[usize]>,
         want: Want,
         held: Option<&mut Held>,
+        transport: Transport,
     ) -> Conclusion {
         let keeps = held.is_some();
         let mut unwanted = Held::default();
@@ -219,8 +222,7 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let decided = self.metrics.time(deciding).await;
-        self.note_demand(1);
+        let decided = self.metrics.time(transport, deciding).await;
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
@@ -242,7 +244,7 @@ impl Engine {
             decision
         });
         let conclusion = match decided {
-            Ok(decision) if decision.by == Decider::Fallback => self.without_engine(live, decision),
+            Ok(decision) if decision.by == store::DecidedBy::Fallback => self.without_engine(live, decision),
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
@@ -294,8 +296,8 @@ impl Engine {
         self.show_breakers(&live);
         self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
-        self.show_store();
-        self.metrics.write(self.now(), self.store.occupancy(), series)
+        let shared = |registry: &mut Registry| self.show_shared(registry);
+        self.metrics.write(self.now(), self.store.occupancy(), series, shared)
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {

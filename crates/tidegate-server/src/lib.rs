@@ -43,6 +43,7 @@ mod proxy;
 mod redact;
 mod refused_requests;
 mod reload;
+mod requests;
 mod server;
 mod settings;
 mod signals;

@@ -5,7 +5,7 @@
 //! [`crate::live::Live`], without a look-up by name.
 
 mod labels;
-mod leases;
+pub(crate) mod leases;
 mod peak;
 mod policy_series;
 mod protection;
@@ -24,12 +24,11 @@ use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
 
-pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult};
+pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
-    StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
+    StoreIs, StoreLabel, ThrottleLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
-use self::leases::Leases;
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
@@ -47,7 +46,10 @@ pub(crate) struct Metrics {
     near: Family<PolicyLabel, Counter>,
     limits: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
-    decision_time: Histogram,
+    /// By the place of the transport in [`Transport::ALL`].
+    decision_times: [Histogram; Transport::ALL.len()],
+    throttled: Family<ThrottleLabel, Counter>,
+    auth_failed: Family<TransportLabel, Counter>,
     store_errors: Family<StoreLabel, Counter>,
     store_up: Family<StoreLabel, Gauge<i64, AtomicI64>>,
     store_changes: Family<StoreChangeLabels, Counter>,
@@ -56,8 +58,6 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     /// What protection did.
     pub(crate) protection: Protection,
-    /// What leases hold.
-    pub(crate) leases: Leases,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -101,6 +101,20 @@ impl Metrics {
             Unit::Seconds,
             times.clone(),
         );
+        let throttled = Family::<ThrottleLabel, Counter>::default();
+        registry.register(
+            "throttle_decisions",
+            "What limits that callers brought decided (CL.THROTTLE)",
+            throttled.clone(),
+        );
+        for decision in [Decided::allowed, Decided::denied, Decided::error] {
+            drop(throttled.get_or_create(&ThrottleLabel { decision }));
+        }
+        let auth_failed = Family::<TransportLabel, Counter>::default();
+        registry.register("auth_failures", "Requests that did not show the token", auth_failed.clone());
+        for transport in Transport::ALL {
+            drop(auth_failed.get_or_create(&TransportLabel { transport }));
+        }
         registry.register("store_errors", "Steps that the store could not settle", store_errors.clone());
         registry.register("store_up", "1 while the store is asked, 0 while it is gone", store_up.clone());
         registry.register(
@@ -131,7 +145,6 @@ impl Metrics {
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
-        let leases = Leases::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -143,7 +156,8 @@ impl Metrics {
             reload_at.clone(),
         );
         registry.register("build", "What is running", Info::new(build));
-        let decision_time = times.get_or_create_owned(&TransportLabel { transport: "http" });
+        let decision_times =
+            Transport::ALL.map(|transport| times.get_or_create_owned(&TransportLabel { transport }));
         let stopwatch = SystemClock::new();
         let metrics = Self {
             registry,
@@ -151,7 +165,9 @@ impl Metrics {
             near,
             limits,
             utilization,
-            decision_time,
+            decision_times,
+            throttled,
+            auth_failed,
             store_errors,
             store_up,
             store_changes,
@@ -159,7 +175,6 @@ impl Metrics {
             units,
             cut,
             protection,
-            leases,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
@@ -223,21 +238,22 @@ impl Metrics {
     }
 
     /// Waits for a decision and notes how long it took.
-    pub(crate) async fn time<T>(&self, deciding: impl Future<Output = T>) -> T {
+    pub(crate) async fn time<T>(&self, transport: Transport, deciding: impl Future<Output = T>) -> T {
         let start = self.stopwatch.now();
         let decided = deciding.await;
         let took: Duration = self.stopwatch.now().since(start);
-        self.decision_time.observe(took.as_secs_f64());
+        self.decision_times[transport as usize].observe(took.as_secs_f64());
         decided
     }
 
-    /// Waits for the decisions of a batch, and notes for each an even part of the time that they took together: the count is that of
-    /// decisions, and the sum the time spent.
+    /// Waits for the decisions of a batch, which come by HTTP alone, and notes for each an even part of the time that they took together:
+    /// the count is that of decisions, and the sum the time spent.
     pub(crate) async fn time_each<T>(&self, deciding: impl Future<Output = Vec<T>>) -> Vec<T> {
         let start = self.stopwatch.now();
         let decided = deciding.await;
         let took = self.stopwatch.now().since(start).as_secs_f64() / decided.len().max(1) as f64;
-        decided.iter().for_each(|_| self.decision_time.observe(took));
+        let times = &self.decision_times[Transport::http as usize];
+        decided.iter().for_each(|_| times.observe(took));
         decided
     }
 
@@ -259,6 +275,16 @@ impl Metrics {
         self.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
     }
 
+    /// Counts a decision by a limit that a caller brought.
+    pub(crate) fn throttled(&self, decision: Decided) {
+        self.throttled.get_or_create(&ThrottleLabel { decision }).inc();
+    }
+
+    /// Counts a request that did not show the token, or not the right one.
+    pub(crate) fn auth_failed(&self, transport: Transport) {
+        self.auth_failed.get_or_create(&TransportLabel { transport }).inc();
+    }
+
     /// Counts a settlement.
     pub(crate) fn settlement(&self, result: SettlementResult) {
         self.settlements.get_or_create(&SettlementLabel { result }).inc();
@@ -277,12 +303,13 @@ impl Metrics {
         }
     }
 
-    /// Writes everything in the OpenMetrics text form.
+    /// Writes everything in the OpenMetrics text form; `others` adds numbers that are asked for only now.
     pub(crate) fn write<'s>(
         &self,
         now: Tick,
         occupancy: Occupancy,
         policies: impl Iterator<Item = &'s PolicySeries>,
+        others: impl FnOnce(&mut Registry),
     ) -> String {
         for series in policies {
             series.shown.set(series.utilization.ratio(now));
@@ -305,6 +332,8 @@ impl Metrics {
             "Of those, keys that were over their limit",
             ConstCounter::new(occupancy.evicted_over_limit),
         );
+        let mut now_asked = Registry::with_prefix("tidegate");
+        others(&mut now_asked);
         let mut log = Registry::with_prefix("tidegate_log");
         let dropped = self.log_lines_dropped.load(Ordering::Relaxed);
         log.register(
@@ -315,6 +344,7 @@ impl Metrics {
         let mut text = String::new();
         // Writing to a String cannot fail. The first call would end the text; what belongs before the end goes first.
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &store);
+        let _ = prometheus_client::encoding::text::encode_registry(&mut text, &now_asked);
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &log);
         let _ = encode(&mut text, &self.registry);
         text
@@ -342,48 +372,4 @@ impl StoreState {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[tokio::test]
-    async fn names_are_those_of_the_dashboards() {
-        let metrics = Metrics::new();
-        let series = metrics.policy("per-ip", Some(200));
-        series.enforce.count(Decided::denied);
-        series.utilization.note(Tick::from_secs(60), 150, 200);
-        metrics.store_error("memory");
-        metrics.log_lines_dropped.store(7, Ordering::Relaxed);
-        metrics.time(async {}).await;
-        metrics.store_states("redis").turn(false);
-        let text = metrics.write(
-            Tick::from_secs(61),
-            Occupancy { used: 3, ..Occupancy::default() },
-            [&series].into_iter(),
-        );
-        for line in [
-            "tidegate_decisions_total{policy=\"per-ip\",decision=\"denied\",mode=\"enforce\"} 1",
-            "tidegate_decisions_total{policy=\"per-ip\",decision=\"allowed\",mode=\"shadow\"} 0",
-            "tidegate_near_limit_total{policy=\"per-ip\"} 0",
-            "tidegate_policy_limit{policy=\"per-ip\"} 200.0",
-            "tidegate_policy_utilization_ratio{policy=\"per-ip\"} 0.75",
-            "tidegate_decision_duration_seconds_count{transport=\"http\"} 1",
-            "tidegate_store_errors_total{store=\"memory\"} 1",
-            "tidegate_store_up{store=\"redis\"} 0",
-            "tidegate_store_state_changes_total{store=\"redis\",state=\"down\"} 1",
-            "tidegate_store_state_changes_total{store=\"redis\",state=\"up\"} 0",
-            "tidegate_settlements_total{result=\"expired\"} 0",
-            "tidegate_settled_units_total{policy=\"per-ip\",fate=\"owed\"} 0",
-            "tidegate_connections_cut_total{reason=\"head\"} 0",
-            "tidegate_store_keys 3",
-            "tidegate_log_lines_dropped_total 7",
-            "tidegate_config_last_reload_successful 1",
-            "tidegate_build_info{version=\"0.1.0\",commit=\"unknown\"} 1",
-        ] {
-            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
-        }
-        assert!(text.ends_with("# EOF\n"));
-        metrics.forget("per-ip");
-        let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter());
-        assert!(!text.contains("per-ip"), "{text}");
-    }
-}
+mod tests;

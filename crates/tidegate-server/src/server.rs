@@ -164,7 +164,8 @@ impl Server {
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
-        let connections = connections::fitting(options.connections);
+        let doors = 1 + usize::from(resp.is_some());
+        let connections = connections::fitting(options.connections, doors);
         Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
@@ -213,11 +214,22 @@ impl Server {
                 (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
             }
         };
+        let closing = async {
+            let drained = serving.await;
+            // Whoever is impatient with the last counters too asks again.
+            let mut phase = handle.phase.subscribe();
+            tokio::select! {
+                () = handle.app.engine.close_stores() => {}
+                _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {
+                    tracing::warn!("told to leave at once; what was counted last may not be kept");
+                }
+            }
+            drained
+        };
         let drained = tokio::select! {
-            drained = serving => drained,
+            drained = closing => drained,
             never = beside => match never {},
         };
-        handle.app.engine.close_stores().await;
         match drained {
             Drained::All => Stopped::Drained,
             Drained::Cut(connections) => Stopped::Cut { connections },
@@ -291,6 +303,7 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             every.tick().await;
+            handle.app.engine.tell_membership();
             handle.app.engine.tidy_leases().await;
         }
     };

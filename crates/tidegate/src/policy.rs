@@ -25,6 +25,7 @@ mod glob;
 mod index;
 mod keep_for;
 mod key;
+pub mod key_space;
 mod learned;
 mod matching;
 mod named;

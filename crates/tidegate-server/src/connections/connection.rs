@@ -30,7 +30,9 @@ use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::handler::Handler;
-use super::linger::linger;
+#[cfg(doc)]
+use super::linger::LINGER_BYTES;
+use super::linger::{LINGER, linger};
 use super::peer::Peer;
 use super::places::{Order, Place, Stage, now};
 use super::protocol_errors;
@@ -45,10 +47,6 @@ const HEAD_BYTES: usize = 64 * 1024;
 const HEAD_LINES: usize = 256;
 /// The longest time for a head on a connection of the reserve, and on every connection once the server drains.
 const SHORT_HEAD: Duration = Duration::from_secs(2);
-/// How long a closing connection waits for its peer to close too.
-const LINGER: Duration = Duration::from_secs(2);
-/// The most bytes that a closing connection reads and drops: several of the longest bodies that are accepted.
-const LINGER_BYTES: usize = 8 * 1024 * 1024;
 /// How often the timer rings in stages without a deadline, so that one timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
@@ -321,7 +319,10 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         };
         match timeout(timeouts.unread, sending).await {
             // What was sent still arrives when the peer closes later than this.
-            Ok(Ok(())) => drop(timeout(LINGER, linger(wire, LINGER_BYTES)).await),
+            Ok(Ok(())) => {
+                let closing = poll_fn(|cx| line.poll_close(cx));
+                drop(timeout(LINGER, linger(closing, &mut wire.read)).await);
+            }
             Ok(Err(_)) => {}
             Err(_) => line.forget_unsent(),
         }

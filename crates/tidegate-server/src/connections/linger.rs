@@ -4,30 +4,37 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::task::{Poll, ready};
+use std::time::Duration;
 
 use tokio::io::{AsyncRead, ReadBuf};
 
-use super::wire::Wire;
+/// How long a closing connection waits for its peer to close too.
+pub(crate) const LINGER: Duration = Duration::from_secs(2);
+/// The most bytes that a closing connection reads and drops: several of the longest bodies that are accepted.
+pub(crate) const LINGER_BYTES: usize = 8 * 1024 * 1024;
 
 /// Bytes that are read at once, to be dropped.
 const CHUNK: usize = 16 * 1024;
 
-/// Closes a connection so that its last answer, sent already, arrives: closes the writing half, then reads and drops what the peer still
-/// sends, until the peer closes too or `most` bytes came.
+/// Closes a connection so that its last answer, sent already, arrives: has the writing half closed, then reads and drops what the peer
+/// still sends, until the peer closes too or [`LINGER_BYTES`] came. Callers wait for [`LINGER`] at most.
 ///
 /// Closing a socket with unread bytes resets the connection, and a reset takes back what the peer has not read yet. A proxy
 /// then reports a broken server instead of the answer, and stops asking it.
 ///
 /// # Errors
 /// The socket's error: the peer is gone.
-pub(super) async fn linger(wire: &mut Wire, most: usize) -> io::Result<()> {
-    poll_fn(|cx| wire.line.poll_close(cx)).await?;
+pub(crate) async fn linger(
+    closing: impl Future<Output = io::Result<()>>,
+    read: &mut (impl AsyncRead + Unpin),
+) -> io::Result<()> {
+    closing.await?;
     let mut chunk = vec![0; CHUNK];
-    let mut left = most;
+    let mut left = LINGER_BYTES;
     poll_fn(|cx| {
         loop {
             let mut buffer = ReadBuf::new(&mut chunk);
-            ready!(Pin::new(&mut wire.read).poll_read(cx, &mut buffer))?;
+            ready!(Pin::new(&mut *read).poll_read(cx, &mut buffer))?;
             let read = buffer.filled().len();
             left = left.saturating_sub(read);
             if read == 0 || left == 0 {

@@ -8,22 +8,29 @@ use super::places::RESERVE;
 /// Descriptors for all that is no connection: the listener, files, the log, the runtime's own.
 const OTHERS: usize = 64;
 
-/// Returns how many of the wanted connections fit under the limit of descriptors, which is raised if that helps; 1 or more.
-pub(crate) fn fitting(wanted: usize) -> usize {
-    let wanted = wanted.max(1);
-    let needed = wanted.saturating_add(RESERVE + OTHERS);
+/// Returns how many of the wanted connections each of `doors` may have under the limit of descriptors, which is raised if that helps; 1 or
+/// more.
+pub(crate) fn fitting(wanted: usize, doors: usize) -> usize {
+    let (wanted, doors) = (wanted.max(1), doors.max(1));
+    let needed = wanted.saturating_add(RESERVE).saturating_mul(doors).saturating_add(OTHERS);
     match limit(needed) {
         Some(limit) if limit < needed => {
-            let fitting = limit.saturating_sub(RESERVE + OTHERS).max(1);
+            let fitting = under(limit, doors);
             tracing::warn!(
                 descriptors = limit,
-                "{wanted} connections were asked for and {fitting} fit the limit of open files; raise it to {needed} \
+                doors,
+                "{wanted} connections were asked for at each door and {fitting} fit the limit of open files; raise it to {needed} \
                  (ulimit -n, LimitNOFILE)"
             );
             fitting
         }
         _ => wanted,
     }
+}
+
+/// Returns how many connections each door may have, beside its reserve, under a limit of descriptors; 1 or more.
+fn under(limit: usize, doors: usize) -> usize {
+    (limit.saturating_sub(OTHERS) / doors).saturating_sub(RESERVE).max(1)
 }
 
 /// Raises the soft limit towards what is needed, and returns what it is then; `None` where there is no such limit.
@@ -48,8 +55,19 @@ mod tests {
 
     #[test]
     fn what_fits_is_never_more_than_asked_for_and_never_nothing() {
-        assert_eq!(fitting(0), 1);
-        assert_eq!(fitting(10), 10);
-        assert!(fitting(usize::MAX) >= 1);
+        assert_eq!(fitting(0, 1), 1);
+        assert_eq!(fitting(10, 2), 10);
+        assert!(fitting(usize::MAX, 2) >= 1);
+    }
+
+    #[test]
+    fn all_doors_together_stay_under_the_limit() {
+        for doors in [1, 2] {
+            for limit in [1024, 4096, 1 << 20] {
+                let together = (under(limit, doors) + RESERVE) * doors + OTHERS;
+                assert!((limit - doors..=limit).contains(&together), "{doors} doors, {limit}: {together}");
+            }
+            assert_eq!(under(0, doors), 1);
+        }
     }
 }

@@ -13,10 +13,11 @@
 //! and then several places are vacated at once.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-use std::task::Waker;
+use std::task::{Context, Poll, Waker};
 
 use futures_util::task::AtomicWaker;
 use parking_lot::Mutex;
@@ -263,6 +264,22 @@ impl Place {
     /// Notes that the connection is being answered; since when does not matter.
     pub(crate) fn note_busy(&self) {
         self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
+    }
+
+    /// Returns what is wanted of the connection at present.
+    pub(crate) fn order_now(&self) -> Order {
+        self.seat.order()
+    }
+
+    /// Waits until so much is wanted of the connection, or more. Only its own task may wait: the last one that asks is woken.
+    ///
+    /// # Cancel safety
+    /// An order stands until the connection is gone.
+    pub(crate) async fn ordered(&self, least: Order) {
+        let wanted = |cx: &mut Context<'_>| {
+            if self.order(cx.waker()) >= least { Poll::Ready(()) } else { Poll::Pending }
+        };
+        poll_fn(wanted).await;
     }
 
     /// Returns what is wanted of the connection; the task is woken when that changes.

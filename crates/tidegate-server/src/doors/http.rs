@@ -40,7 +40,7 @@ use http::{Method, Request, StatusCode};
 
 use crate::app::App;
 use crate::connections::Handler;
-use crate::metrics::CutReason;
+use crate::metrics::{CutReason, Transport};
 use crate::problem::Problem;
 use crate::spelling::{nearest, quoted};
 
@@ -105,7 +105,11 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     };
     // A proxy hands its caller's `Host` and `Origin` on.
     if app.needs_token() || path != "/v1/forward-auth" {
-        app.authorized(request.headers())?;
+        let authorized = app.authorized(request.headers());
+        if authorized.is_err() && app.needs_token() {
+            app.engine.metrics.auth_failed(Transport::http);
+        }
+        authorized?;
     }
     match path {
         "/v1/check" => {

@@ -6,6 +6,7 @@ use tidegate::store::{Answer, Charge, Op, StoreError};
 
 use super::Engine;
 use crate::live::Live;
+use crate::metrics::Transport;
 
 impl Engine {
     /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
@@ -31,7 +32,7 @@ impl Engine {
 
     /// Settles a limit that a caller brings, under a key that is no policy's.
     pub(crate) async fn settle_brought(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
-        let settled = self.metrics.time(self.gate.settle_charge_async(op, charge)).await;
+        let settled = self.metrics.time(Transport::resp, self.gate.settle_charge_async(op, charge)).await;
         settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 }

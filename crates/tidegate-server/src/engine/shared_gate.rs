@@ -9,7 +9,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 use tidegate::cluster::Part;
@@ -21,6 +20,7 @@ use tokio::runtime::Handle;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use super::demand::Demand;
 use crate::stores::Sharing;
 
 /// What a node has where it shares an engine with others.
@@ -33,12 +33,21 @@ pub(super) struct Shared {
 
 /// A node's membership while it runs.
 pub(super) struct Membership {
-    /// How many requests were decided: the demand by which nodes divide limits.
-    pub(super) demand: Arc<AtomicU64>,
     /// How the nodes stand.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// What was last said of it in the log.
+    pub(super) said: Mutex<Said>,
     /// Ends it, and the task that keeps it.
     pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
+}
+
+/// What is wrong with a membership, as the log has it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    /// The last round failed.
+    pub(super) failed: bool,
+    /// There are more nodes than were said to be the most.
+    pub(super) too_many: bool,
 }
 
 impl fmt::Debug for Shared {
@@ -63,19 +72,19 @@ pub(super) fn gate(
     name: &str,
 ) -> Result<(Gate, Shared), CapacityError> {
     let runtime = Handle::current();
+    let demand = Demand::default();
     let (part, member) = match &sharing.coordinator {
         None => (Part::even(sharing.nodes), None),
         Some(coordinator) => {
-            let demand = Arc::<AtomicU64>::default();
-            let asked = Arc::clone(&demand);
-            // Relaxed: a number that is averaged over seconds.
-            let demanded = move || asked.load(Ordering::Relaxed);
+            let asked = demand.clone();
+            let demanded = move || asked.units();
             let division = Division::among(sharing.nodes);
             let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded);
             let (part, status) = (driver.part(), Box::new(driver.status()));
             let (leaves, over) = oneshot::channel();
             let task = runtime.spawn(driver.run(async move { drop(over.await) }));
-            (part, Some(Membership { demand, status, leaves: Mutex::new(Some((leaves, task))) }))
+            let (leaves, said) = (Mutex::new(Some((leaves, task))), Mutex::default());
+            (part, Some(Membership { status, said, leaves }))
         }
     };
     let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))
@@ -83,10 +92,11 @@ pub(super) fn gate(
         .background(move |later| drop(runtime.spawn(later)))
         .build();
     let memory = || MemoryStore::with_capacity(sharing.keys);
-    let gate = Gate::new(policies, leased.clone())
-        .with_store(Share::Leased, leased.clone())
+    let (lent, split) = (Arc::new(demand.of(leased.clone())), demand.of(Split::new(memory()?, part)));
+    let gate = Gate::new(policies, Arc::clone(&lent))
+        .with_store(Share::Leased, lent)
         .with_store(Share::Central, engine)
-        .with_store(Share::Split, Split::new(memory()?, part))
+        .with_store(Share::Split, split)
         .with_store(Share::Local, memory()?);
     Ok((gate, Shared { leased, member }))
 }

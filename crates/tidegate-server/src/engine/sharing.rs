@@ -1,11 +1,13 @@
 //! What an engine that several nodes share asks for beside decisions: leases that are tidied, a membership, an orderly end.
 
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use prometheus_client::registry::Registry;
 use tidegate::cluster::shares::Status;
 
 use super::Engine;
+use super::shared_gate::Said;
+use crate::metrics::leases;
 
 /// How often what leases hold is looked at: a few times in the second that units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
@@ -13,15 +15,11 @@ pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
 /// How long a node that stops waits until it is no member any more.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
-impl Engine {
-    /// Counts a request of this node, where nodes divide limits by their demand.
-    #[inline]
-    pub(super) fn note_demand(&self, requests: u64) {
-        if let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) {
-            member.demand.fetch_add(requests, Ordering::Relaxed);
-        }
-    }
+/// How long a server that stops waits until the last counters are on disk: a busy disk takes a second, and service managers kill
+/// after 30 s to 90 s.
+const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
+impl Engine {
     /// Gives back what leases held too long. Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
@@ -34,7 +32,8 @@ impl Engine {
     /// more.
     pub(crate) async fn close_stores(&self) {
         if let Some(shared) = &self.shared {
-            shared.leased.close().await;
+            // What an engine does not take back in time lapses with the leases.
+            let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
             let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
             if let Some((leaves, task)) = leaving {
                 let _ = leaves.send(());
@@ -43,10 +42,14 @@ impl Engine {
             }
         }
         let Some(kept) = self.kept.clone() else { return };
-        match tokio::task::spawn_blocking(move || kept.close()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => tracing::error!(%error, "the last counters were not written"),
-            Err(error) => tracing::error!(%error, "the store could not be closed"),
+        match tokio::time::timeout(CLOSES_WITHIN, tokio::task::spawn_blocking(move || kept.close())).await {
+            Ok(Ok(Ok(()))) => {}
+            Ok(Ok(Err(error))) => tracing::error!(%error, "the last counters were not written"),
+            Ok(Err(error)) => tracing::error!(%error, "the store could not be closed"),
+            Err(_) => tracing::error!(
+                "the last counters were not written within {} s: the disk hangs",
+                CLOSES_WITHIN.as_secs()
+            ),
         }
     }
 
@@ -61,16 +64,40 @@ impl Engine {
         Some((member.status)())
     }
 
-    /// Sets what metrics tell of stores that are looked at when they are read.
-    pub(super) fn show_store(&self) {
+    /// Says in the log when nodes stop agreeing on their parts and when they agree again. Called every [`LEASES_EVERY`].
+    pub(crate) fn tell_membership(&self) {
+        let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };
+        let status = (member.status)();
+        let now = Said { failed: status.failed.is_some(), too_many: status.too_many };
+        let before = std::mem::replace(&mut *member.said.lock(), now);
+        match (before.failed, &status.failed) {
+            (false, Some(reason)) => tracing::warn!(
+                reason = &**reason,
+                "nodes cannot agree on their parts of the limits; this one uses its part until that lapses, and then what is always its own"
+            ),
+            (true, None) => tracing::info!("nodes agree on their parts of the limits again"),
+            _ => {}
+        }
+        match (before.too_many, now.too_many) {
+            (false, true) => tracing::warn!(
+                members = status.members,
+                "more nodes share the engine than store.nodes says; together they may grant more than a limit until the parts are smaller"
+            ),
+            (true, false) => tracing::info!("no more nodes share the engine than store.nodes says"),
+            _ => {}
+        }
+    }
+
+    /// Adds what metrics tell of an engine that nodes share, where there is one.
+    pub(super) fn show_shared(&self, registry: &mut Registry) {
         if self.kept.is_some() {
             self.metrics.store_is(self.store_kind, self.trouble().is_none());
         }
         if let Some(shared) = &self.shared {
-            self.metrics.leases.show(&shared.leased.health());
+            leases::show(registry, &shared.leased.health());
         }
         if let Some(status) = self.membership() {
-            self.metrics.leases.show_part(&status);
+            leases::show_membership(registry, &status);
         }
     }
 }

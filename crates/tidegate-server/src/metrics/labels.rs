@@ -130,7 +130,24 @@ pub(crate) enum CutReason {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 pub(super) struct TransportLabel {
-    pub(super) transport: &'static str,
+    pub(super) transport: Transport,
+}
+
+/// The protocol of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Transport {
+    http,
+    resp,
+}
+
+impl Transport {
+    pub(super) const ALL: [Self; 2] = [Self::http, Self::resp];
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub(super) struct ThrottleLabel {
+    pub(super) decision: Decided,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

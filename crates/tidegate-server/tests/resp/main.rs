@@ -6,6 +6,8 @@
 mod running;
 
 mod clients;
+mod connections;
+mod tickets;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -81,10 +83,19 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
         ("CL.THROTTLE k 9223372036854775807 1 1", "-ERR max_burst"),
         ("CL.THROTTLE k 1 1 1 -1", "-ERR quantity: \"-1\" is no whole number from 0 to "),
         ("TG.CHEK * a b", "-ERR unknown command 'TG.CHEK'; did you mean TG.CHECK?"),
-        ("TG.CHECK per-usr user.id 1", "-ERR there is no policy \"per-usr\"; did you mean per-user?"),
+        ("TG.CHECK per-usr user.id 1", "-ERR there is no policy `per-usr`; did you mean \"per-user\"?"),
         ("TG.CHECK * user.id", "-ERR \"user.id\" has no value"),
-        ("TG.CHECK * user.id 1 COST 0", "-ERR COST: \"0\" is no number from 1"),
-        ("TG.RESET per-user user 1", "-ERR \"user\" is no part of the key; the key is made of user.id"),
+        ("TG.CHECK * user.id 1 COST 0", "-ERR COST: \"0\" is no whole number from 1 to "),
+        ("TG.CHECK * user.id 1 COST 99999999999999999999", "-ERR COST: \"99999999999999999999\" is no whole"),
+        (
+            "TG.CHECK * user.id 1 COST 18446744073709551615",
+            "-ERR COST: \"18446744073709551615\" is no whole number from 1 to ",
+        ),
+        // Passed as attributes, and what they wished was lost.
+        ("TG.CHECK * user.id 1 cost 50", "-ERR \"cost\" is no attribute here; the option is COST"),
+        ("TG.CHECK * user.id 1 peek", "-ERR \"peek\" is no attribute here; the option is PEEK"),
+        ("TG.CHECK * user.id 1 PRIORITY high", "-ERR PRIORITY: \"high\" "),
+        ("TG.RESET per-user user 1", "-ERR `user` is no part of the key; the key is made of `user.id`"),
         ("TG.SETTLE nonsense", "-TICKET "),
         ("SET a b", "-ERR unknown command 'SET'"),
         ("SELECT 1", "-ERR DB index is out of range"),
@@ -99,26 +110,26 @@ async fn policies_are_asked_settled_and_reset() {
     let (_server, resp) = started().await;
     let ask = "TG.CHECK per-user user.id 7";
     let first = say(resp, ask).await;
-    assert!(first.starts_with("*7\r\n:1\r\n$8\r\nper-user\r\n:2\r\n:0\r\n:20000\r\n$26\r\n"), "{first}");
-    assert!(first.ends_with("$-1\r\n+OK\r\n"), "no ticket unless it is asked for: {first}");
+    assert!(first.starts_with("*8\r\n:1\r\n$8\r\nper-user\r\n:2\r\n:0\r\n:20000\r\n$26\r\n"), "{first}");
+    assert!(first.ends_with("$-1\r\n$-1\r\n+OK\r\n"), "no ticket unless it is asked for: {first}");
     let rest = say(resp, &format!("{ask} COST 2\r\n{ask}\r\n{ask} PEEK")).await;
-    assert!(rest.contains("\r\n*7\r\n:0\r\n$8\r\nper-user\r\n:0\r\n:20000\r\n:60000\r\n"), "{rest}");
-    assert!(rest.ends_with("$-1\r\n$-1\r\n+OK\r\n"), "a look has neither name nor ticket: {rest}");
+    assert!(rest.contains("\r\n*8\r\n:0\r\n$8\r\nper-user\r\n:0\r\n:20000\r\n:60000\r\n"), "{rest}");
+    assert!(rest.ends_with("$-1\r\n$-1\r\n$-1\r\n+OK\r\n"), "a look has neither name nor ticket: {rest}");
     assert_eq!(say(resp, "TG.RESET per-user user.id 7").await, "+OK\r\n+OK\r\n");
 
     let ticketed = say(resp, &format!("{ask} COST 3 TICKET")).await;
     let ticket = ticketed.split("\r\n").nth(10).unwrap();
     assert_eq!(say(resp, &format!("TG.SETTLE {ticket} COST 1")).await, ":1\r\n+OK\r\n");
     assert!(say(resp, &format!("TG.SETTLE {ticket}")).await.starts_with("-TICKET "), "once");
-    assert!(say(resp, ask).await.starts_with("*7\r\n:1\r\n$8\r\nper-user\r\n:1\r\n"), "two came back");
+    assert!(say(resp, ask).await.starts_with("*8\r\n:1\r\n$8\r\nper-user\r\n:1\r\n"), "two came back");
 
     // A place is given back by its ticket.
     let job = "TG.CHECK jobs kind job TICKET";
     let taken = say(resp, job).await;
-    assert!(say(resp, job).await.starts_with("*7\r\n:0\r\n$4\r\njobs\r\n:0\r\n:-1\r\n"));
+    assert!(say(resp, job).await.starts_with("*8\r\n:0\r\n$4\r\njobs\r\n:0\r\n:-1\r\n"));
     let ticket = taken.split("\r\n").nth(10).unwrap();
     assert_eq!(say(resp, &format!("TG.SETTLE {ticket} FAILED")).await, ":1\r\n+OK\r\n");
-    assert!(say(resp, job).await.starts_with("*7\r\n:1\r\n"));
+    assert!(say(resp, job).await.starts_with("*8\r\n:1\r\n"));
 }
 
 #[tokio::test]

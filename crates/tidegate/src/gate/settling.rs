@@ -281,7 +281,7 @@ impl Gate {
     }
 
     /// Settles a charge of a key that is no policy's, in the store that the gate was made with, and waits for an engine: a limit that a caller
-    /// brings under a name of its own. Keys of policies begin with the length of a name, so one that begins with a zero is never theirs.
+    /// brings under a name of its own. Such a key begins with [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it.

@@ -11,11 +11,12 @@ use smallvec::SmallVec;
 use super::answer::Reply;
 use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
 use crate::app::App;
-use crate::engine::{Conclusion, Held, NoTicket, TicketAnswer, TicketFor, Want};
+use crate::engine::{Conclusion, Held, NoTicket, TicketFor, Want};
 use crate::json;
 use crate::live::Live;
+use crate::metrics::Transport;
 use crate::problem::Problem;
-use crate::spelling::{nearest, quoted};
+use crate::requests;
 
 /// Decides one request and spends what it costs.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
@@ -104,7 +105,7 @@ pub(crate) async fn decide<A>(
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
     let keep = ticket.keeps(live).then_some(&mut *held);
-    let conclusion = app.engine.decide(live, asked.check(), only, want, keep).await;
+    let conclusion = app.engine.decide(live, asked.check(), only, want, keep, Transport::http).await;
     let decided = Decided { conclusion: &conclusion, held };
     conclude(app, live, asked, only, want, ticket, decided, answer).await
 }
@@ -127,18 +128,11 @@ async fn conclude<A>(
     Decided { conclusion, held }: Decided<'_>,
     answer: impl FnOnce(Reply<'_, '_>) -> A,
 ) -> Result<A, NoTicket> {
-    let request = &asked.request;
-    let id = (want == Want::Take).then(|| app.engine.name(live, &asked.check(), only, conclusion));
-    let ticket = id.and_then(|id| app.engine.ticket(request, conclusion, held, ticket, id));
-    let ticket = match ticket {
-        Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
-            app.engine.undo(held).await;
-            return Err(none);
-        }
-        ticket => ticket,
-    };
+    let check = asked.check();
+    let named = requests::conclude(&app.engine, live, &check, only, want, ticket, conclusion, held).await?;
     let facts = app.engine.facts(live, conclusion);
-    Ok(answer(Reply { request, conclusion, facts: &facts, want, id, ticket: ticket.as_ref() }))
+    let (request, id, ticket) = (&asked.request, named.id, named.ticket.as_ref());
+    Ok(answer(Reply { request, conclusion, facts: &facts, want, id, ticket }))
 }
 
 /// Finds the policies that a caller named.
@@ -148,14 +142,9 @@ async fn conclude<A>(
 pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     let Some(names) = &asked.policies else { return Ok(None) };
     let find = |name: &Cow<'_, str>| {
-        live.set.find(name).map(|(at, _)| at).ok_or_else(|| {
-            let known = live.set.policies().iter().map(|policy| policy.name.as_str());
-            let advice = match nearest(name, known) {
-                Some(meant) => format!("did you mean {meant:?}?"),
-                None => "GET /v1/policies lists them".to_owned(),
-            };
-            Problem::bad_request(format!("there is no policy {}; {advice}", quoted(name)))
-                .with("field", "policies")
+        requests::find(&live.set, name).map_err(|none| {
+            let advice = if none.meant.is_none() { "; GET /v1/policies lists them" } else { "" };
+            Problem::bad_request(format!("{none}{advice}")).with("field", "policies")
         })
     };
     names.iter().map(find).collect::<Result<_, _>>().map(Some)

@@ -12,8 +12,7 @@ use crate::app::App;
 use crate::json;
 use crate::live::{Facts, Live};
 use crate::problem::Problem;
-use crate::spelling::quoted;
-use crate::top_keys;
+use crate::{requests, top_keys};
 
 /// How many keys are listed unless asked otherwise, and at most.
 const LISTED: usize = 20;
@@ -78,25 +77,6 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
 /// Reads the key of a policy from the parameters of a request, which are its `by`.
 pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
-    let mut key = Descriptor::new();
-    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
-        if !by.iter().any(|have| *have == name) {
-            let detail =
-                format!("{} is no part of the key; the key is made of `{}`", quoted(&name), by.join("`, `"));
-            return Err(Problem::bad_request(detail));
-        }
-        if key.value(&name).is_some() {
-            return Err(Problem::bad_request(format!(
-                "{} is given twice; a key has one value of it",
-                quoted(&name)
-            )));
-        }
-        key.push(name, value);
-    }
-    // Forgetting the one key of those who lack an attribute must be meant: `name=` is the empty text, not its absence.
-    if let Some(missing) = by.iter().find(|name| key.value(name).is_none()) {
-        let detail = format!("`{missing}` is missing; the key is made of `{}`", by.join("`, `"));
-        return Err(Problem::bad_request(detail));
-    }
-    Ok(key)
+    let pairs = form_urlencoded::parse(query.as_bytes());
+    requests::key_of(by, pairs).map_err(|wrong| Problem::bad_request(wrong.to_string()))
 }

@@ -83,7 +83,12 @@ fn checks(app: &App, serving: bool) -> String {
             (None, true) => "; more than store.nodes".to_owned(),
             (None, false) => String::new(),
         };
-        format!("\n{mark} nodes: {} members, this one has {part:.1} %{why}", status.members)
+        // Only the node that leads looks how many there are.
+        let members = match status.members {
+            0 => String::new(),
+            members => format!("{members} members, "),
+        };
+        format!("\n{mark} nodes: {members}this one has {part:.1} % of each limit{why}")
     });
     format!(
         "{} serving\n{config}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",

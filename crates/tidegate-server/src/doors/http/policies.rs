@@ -16,8 +16,8 @@ use super::answer::mode;
 use crate::app::App;
 use crate::json;
 use crate::problem::Problem;
+use crate::requests;
 use crate::span::moment;
-use crate::spelling::{nearest, quoted};
 
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
@@ -55,12 +55,8 @@ pub(crate) fn find<'s>(
     name: &str,
 ) -> Result<(usize, &'s Policy), Problem> {
     let name = percent_decode_str(name).decode_utf8_lossy();
-    set.find(&name).ok_or_else(|| {
-        let known = set.policies().iter().map(|policy| policy.name.as_str());
-        let advice =
-            nearest(&name, known).map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default();
-        Problem::not_found(format!("there is no policy {}{advice}", quoted(&name)))
-    })
+    let at = requests::find(set, &name).map_err(|none| Problem::not_found(none.to_string()))?;
+    Ok((at, &set.policies()[at]))
 }
 
 fn shown(policy: &Policy) -> Value {

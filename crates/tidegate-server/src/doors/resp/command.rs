@@ -35,7 +35,7 @@ pub(super) fn next(bytes: &[u8]) -> Next<'_> {
 }
 
 fn list(bytes: &[u8]) -> Next<'_> {
-    let Some(end) = memchr(bytes) else {
+    let Some(end) = end_of_head(bytes) else {
         // The longest length has 20 digits and a sign.
         return if bytes.len() > 24 { Next::Broken("invalid multibulk length") } else { Next::Incomplete };
     };
@@ -86,8 +86,8 @@ fn line(bytes: &[u8]) -> Next<'_> {
     Next::Command(words, end + 1)
 }
 
-/// Finds the end of a line among the first bytes.
-fn memchr(bytes: &[u8]) -> Option<usize> {
+/// Finds the line end behind a list's length, which 26 bytes have room for.
+fn end_of_head(bytes: &[u8]) -> Option<usize> {
     bytes.iter().take(26).zip(bytes.iter().skip(1)).position(|pair| pair == (&b'\r', &b'\n'))
 }
 

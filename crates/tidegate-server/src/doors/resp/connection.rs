@@ -2,23 +2,22 @@
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
+//! | a command, from accept or from its first byte | [`Timeouts::head`] | an error if any of it came, and closed |
 //! | idle between commands | [`Timeouts::idle`] | closed |
-//! | a command that is not complete | [`Timeouts::head`] | an error, and closed |
 //! | replies that are not read | [`Timeouts::unread`] | cut |
+//! | closing, so that the last reply arrives | [`LINGER`] | cut |
 
-use std::future::poll_fn;
-use std::task::Poll;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::{own, redis};
-use crate::connections::{Order, Place, Stage, now};
+use crate::connections::{LINGER, Order, Place, Stage, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
@@ -36,24 +35,30 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 pub(super) async fn serve(stream: TcpStream, door: &RespDoor, place: &Place, timeouts: Timeouts) {
     // Replies are sent whole; waiting for more would only delay them.
     let _ = stream.set_nodelay(true);
-    let metrics = &door.app.engine.metrics;
-    if place.is_reserved() {
-        metrics.connection_cut(CutReason::full);
-        let mut replies = Replies::default();
-        replies.error("ERR", "max number of clients reached");
-        let mut stream = stream;
-        let _ = timeout(Duration::from_secs(2), stream.write_all(&replies.bytes)).await;
-        return;
-    }
-    let session = Session { trusted: !door.app.needs_token(), ..Session::default() };
-    let mut line =
-        Line { stream, read: Vec::with_capacity(READ), replies: Replies::default(), place, timeouts };
-    if let Some(reason) = line.run(door, session).await {
-        metrics.connection_cut(reason);
+    let (read, replies) = (Vec::new(), Replies::default());
+    let mut connection = Connection { stream, read, replies, place, timeouts };
+    let serving = async {
+        let ended = if place.is_reserved() {
+            connection.replies.error("ERR", "max number of clients reached");
+            Ended::Full
+        } else {
+            let session = Session { trusted: !door.app.needs_token(), ..Session::default() };
+            connection.run(door, session).await
+        };
+        if let Some(reason) = ended.cut() {
+            door.app.engine.metrics.connection_cut(reason);
+        }
+        connection.close(&ended).await;
+    };
+    tokio::select! {
+        biased;
+        // Whatever it waits for, a command under way included.
+        () = place.ordered(Order::Cut) => {}
+        () = serving => {}
     }
 }
 
-struct Line<'p> {
+struct Connection<'p> {
     stream: TcpStream,
     /// What was read and is not decided yet: at most the longest command and one read.
     read: Vec<u8>,
@@ -62,112 +67,217 @@ struct Line<'p> {
     timeouts: Timeouts,
 }
 
-impl Line<'_> {
-    /// Runs until the connection is over; returns why it was cut, if it was.
-    async fn run(&mut self, door: &RespDoor, mut session: Session) -> Option<CutReason> {
+/// Why a connection is served no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ended {
+    /// All is said: the client asked for it, or sent what is no command, or what it sent before the server stops is answered.
+    Done,
+    /// There is no place for it.
+    Full,
+    /// The peer is gone.
+    Gone,
+    /// It idled for too long, or idles when the server stops.
+    Idle,
+    /// The command was not complete in time; whether any of it came.
+    Late { begun: bool },
+    /// Replies were not read in time.
+    Unread,
+    /// The place is given away; in which stage.
+    Vacated(Stage),
+}
+
+impl Ended {
+    /// Returns the reason under which metrics count it, if they do.
+    const fn cut(self) -> Option<CutReason> {
+        match self {
+            Self::Done | Self::Gone | Self::Idle => None,
+            Self::Full => Some(CutReason::full),
+            Self::Late { .. } => Some(CutReason::head),
+            Self::Unread => Some(CutReason::unread),
+            Self::Vacated(_) => Some(CutReason::vacated),
+        }
+    }
+}
+
+impl Connection<'_> {
+    /// Runs until the connection is over.
+    async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
+        // The first command is waited for from accept on.
+        let (mut stage, mut since) = (Stage::Head, now());
         loop {
-            let (stage, most) = match self.read.is_empty() {
-                true => (Stage::Idle, self.timeouts.idle),
-                false => (Stage::Head, self.timeouts.head),
+            let order = self.place.order_now();
+            if order >= Order::Yield {
+                return Ended::Vacated(stage);
+            }
+            // What has arrived when the server stops is still answered, and nothing that comes later.
+            let last = order == Order::Finish;
+            let filled = if last {
+                self.fill_at_once()
+            } else {
+                self.place.note(stage, since);
+                let most = if stage == Stage::Idle { self.timeouts.idle } else { self.timeouts.head };
+                self.fill(after(since, most)).await
             };
-            self.place.note(stage, now());
-            match self.fill(most).await {
+            match filled {
                 Filled::Some => {}
-                Filled::End => return None,
-                Filled::Late if stage == Stage::Idle => return None,
-                Filled::Late => {
-                    self.replies.error("ERR", "Protocol error: the rest of the command did not come in time");
-                    let _ = self.send().await;
-                    return Some(CutReason::head);
-                }
-                Filled::Ordered(Order::Yield) => return Some(CutReason::vacated),
-                Filled::Ordered(_) => return None,
+                Filled::Ordered => continue,
+                Filled::Nothing => return Ended::Idle,
+                Filled::End => return Ended::Gone,
+                Filled::Late if stage == Stage::Idle => return Ended::Idle,
+                Filled::Late => return Ended::Late { begun: !self.read.is_empty() },
             }
+            let came = now();
             self.place.note_busy();
-            let mut done = 0;
-            loop {
-                match next(&self.read[done..]) {
-                    Next::Command(words, took) => {
-                        done += took;
-                        if !words.is_empty() {
-                            let _in_flight = door.app.begin_request();
-                            if !redis::run(door, &mut session, &words, &mut self.replies) {
-                                own::run(door, &session, &words, &mut self.replies).await;
-                            }
-                        }
-                    }
-                    Next::Incomplete => break,
-                    Next::Broken(what) => {
-                        self.replies.error("ERR", &format!("Protocol error: {what}"));
-                        session.closing = true;
-                    }
-                }
-                if session.closing {
-                    break;
-                }
-                if self.replies.bytes.len() >= FLUSH && self.send().await.is_none() {
-                    return Some(CutReason::unread);
-                }
+            let answered = match self.answer(door, &mut session).await {
+                Ok(answered) => answered,
+                Err(ended) => return ended,
+            };
+            if session.closing || last {
+                return Ended::Done;
             }
-            self.read.drain(..done);
-            if self.send().await.is_none() {
-                return Some(CutReason::unread);
-            }
-            if session.closing {
-                let _ = self.stream.shutdown().await;
-                return None;
+            if self.read.is_empty() {
+                (stage, since) = (Stage::Idle, now());
+            } else if answered > 0 || stage == Stage::Idle {
+                // The begin of a command: its time runs from here, however often more of it comes.
+                (stage, since) = (Stage::Head, came);
             }
         }
     }
 
-    /// Reads more, for so long at most.
-    async fn fill(&mut self, most: Duration) -> Filled {
+    /// Runs the commands that were read whole and writes their replies; returns how many bytes they took.
+    async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
+        let mut done = 0;
+        loop {
+            match next(&self.read[done..]) {
+                Next::Command(words, took) => {
+                    done += took;
+                    if !words.is_empty() {
+                        let _in_flight = door.app.begin_request();
+                        if !redis::run(door, session, &words, &mut self.replies) {
+                            own::run(door, session, &words, &mut self.replies).await;
+                        }
+                    }
+                }
+                Next::Incomplete => break,
+                Next::Broken(what) => {
+                    self.replies.error("ERR", &format!("Protocol error: {what}"));
+                    session.closing = true;
+                    break;
+                }
+            }
+            // Whoever has sent many commands gives its place up between two of them.
+            if session.closing || self.place.order_now() >= Order::Yield {
+                break;
+            }
+            if self.replies.bytes.len() >= FLUSH {
+                self.send().await?;
+            }
+        }
+        self.read.drain(..done);
+        self.send().await?;
+        Ok(done)
+    }
+
+    /// Reads more, until then at most.
+    async fn fill(&mut self, until: Instant) -> Filled {
         let Self { stream, read, place, .. } = self;
         debug_assert!(read.len() < MAX_BYTES, "a command that is too long is refused before more is read");
         read.reserve(READ);
-        let ordered = poll_fn(|cx| match place.order(cx.waker()) {
-            Order::Stay => Poll::Pending,
-            order => Poll::Ready(order),
-        });
         tokio::select! {
-            // What has arrived is answered before an order is obeyed.
             biased;
-            filled = timeout(most.min(NEVER), stream.read_buf(read)) => match filled {
+            filled = timeout_at(until, stream.read_buf(read)) => match filled {
                 Ok(Ok(0) | Err(_)) => Filled::End,
                 Ok(Ok(_)) => Filled::Some,
                 Err(_) => Filled::Late,
             },
-            order = ordered => Filled::Ordered(order),
+            () = place.ordered(Order::Finish) => Filled::Ordered,
         }
     }
 
-    /// Writes all replies; `None` when the peer does not read them.
-    async fn send(&mut self) -> Option<()> {
+    /// Reads what has arrived.
+    fn fill_at_once(&mut self) -> Filled {
+        self.read.reserve(READ);
+        match self.stream.try_read_buf(&mut self.read) {
+            Ok(1..) => Filled::Some,
+            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Filled::Nothing,
+            Ok(0) | Err(_) => Filled::End,
+        }
+    }
+
+    /// Writes all replies.
+    async fn send(&mut self) -> Result<(), Ended> {
         if self.replies.bytes.is_empty() {
-            return Some(());
+            return Ok(());
         }
         // Usually the system takes all of it at once, and the stage need not be noted.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
         if at_once < self.replies.bytes.len() {
             self.place.note(Stage::Stalled, now());
             let rest = self.stream.write_all(&self.replies.bytes[at_once..]);
-            timeout(self.timeouts.unread.min(NEVER), rest).await.ok()?.ok()?;
+            tokio::select! {
+                biased;
+                written = timeout(self.timeouts.unread.min(NEVER), rest) => match written {
+                    Ok(Ok(())) => {}
+                    Ok(Err(_)) => return Err(Ended::Gone),
+                    Err(_) => return Err(Ended::Unread),
+                },
+                () = self.place.ordered(Order::Yield) => return Err(Ended::Vacated(Stage::Stalled)),
+            }
             self.place.note_busy();
         }
         self.replies.bytes.clear();
         // A long answer does not keep its memory for a client that then asks little.
         self.replies.bytes.shrink_to(FLUSH);
-        Some(())
+        Ok(())
     }
+
+    /// Says the last words, and closes so that they arrive.
+    async fn close(&mut self, ended: &Ended) {
+        match ended {
+            // Nothing was said that could be lost.
+            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return,
+            // The system would keep for minutes what the peer does not take.
+            Ended::Unread | Ended::Vacated(Stage::Stalled) => return drop(self.stream.set_zero_linger()),
+            Ended::Vacated(_) => {
+                if !self.read.is_empty() {
+                    // The place is needed now: what the system does not take at once is not sent.
+                    let _ =
+                        self.stream.try_write(b"-ERR the place of this connection was given to another\r\n");
+                }
+                return;
+            }
+            Ended::Late { begun: true } => {
+                self.replies.error("ERR", "Protocol error: the rest of the command did not come in time");
+            }
+            Ended::Done | Ended::Full => {}
+        }
+        if self.send().await.is_err() {
+            return drop(self.stream.set_zero_linger());
+        }
+        self.place.note(Stage::Closing, now());
+        let (mut read, mut write) = self.stream.split();
+        tokio::select! {
+            // First, so that a connection that yields its place still says that no more comes.
+            biased;
+            _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}
+            () = self.place.ordered(Order::Yield) => {}
+        }
+    }
+}
+
+fn after(since: Instant, time: Duration) -> Instant {
+    since.checked_add(time.min(NEVER)).unwrap_or(since)
 }
 
 /// What came of reading.
 enum Filled {
     Some,
+    /// Nothing has arrived, and nothing more is waited for.
+    Nothing,
     /// The peer has closed, or is gone.
     End,
     /// Nothing came in time.
     Late,
     /// The server wants something of the connection.
-    Ordered(Order),
+    Ordered,
 }

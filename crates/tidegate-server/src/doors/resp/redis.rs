@@ -2,6 +2,7 @@
 
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
+use crate::metrics::Transport;
 
 /// The version of Redis whose habits are kept, for clients that ask.
 const LIKE: &str = "7.0.0";
@@ -82,7 +83,10 @@ fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Rep
             session.trusted = true;
             replies.simple("OK");
         }
-        Some(false) => replies.error("WRONGPASS", "the token is wrong"),
+        Some(false) => {
+            door.app.engine.metrics.auth_failed(Transport::resp);
+            replies.error("WRONGPASS", "the token is wrong");
+        }
     }
 }
 
@@ -102,7 +106,10 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
             [] => break,
             [word, _, secret, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
                 match door.app.is_token(secret) {
-                    Some(false) => return replies.error("WRONGPASS", "the token is wrong"),
+                    Some(false) => {
+                        door.app.engine.metrics.auth_failed(Transport::resp);
+                        return replies.error("WRONGPASS", "the token is wrong");
+                    }
                     Some(true) | None => trusted = true,
                 }
                 rest

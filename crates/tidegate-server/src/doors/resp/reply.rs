@@ -36,6 +36,14 @@ impl Replies {
         self.end();
     }
 
+    /// A text, or nothing.
+    pub(super) fn text(&mut self, text: Option<&str>, resp3: bool) {
+        match text {
+            Some(text) => self.bulk(text.as_bytes()),
+            None => self.null(resp3),
+        }
+    }
+
     /// Nothing, in the words of the version.
     pub(super) fn null(&mut self, resp3: bool) {
         self.bytes.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" });

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::policy::key_space::CALLER_LIMIT;
 use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota, Rate, Retry};
@@ -12,9 +13,8 @@ use super::redis;
 use super::reply::Replies;
 use super::session::RespDoor;
 use crate::engine::Engine;
+use crate::metrics::Decided;
 
-/// What the keys of these limits begin with. Keys of policies begin with the length of a name, which is never zero.
-const NO_POLICY: u8 = 0;
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) {
     let (key, numbers) = match words {
@@ -33,9 +33,17 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
         Err(what) => return replies.error("ERR", &what),
     };
     let mut own = smallvec::SmallVec::<[u8; 64]>::new();
-    own.push(NO_POLICY);
+    own.extend_from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
-    match decide(&door.app.engine, &own, &quota, quantity).await {
+    let decided = decide(&door.app.engine, &own, &quota, quantity).await;
+    if quantity > 0 {
+        door.app.engine.metrics.throttled(match &decided {
+            Ok(settled) if settled.allowed => Decided::allowed,
+            Ok(_) => Decided::denied,
+            Err(_) => Decided::error,
+        });
+    }
+    match decided {
         Ok(settled) => answer(&settled, replies),
         Err(error) => replies.error("UNAVAILABLE", &error.to_string()),
     }

@@ -11,6 +11,7 @@ use crate::gate::charged::{Charged, ChargedLine, Part};
 use crate::gate::settling::Claims;
 use crate::gate::waits::{Waits, now};
 use crate::gate::{Finished, Gate};
+use crate::policy::key_space;
 use crate::store::{Charge, Home};
 
 /// The owner of the marks of settled tickets, so that they have a share of a full store for themselves. A policy has the same number with
@@ -172,8 +173,7 @@ impl OpenTicket {
         };
         let mark = |half: &Part| {
             let mut key = [0; 19];
-            // The length of a policy's name comes first in keys of limits, and is not zero there.
-            key[1] = b't';
+            key[..2].copy_from_slice(&key_space::TICKET_MARK);
             key[2] = u8::from(*half == Part::Outcome);
             key[3..].copy_from_slice(&self.id.to_le_bytes());
             key

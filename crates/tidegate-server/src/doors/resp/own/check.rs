@@ -1,0 +1,148 @@
+//! `TG.CHECK`: decides a request by the policies.
+
+use smallvec::SmallVec;
+use tidegate::http_answer::server_parts::millis_up;
+use tidegate::policy::Descriptor;
+use tidegate::{Check, Cost, Priority, Retry};
+
+use super::super::reply::Replies;
+use super::super::session::{RespDoor, Session};
+use super::{Refusal, attributes, cost, shown, text, too_few};
+use crate::engine::{Conclusion, Held, TicketFor, Want};
+use crate::live::Live;
+use crate::metrics::Transport;
+use crate::requests;
+
+/// How the command is written.
+const USAGE: &str = "write name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]";
+
+/// The words of options. In capitals, as no attribute's name is.
+const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
+
+/// The options that stand among the attributes.
+#[derive(Debug, Default)]
+struct Options {
+    cost: Option<Cost>,
+    priority: Priority,
+    peek: bool,
+    ticket: bool,
+}
+
+/// `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]`
+pub(super) async fn run(
+    door: &RespDoor,
+    session: &Session,
+    words: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), Refusal> {
+    let [_, policy, rest @ ..] = words else { return too_few(words, replies) };
+    let (request, options) = read(rest)?;
+    let engine = &door.app.engine;
+    let live = engine.live();
+    let only: Option<SmallVec<[usize; 1]>> = match *policy {
+        b"*" => None,
+        name => {
+            let found = requests::find(&live.set, &text(name));
+            Some(SmallVec::from_slice(&[found.map_err(|none| Refusal::wrong(none.to_string()))?]))
+        }
+    };
+    let only = only.as_deref();
+    let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority);
+    let want = if options.peek { Want::Peek } else { Want::Take };
+    // Without the word a ticket is made where a policy expects to be settled: nothing else returns a place before its time is over.
+    let wanted = match want {
+        Want::Peek => TicketFor::Nobody,
+        Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
+    };
+    let mut held = Held::default();
+    let keep = wanted.keeps(&live).then_some(&mut held);
+    let conclusion = engine.decide(&live, check, only, want, keep, Transport::resp).await;
+    let named = requests::conclude(engine, &live, &check, only, want, wanted, &conclusion, &held).await;
+    let named = named.map_err(|none| {
+        Refusal::wrong(format!("refused, since nobody could return the place that it takes: {none}"))
+    })?;
+    let resp3 = session.resp3;
+    replies.list(8);
+    answer(&live, &conclusion, resp3, replies);
+    replies.text(named.id.map(|id| id.to_string()).as_deref(), resp3);
+    let ticket = named.ticket.as_ref();
+    let sealed = ticket.and_then(|ticket| ticket.ticket.as_ref());
+    replies.text(sealed.map(ToString::to_string).as_deref(), resp3);
+    let why_not = ticket.and_then(|ticket| ticket.error.as_ref());
+    replies.text(why_not.map(ToString::to_string).as_deref(), resp3);
+    Ok(())
+}
+
+/// The first five of the eight parts of an answer: whether it is allowed, the policy that binds, what remains, after how many milliseconds
+/// to ask again (0 where it is allowed, -1 where nobody knows, -2 for never), and in how many the limit is full.
+fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
+    let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
+    let decision = match conclusion {
+        Conclusion::Decided(decision) => decision,
+        Conclusion::Unsettled { allowed, policy, .. } => {
+            replies.integer(i64::from(*allowed));
+            replies.text(policy.as_deref(), resp3);
+            replies.integer(-1);
+            replies.integer(if *allowed { 0 } else { -1 });
+            return replies.integer(-1);
+        }
+    };
+    replies.integer(i64::from(decision.allowed));
+    let policy = decision.policy().and_then(|at| live.set.policies().get(at));
+    replies.text(policy.map(|policy| &*policy.name), resp3);
+    let binding = decision.binding.map(|at| &decision.limits[at]);
+    replies.integer(binding.map_or(-1, |limit| whole(limit.remaining())));
+    replies.integer(match decision.retry() {
+        _ if decision.allowed => whole(millis_up(decision.wait)),
+        Retry::After(wait) => whole(millis_up(wait)),
+        Retry::Unknown => -1,
+        Retry::Never => -2,
+    });
+    replies.integer(binding.map_or(-1, |limit| whole(millis_up(limit.decision.standing.reset_after))));
+}
+
+/// Reads attributes, and the options among them.
+fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
+    let mut request = Descriptor::new();
+    let mut options = Options::default();
+    let mut rest = words;
+    loop {
+        rest = match rest {
+            [] => return Ok((request, options)),
+            [b"PEEK", rest @ ..] => {
+                options.peek = true;
+                rest
+            }
+            [b"TICKET", rest @ ..] => {
+                options.ticket = true;
+                rest
+            }
+            [b"COST", units, rest @ ..] => {
+                options.cost = Cost::new(cost(units, 1)?);
+                rest
+            }
+            [b"PRIORITY", level, rest @ ..] => {
+                let read = text(level).parse();
+                options.priority =
+                    read.map_err(|error| Refusal::wrong(format!("PRIORITY: {} {error}", shown(level))))?;
+                rest
+            }
+            [name, ..] if is_option(name) => {
+                let (name, word) = (shown(name), text(name).to_ascii_uppercase());
+                return Err(Refusal::wrong(format!(
+                    "{name} is no attribute here; the option is {word}, {USAGE}"
+                )));
+            }
+            [name] => return Err(Refusal::wrong(format!("{} has no value; {USAGE}", shown(name)))),
+            [name, value, rest @ ..] => {
+                attributes::add(&mut request, name, value)?;
+                rest
+            }
+        };
+    }
+}
+
+/// Says whether a word is an option, in whatever case: one that is not in capitals would pass as an attribute, and its wish be lost.
+fn is_option(word: &[u8]) -> bool {
+    OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option.as_bytes()))
+}

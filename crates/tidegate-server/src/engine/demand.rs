@@ -1,0 +1,92 @@
+//! The demand by which nodes divide limits among themselves.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store};
+
+/// Units asked of stores whose limits nodes divide, allowed or not. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Demand(Arc<AtomicU64>);
+
+impl Demand {
+    /// Returns a store that counts what it is asked.
+    pub(super) fn of(&self, store: impl Store + 'static) -> impl Store + 'static {
+        Counted { store, demand: self.clone() }
+    }
+
+    /// Returns how many units were asked for in all.
+    pub(super) fn units(&self) -> u64 {
+        // Relaxed, here and below: a number that is averaged over seconds.
+        self.0.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, step: &Step<'_>) {
+        if matches!(step.op, Op::Take) {
+            let units = step.charges.iter().fold(0u64, |sum, charge| sum.saturating_add(charge.cost.units()));
+            self.0.fetch_add(units, Ordering::Relaxed);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Counted<S> {
+    store: S,
+    demand: Demand,
+}
+
+impl<S: Store> Store for Counted<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        self.demand.note(step);
+        self.store.settle_into(step, out)
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        steps.iter().for_each(|step| self.demand.note(step));
+        self.store.settle_each(steps, out)
+    }
+
+    fn fetch(&self, keys: &[&[u8]]) {
+        self.store.fetch(keys);
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.store.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.store.home()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        self.store.home_of(by_fallback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::store::{Charge, PlainStore};
+    use tidegate::{Cost, Quota, Tick};
+
+    use super::*;
+
+    /// Batches were not counted, a check of a hundred units counted as one, and looks counted too.
+    #[test]
+    fn units_that_are_asked_for_count_alone_or_in_a_batch_and_looks_do_not() {
+        let demand = Demand::default();
+        let store = demand.of(PlainStore::default());
+        let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+        let charges = [Charge::new(b"key", &quota, Cost::new(7).unwrap())];
+        let step = |op| Step::new(Tick::from_secs(1000), op, &charges);
+        let _ = store.blocking_settle(&step(Op::Take));
+        assert_eq!(demand.units(), 7);
+        let _ = store.blocking_settle(&step(Op::Peek));
+        assert_eq!(demand.units(), 7);
+        assert!(store.settle_each(&[step(Op::Take), step(Op::Take)], &mut Vec::new()).is_none());
+        assert_eq!(demand.units(), 21);
+    }
+}

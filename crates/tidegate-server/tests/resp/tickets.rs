@@ -1,0 +1,44 @@
+//! Tickets of decisions that came by the RESP door.
+
+use ulid::Ulid;
+
+use super::running::wire::exchange;
+use super::{say, started};
+
+/// Returns the parts of a reply that are texts.
+fn texts(reply: &str) -> Vec<&str> {
+    let lines: Vec<&str> = reply.split("\r\n").collect();
+    let length = |line: &str| line.strip_prefix('$').is_some_and(|length| length != "-1");
+    lines.windows(2).filter(|pair| length(pair[0])).map(|pair| pair[1]).collect()
+}
+
+/// Whoever asked for no ticket took places that nobody could give back before their time was over.
+#[tokio::test]
+async fn a_place_comes_with_a_ticket_although_nobody_asked_for_one() {
+    let (_server, resp) = started().await;
+    for policy in ["*", "jobs"] {
+        let taken = say(resp, &format!("TG.CHECK {policy} kind job")).await;
+        assert!(taken.starts_with("*8\r\n:1\r\n$4\r\njobs\r\n"), "{taken}");
+        let ticket = texts(&taken)[2];
+        assert_eq!(say(resp, &format!("TG.SETTLE {ticket}")).await, ":1\r\n+OK\r\n");
+    }
+}
+
+/// The keys of callers began as the marks of settled tickets do. Whoever knew a decision's name could make its ticket worthless with
+/// a limit of that key, or, by letting it lapse, have it settled twice.
+#[tokio::test]
+async fn no_key_of_a_caller_is_the_mark_of_a_settled_ticket() {
+    let (_server, resp) = started().await;
+    let taken = say(resp, "TG.CHECK jobs kind job TICKET").await;
+    let [_, name, ticket] = texts(&taken)[..] else { panic!("{taken}") };
+    let id = name.parse::<Ulid>().unwrap().0.to_le_bytes();
+    for half in [0, 1] {
+        let mut key = vec![b't', half];
+        key.extend_from_slice(&id);
+        let mut command = b"*5\r\n$11\r\nCL.THROTTLE\r\n$18\r\n".to_vec();
+        command.extend_from_slice(&key);
+        command.extend_from_slice(b"\r\n$1\r\n0\r\n$1\r\n1\r\n$3\r\n600\r\nQUIT\r\n");
+        assert!(exchange(resp, &command).await.starts_with("*5\r\n:0\r\n"));
+    }
+    assert_eq!(say(resp, &format!("TG.SETTLE {ticket}")).await, ":1\r\n+OK\r\n", "it is still good");
+}
