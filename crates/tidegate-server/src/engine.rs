@@ -5,7 +5,9 @@
 
 mod breakers;
 mod decide_each;
+mod decide_together;
 mod demand;
+mod giving_back;
 mod handle_breakers;
 mod held;
 mod keys;
@@ -40,6 +42,7 @@ use crate::settings::{Refused, Settings};
 use crate::stores::{Kept, Sharing};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};

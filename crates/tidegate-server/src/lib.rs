@@ -67,5 +67,7 @@ pub use unknown_numbers::unknown_numbers;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
+    #[cfg(feature = "grpc")]
+    pub use crate::doors::grpc::fuzzing::RateLimitDoor;
     pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
 }

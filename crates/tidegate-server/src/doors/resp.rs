@@ -14,7 +14,6 @@
 mod command;
 mod connection;
 mod own;
-mod quotas;
 mod redis;
 mod reply;
 mod session;
@@ -34,7 +33,7 @@ impl Door for RespDoor {
         self: Arc<Self>,
         stream: TcpStream,
         _: std::net::SocketAddr,
-        place: &Place,
+        place: &Arc<Place>,
         timeouts: Timeouts,
     ) {
         connection::serve(stream, &self, place, timeouts).await;
