@@ -6,6 +6,7 @@ mod counts;
 mod deny;
 mod docs;
 mod packages;
+mod python;
 mod places;
 mod step;
 mod test;

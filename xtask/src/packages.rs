@@ -6,6 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
@@ -26,10 +27,11 @@ const WANTED: [(&str, &str); 12] = [
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
 pub(crate) fn install() -> Result<bool> {
+    let python = python::install();
     let missing: Vec<&str> =
         WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
     if missing.is_empty() {
-        return Ok(true);
+        return Ok(python);
     }
     if !Path::new("/usr/bin/apt-get").exists() {
         eprintln!("not Debian: install {} yourself, or the tests that need them skip", missing.join(", "));
@@ -57,5 +59,5 @@ pub(crate) fn install() -> Result<bool> {
     if held {
         std::fs::remove_file(policy)?;
     }
-    installed.map(|()| true)
+    installed.map(|()| python)
 }

@@ -122,6 +122,8 @@ struct Connection {
     pinged: bool,
     /// When the next ping is sent, or the last one must be answered.
     ping_at: Instant,
+    /// Whether a call is being answered, as was noted last.
+    busy: bool,
     /// Since when no call is being answered.
     idle: Option<Instant>,
     /// Since when the peer is told to go away, and how the connection then ends.
@@ -141,6 +143,7 @@ impl Connection {
             pings,
             pinged: false,
             ping_at,
+            busy: false,
             idle: None,
             leaving: None,
             order: None,
@@ -206,12 +209,13 @@ impl Connection {
     fn note_stage(&mut self) {
         // Relaxed: calls and connection are tasks of one thread.
         if self.calls.in_flight.load(Ordering::Relaxed) > 0 {
-            if self.idle.take().is_some() {
+            if !self.busy {
+                (self.busy, self.idle) = (true, None);
                 self.calls.place.note_busy();
             }
         } else if self.idle.is_none() {
             let since = now();
-            self.idle = Some(since);
+            (self.busy, self.idle) = (false, Some(since));
             self.calls.place.note(Stage::Idle, since);
         }
     }

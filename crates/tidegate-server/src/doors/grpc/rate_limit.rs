@@ -7,6 +7,7 @@
 mod answered;
 mod asked;
 mod details;
+mod mended;
 
 use std::slice::from_ref;
 use std::time::Duration;
@@ -40,8 +41,7 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Dropped before it ends, it has spent nothing.
 pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
-    let request = RateLimitRequest::decode(message)
-        .map_err(|error| Status::new(Code::Internal, format!("the message is no RateLimitRequest: {error}")))?;
+    let request = read(message)?;
     let asked = asked::read(&request, &service.quotas)?;
     let answer = if asked.iter().any(|asked| asked.refused.is_some()) {
         answered::unasked(&asked)
@@ -49,6 +49,17 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
         decide(&service.app.engine, &asked, headers, details).await?
     };
     Ok(framing::body(&answer))
+}
+
+/// Reads the message of a call.
+fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
+    RateLimitRequest::decode(message.clone())
+        .or_else(|_| {
+            let mut mended = message.to_vec();
+            mended::mend(&mut mended);
+            RateLimitRequest::decode(&*mended)
+        })
+        .map_err(|error| Status::new(Code::Internal, format!("the message is no RateLimitRequest: {error}")))
 }
 
 /// Takes back what was charged when it is dropped before the caller was answered.
