@@ -10,7 +10,7 @@ use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 12] = [
+const WANTED: [(&str, &str); 13] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
@@ -22,16 +22,16 @@ const WANTED: [(&str, &str); 12] = [
     ("/usr/share/java/zookeeper.jar", "zookeeper"),
     ("/usr/bin/redis-server", "redis-server"),
     ("/usr/bin/redis-sentinel", "redis-sentinel"),
+    ("/usr/share/doc/python3-venv/copyright", "python3-venv"),
     ("/usr/lib/python3/dist-packages/redis/__init__.py", "python3-redis"),
 ];
 
 /// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
 pub(crate) fn install() -> Result<bool> {
-    let python = python::install();
     let missing: Vec<&str> =
         WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
     if missing.is_empty() {
-        return Ok(python);
+        return Ok(python::install());
     }
     if !Path::new("/usr/bin/apt-get").exists() {
         eprintln!("not Debian: install {} yourself, or the tests that need them skip", missing.join(", "));
@@ -59,5 +59,5 @@ pub(crate) fn install() -> Result<bool> {
     if held {
         std::fs::remove_file(policy)?;
     }
-    installed.map(|()| python)
+    installed.map(|()| python::install())
 }

@@ -168,7 +168,7 @@ futures = [ask.future(b'', timeout=20) for _ in range(500)]
 print({future.code().name for future in futures})
 try:
     # The domain, once more and long enough to be compressed; the last one holds.
-    ask(b'\x0a\x04shop' * 200 + message, timeout=20, compression=grpc.Compression.Gzip)
+    ask(b'\\x0a\\x04shop' * 200 + message, timeout=20, compression=grpc.Compression.Gzip)
 except grpc.RpcError as error:
     print(error.code().name)
 health = channel.unary_unary('/grpc.health.v1.Health/Check')
