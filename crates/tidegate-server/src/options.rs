@@ -126,8 +126,13 @@ impl ServerOptions {
     /// [`OptionsError`] when the keys cannot be read, or the store cannot be opened.
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
-        let mut options =
-            Self { http: config.server.http, grpc: config.server.grpc, resp: config.server.resp, tickets, ..Self::default() };
+        let mut options = Self {
+            http: config.server.http,
+            grpc: config.server.grpc,
+            resp: config.server.resp,
+            tickets,
+            ..Self::default()
+        };
         let opened = open_store(&config.store, None, options.http, Arc::clone(&options.clock)).await?;
         options.decide_by(opened);
         Ok(options)

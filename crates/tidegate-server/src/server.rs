@@ -114,7 +114,9 @@ pub enum ServeError {
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
     /// The program was built without what answers gRPC.
-    #[error("{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc")]
+    #[error(
+        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+    )]
     NoGrpc {
         /// The address.
         addr: SocketAddr,
@@ -208,7 +210,8 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, grpc, resp, handle, signals, watch, drain, connections, timeouts, ready } = self;
+        let Self { app, listener, grpc, resp, handle, signals, watch, drain, connections, timeouts, ready } =
+            self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);

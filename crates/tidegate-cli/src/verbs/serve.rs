@@ -80,7 +80,9 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Config(_) | ServeError::Open { .. } | ServeError::NoGrpc { .. } => Mistake(error.to_string()).into(),
+        ServeError::Config(_) | ServeError::Open { .. } | ServeError::NoGrpc { .. } => {
+            Mistake(error.to_string()).into()
+        }
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {

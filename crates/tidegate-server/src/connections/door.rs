@@ -27,7 +27,13 @@ pub(crate) trait Door: Send + Sync + 'static {
 pub(crate) struct Http<H>(pub(crate) Arc<H>);
 
 impl<H: Handler> Door for Http<H> {
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: &Arc<Place>, timeouts: Timeouts) {
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: &Arc<Place>,
+        timeouts: Timeouts,
+    ) {
         connection::serve(stream, peer, Arc::clone(&self.0), place, timeouts).await;
     }
 }

@@ -80,7 +80,10 @@ impl Client {
 
     /// Asks whether a call may pass.
     #[track_caller]
-    pub(crate) fn ask<'c>(&'c mut self, request: &RateLimitRequest) -> impl Future<Output = RateLimitResponse> + 'c {
+    pub(crate) fn ask<'c>(
+        &'c mut self,
+        request: &RateLimitRequest,
+    ) -> impl Future<Output = RateLimitResponse> + 'c {
         let body = framed(&request.encode_to_vec());
         async move { self.call(RATE_LIMIT, &[], body).await.unwrap().answer() }
     }

@@ -36,7 +36,14 @@ fn told(answer: &RateLimitResponse) -> (i32, Vec<(i32, String, u32, i32, u32, i6
     (answer.overall_code, each.collect())
 }
 
-fn one(code: i32, name: &str, limit: u32, unit: i32, left: u32, seconds: i64) -> (i32, String, u32, i32, u32, i64) {
+fn one(
+    code: i32,
+    name: &str,
+    limit: u32,
+    unit: i32,
+    left: u32,
+    seconds: i64,
+) -> (i32, String, u32, i32, u32, i64) {
     (code, name.to_owned(), limit, unit, left, seconds)
 }
 

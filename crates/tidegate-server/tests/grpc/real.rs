@@ -31,7 +31,11 @@ fn program(name: &str) -> Option<PathBuf> {
         return Some(path);
     }
     let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(!required, "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it", path.display());
+    assert!(
+        !required,
+        "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it",
+        path.display()
+    );
     eprintln!("skipped: there is no {}; cargo xtask test installs it", path.display());
     None
 }
@@ -72,7 +76,8 @@ impl Envoy {
             assert!(text.contains(&from), "{of}");
             text.replace(&from, &to)
         };
-        let text = port(port(port(block("# envoy.yaml").to_owned(), 10_000, front), 8081, grpc), 3000, app.addr);
+        let text =
+            port(port(port(block("# envoy.yaml").to_owned(), 10_000, front), 8081, grpc), 3000, app.addr);
         let dir = tempfile::tempdir().unwrap();
         let (file, log) = (dir.path().join("envoy.yaml"), dir.path().join("log"));
         std::fs::write(&file, change(text)).unwrap();
@@ -90,7 +95,8 @@ impl Envoy {
 
     /// Asks for a page with another header line; returns the head of the answer.
     async fn get(&self, header: &str) -> String {
-        let request = [b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", header.as_bytes(), b"\r\n"];
+        let request =
+            [b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", header.as_bytes(), b"\r\n"];
         exchange(self.front, &request.concat()).await
     }
 }
@@ -107,7 +113,8 @@ fn line<'a>(answer: &'a str, name: &str) -> &'a str {
 #[tokio::test]
 async fn envoy_limits_by_the_manuals_configuration() {
     let Some(program) = program("envoy") else { return };
-    let (server, grpc) = started(&block("# policies.yaml").replace("server: { grpc: 127.0.0.1:8081 }\n", "")).await;
+    let (server, grpc) =
+        started(&block("# policies.yaml").replace("server: { grpc: 127.0.0.1:8081 }\n", "")).await;
     let envoy = Envoy::start(program, grpc, |text| text).await;
     for left in ["19", "18"] {
         let answer = envoy.get("").await;
@@ -133,7 +140,8 @@ async fn envoy_limits_by_the_manuals_configuration() {
     // A header that is too long to be a key, and bytes that are no text, are no way around.
     let long = envoy.get(&format!("x-api-key: {}\r\n", "k".repeat(20_000))).await;
     assert_eq!(status(&long), "429", "{long}");
-    let request = b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-api-key: k\xff\xfe1\r\n\r\n";
+    let request =
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-api-key: k\xff\xfe1\r\n\r\n";
     let mut last = String::new();
     for _ in 0..6 {
         last = exchange(envoy.front, request).await;
@@ -146,7 +154,8 @@ async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
     for (deny, expected) in [("false", "200"), ("true", "500")] {
         let Some(program) = program("envoy") else { return };
         let (server, grpc) = started("version: 1\npolicies: [{ name: one, limit: { rate: 1/day } }]\n").await;
-        let change = |text: String| text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"));
+        let change =
+            |text: String| text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"));
         let envoy = Envoy::start(program, grpc, change).await;
         assert_eq!(status(&envoy.get("").await), "200");
         assert_eq!(status(&envoy.get("").await), "429");
@@ -188,6 +197,9 @@ async fn the_python_client_asks() {
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 6, "{text}{}", String::from_utf8_lossy(&said.stderr));
     // The first field is the overall code: OK twice, then OVER_LIMIT.
-    assert!(lines[0].starts_with("0801") && lines[1].starts_with("0801") && lines[2].starts_with("0802"), "{text}");
+    assert!(
+        lines[0].starts_with("0801") && lines[1].starts_with("0801") && lines[2].starts_with("0802"),
+        "{text}"
+    );
     assert_eq!(lines[3..], ["{'INVALID_ARGUMENT'}", "UNIMPLEMENTED", "0801"]);
 }

@@ -17,8 +17,7 @@ use crate::phase::Phase;
 /// The path of the method.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// The services that may be asked about; the empty name is the whole server.
-const SERVICES: [&str; 3] =
-    ["", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"];
+const SERVICES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"];
 
 /// `grpc.health.v1.HealthCheckRequest`
 #[derive(Clone, PartialEq, Eq, Message)]
@@ -40,10 +39,14 @@ struct Answer {
 /// # Errors
 /// [`Code::NotFound`] for a service that there is not, [`Code::Internal`] for bytes that are no such message.
 pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
-    let asked = Question::decode(message)
-        .map_err(|error| Status::new(Code::Internal, format!("the message is no HealthCheckRequest: {error}")))?;
+    let asked = Question::decode(message).map_err(|error| {
+        Status::new(Code::Internal, format!("the message is no HealthCheckRequest: {error}"))
+    })?;
     if !SERVICES.contains(&&*asked.service) {
-        return Err(Status::new(Code::NotFound, "there is no such service here; leave the name empty for the server"));
+        return Err(Status::new(
+            Code::NotFound,
+            "there is no such service here; leave the name empty for the server",
+        ));
     }
     let status = if app.phase() == Phase::Serving { 1 } else { 2 };
     Ok(framing::body(&Answer { status }))

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::header::HeaderMap;
 
-use super::status::{Code, Status};
 use super::service::Service;
+use super::status::{Code, Status};
 use super::{health, rate_limit};
 use crate::metrics::Transport;
 
@@ -27,7 +27,11 @@ impl Method {
             rate_limit::PATH => Ok(Self::ShouldRateLimit),
             health::CHECK => Ok(Self::HealthCheck),
             _ => {
-                let message = format!("there is no such method here; there are {} and {}", rate_limit::PATH, health::CHECK);
+                let message = format!(
+                    "there is no such method here; there are {} and {}",
+                    rate_limit::PATH,
+                    health::CHECK
+                );
                 Err(Status::new(Code::Unimplemented, message))
             }
         }
@@ -37,13 +41,21 @@ impl Method {
     ///
     /// # Errors
     /// [`Code::Unavailable`] where there is no place for it, [`Code::Unauthenticated`] without the token.
-    pub(super) fn may_be_called(self, service: &Service, full: bool, headers: &HeaderMap) -> Result<(), Status> {
+    pub(super) fn may_be_called(
+        self,
+        service: &Service,
+        full: bool,
+        headers: &HeaderMap,
+    ) -> Result<(), Status> {
         // Health is for who watches, token or not: also when nobody else gets in.
         if self == Self::HealthCheck {
             return Ok(());
         }
         if full {
-            return Err(Status::new(Code::Unavailable, "all places for connections are taken; come again in a second"));
+            return Err(Status::new(
+                Code::Unavailable,
+                "all places for connections are taken; come again in a second",
+            ));
         }
         service.app.authorized(headers).map_err(|problem| {
             service.app.engine.metrics.auth_failed(Transport::grpc);
@@ -56,7 +68,12 @@ impl Method {
     ///
     /// # Cancel safety
     /// Dropped before it ends, it has spent nothing.
-    pub(super) async fn answer(self, service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+    pub(super) async fn answer(
+        self,
+        service: &Service,
+        headers: &HeaderMap,
+        message: Bytes,
+    ) -> Result<Bytes, Status> {
         match self {
             Self::ShouldRateLimit => rate_limit::answer(service, headers, message).await,
             Self::HealthCheck => health::check(&service.app, message),

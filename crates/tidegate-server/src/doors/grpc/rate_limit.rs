@@ -204,8 +204,10 @@ pub(crate) mod fuzzing {
         /// With a file that has mistakes.
         #[must_use]
         pub fn new(policies: &str) -> Self {
-            let runtime = Builder::new_current_thread().enable_all().build().expect("the system has a runtime");
-            let (config, _) = Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
+            let runtime =
+                Builder::new_current_thread().enable_all().build().expect("the system has a runtime");
+            let (config, _) =
+                Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
             let settings = Settings::from(config);
             let service = runtime.block_on(async {
                 let ServerOptions { store, store_kind: kind, tickets, clock, .. } = ServerOptions::default();

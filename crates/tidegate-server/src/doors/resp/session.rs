@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::requests::BroughtQuotas;
 use crate::app::App;
+use crate::requests::BroughtQuotas;
 
 /// The RESP door of one server.
 #[derive(Debug)]

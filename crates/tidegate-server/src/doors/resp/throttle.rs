@@ -8,7 +8,6 @@ use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota, Rate, Retry};
 
-
 use super::redis;
 use super::reply::Replies;
 use super::session::RespDoor;

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
-use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{Code, DescriptorStatus, RateLimit};
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
 use envoy_types::pb::google::protobuf;
 use tidegate::GateDecision;
 
@@ -65,11 +67,8 @@ fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> Descri
         unit: unit(window) as i32,
     });
     status.limit_remaining = whole(limit.remaining().min(standing.limit));
-    let wait = if limit.decision.is_allowed() {
-        Some(standing.reset_after)
-    } else {
-        limit.decision.retry().after()
-    };
+    let wait =
+        if limit.decision.is_allowed() { Some(standing.reset_after) } else { limit.decision.retry().after() };
     // Without a window, as of places, no number of seconds says when.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status

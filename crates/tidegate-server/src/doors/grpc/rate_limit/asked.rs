@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{Entry, RateLimitOverride};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::{
+    Entry, RateLimitOverride,
+};
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
 use smallvec::SmallVec;
 use tidegate::visible::excerpt;
@@ -100,7 +102,9 @@ fn one<'r>(
             None => refused = Some(Refused::NothingGranted),
             Some(limit) => {
                 let made = quotas.of(limit);
-                quota = Some(made.map_err(|error| Status::new(Code::InvalidArgument, format!("limit: {error}")))?);
+                quota = Some(
+                    made.map_err(|error| Status::new(Code::InvalidArgument, format!("limit: {error}")))?,
+                );
             }
         }
     }
@@ -146,7 +150,8 @@ fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
 fn attributes<'r>(domain: &'r str, entries: &'r [Entry]) -> Result<Descriptor<'r>, Status> {
     // The domain, and the address once more.
     if entries.len() > MAX_ATTRIBUTES - 2 {
-        let message = format!("a descriptor has {} entries; send at most {}", entries.len(), MAX_ATTRIBUTES - 2);
+        let message =
+            format!("a descriptor has {} entries; send at most {}", entries.len(), MAX_ATTRIBUTES - 2);
         return Err(Status::new(Code::InvalidArgument, message));
     }
     let mut request = Descriptor::new();
@@ -154,7 +159,8 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry]) -> Result<Descriptor<'r
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
         if key.is_empty() || key.len() > MAX_NAME {
             let shown = excerpt(key);
-            let message = format!("the key \"{shown}\" of an entry has {} bytes; use 1 to {MAX_NAME}", key.len());
+            let message =
+                format!("the key \"{shown}\" of an entry has {} bytes; use 1 to {MAX_NAME}", key.len());
             return Err(Status::new(Code::InvalidArgument, message));
         }
         // Of several entries of one key each is an attribute: generic_key, generic_key.2 and so on.

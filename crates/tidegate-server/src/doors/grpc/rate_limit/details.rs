@@ -83,7 +83,11 @@ impl Details {
         }
         if self.decision {
             let id = engine.name(live, &told.check(), None, conclusion).to_string();
-            let to = if allowed { &mut answer.request_headers_to_add } else { &mut answer.response_headers_to_add };
+            let to = if allowed {
+                &mut answer.request_headers_to_add
+            } else {
+                &mut answer.response_headers_to_add
+            };
             to.push(pair(DECISION_ID, id.clone()));
             answer.dynamic_metadata = Some(metadata(conclusion, id));
         }
@@ -132,7 +136,8 @@ fn headers(
 ) {
     let facts = engine.facts(live, conclusion);
     let mut out = HeaderMap::new();
-    let shown = ShownLimits::of(decision, &told.request, |policy, quota| facts[policy].window(quota, decision.at));
+    let shown =
+        ShownLimits::of(decision, &told.request, |policy, quota| facts[policy].window(quota, decision.at));
     shown.write(live.headers, &mut out);
     if !allowed && !decision.allowed {
         let refusal = Refusal::of_gate(decision);

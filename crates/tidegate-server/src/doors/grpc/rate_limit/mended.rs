@@ -82,15 +82,16 @@ fn text(bytes: &mut [u8]) {
 #[cfg(test)]
 mod tests {
     use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-    use prost::Message as _;
     use proptest::prelude::*;
+    use prost::Message as _;
 
     use super::*;
 
     #[test]
     fn bytes_that_are_no_text_count_as_question_marks() {
         // The domain "d\xff", an entry "k" with the value "a\xc3(\xe2\x82", the number 1, and a field that there is not.
-        let mut call = b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
+        let mut call =
+            b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
         assert!(RateLimitRequest::decode(&call[..]).is_err());
         mend(&mut call);
         let read = RateLimitRequest::decode(&call[..]).unwrap();
