@@ -67,12 +67,13 @@ impl Door for GrpcDoor {
         let Ok(stream) = stream.into_std() else { return };
         let (over, ended) = oneshot::channel::<()>();
         let (service, place) = (Arc::clone(&self.service), Arc::clone(place));
-        self.threads.run(async move {
+        let running = self.threads.run(async move {
             if let Ok(stream) = TcpStream::from_std(stream) {
                 connection::serve(stream, service, place, timeouts).await;
             }
             drop(over);
         });
+        running.await;
         // Whether it is dropped by the connection or with its thread: it is over.
         let _ = ended.await;
     }

@@ -26,8 +26,11 @@ policies:
 const OK: i32 = 1;
 const OVER: i32 = 2;
 
-/// The overall code, and of each descriptor code, name, limit, unit, remaining and seconds.
-fn told(answer: &RateLimitResponse) -> (i32, Vec<(i32, String, u32, i32, u32, i64)>) {
+/// Of a descriptor: code, name, limit, unit, remaining and seconds.
+type Status = (i32, String, u32, i32, u32, i64);
+
+/// The overall code, and what is told of each descriptor.
+fn told(answer: &RateLimitResponse) -> (i32, Vec<Status>) {
     let each = answer.statuses.iter().map(|status| {
         let limit = status.current_limit.clone().unwrap_or_default();
         let seconds = status.duration_until_reset.unwrap_or_default().seconds;
@@ -36,14 +39,7 @@ fn told(answer: &RateLimitResponse) -> (i32, Vec<(i32, String, u32, i32, u32, i6
     (answer.overall_code, each.collect())
 }
 
-fn one(
-    code: i32,
-    name: &str,
-    limit: u32,
-    unit: i32,
-    left: u32,
-    seconds: i64,
-) -> (i32, String, u32, i32, u32, i64) {
+fn one(code: i32, name: &str, limit: u32, unit: i32, left: u32, seconds: i64) -> Status {
     (code, name.to_owned(), limit, unit, left, seconds)
 }
 

@@ -16,10 +16,10 @@ use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, timeout_at};
 
-use super::framing::{self, CONTENT};
+use super::framing;
 use super::methods::Method;
 use super::service::Service;
-use super::status::{self, Code, Status};
+use super::status::{self, CONTENT, Code, Status};
 use crate::connections::{Place, now};
 use crate::options::Timeouts;
 

@@ -4,13 +4,9 @@
 //! "gRPC over HTTP2", Length-Prefixed-Message.
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::header::HeaderValue;
 use prost::Message;
 
 use super::status::{Code, Status};
-
-/// The content type of calls and answers.
-pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 
 /// The bytes before a message.
 const PREFIX: usize = 5;

@@ -41,7 +41,7 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Dropped before it ends, it has spent nothing.
 pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
-    let request = read(message)?;
+    let request = read(&message)?;
     let asked = asked::read(&request, &service.quotas)?;
     let answer = if asked.iter().any(|asked| asked.refused.is_some()) {
         answered::unasked(&asked)
@@ -52,7 +52,7 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
 }
 
 /// Reads the message of a call.
-fn read(message: Bytes) -> Result<RateLimitRequest, Status> {
+fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     RateLimitRequest::decode(message.clone())
         .or_else(|_| {
             let mut mended = message.to_vec();

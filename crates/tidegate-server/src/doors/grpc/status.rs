@@ -9,8 +9,6 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-use super::framing::CONTENT;
-
 /// The codes that are answered here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
@@ -34,6 +32,8 @@ pub(super) struct Status {
     pub(super) message: Cow<'static, str>,
 }
 
+/// The content type of calls and answers.
+pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// Bytes of a message that are escaped: all but printable ASCII, and the escape itself.

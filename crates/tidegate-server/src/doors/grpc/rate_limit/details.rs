@@ -89,7 +89,7 @@ impl Details {
                 &mut answer.response_headers_to_add
             };
             to.push(pair(DECISION_ID, id.clone()));
-            answer.dynamic_metadata = Some(metadata(conclusion, id));
+            answer.dynamic_metadata = Some(metadata(conclusion, &id));
         }
     }
 }
@@ -148,7 +148,7 @@ fn headers(
 }
 
 /// Says which policy decided, in which mode, and under which name it is remembered: for the access log of a proxy.
-fn metadata(conclusion: &Conclusion, id: String) -> Struct {
+fn metadata(conclusion: &Conclusion, id: &str) -> Struct {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
         Conclusion::Decided(decision) => {
@@ -158,7 +158,7 @@ fn metadata(conclusion: &Conclusion, id: String) -> Struct {
     };
     let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
     let mut fields = HashMap::with_capacity(3);
-    fields.insert("decision_id".to_owned(), text(&id));
+    fields.insert("decision_id".to_owned(), text(id));
     policy.map(|policy| fields.insert("policy".to_owned(), text(policy)));
     mode.map(|mode| fields.insert("mode".to_owned(), text(mode)));
     Struct { fields }
