@@ -22,6 +22,7 @@ mod store_changes;
 mod ticket;
 mod ticket_seal;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -225,7 +226,8 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let decided = self.metrics.time(transport, deciding).await;
+        // By reference: handed on by value it would have room in this future twice.
+        let decided = self.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }

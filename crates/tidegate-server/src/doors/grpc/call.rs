@@ -104,6 +104,8 @@ async fn answer(calls: &Calls, request: Request<RecvStream>) -> Result<Bytes, Re
         let message = framing::message(read(calls, body).await?)?;
         method.answer(&calls.service, &head.headers, message).await
     };
+    // By reference: what is handed on by value has room in each future that it passes through, and each call would allocate all of that.
+    let answered = pin!(answered);
     let answered = match deadline {
         None => answered.await,
         Some(deadline) => timeout_at(deadline, answered).await.unwrap_or_else(|_| {
@@ -174,7 +176,7 @@ async fn read(calls: &Calls, mut body: RecvStream) -> Result<Bytes, Status> {
             first => first,
         },
     };
-    let gathered = gather(calls, body, first);
+    let gathered = Box::pin(gather(calls, body, first));
     match now().checked_add(calls.timeouts.body) {
         None => gathered.await,
         Some(until) => timeout_at(until, gathered).await.unwrap_or_else(|_| {

@@ -100,7 +100,7 @@ async fn decide(
             (from_ref(&one), allowed, wait)
         }
         asked => {
-            several = decide_several(engine, &live, asked, deadline, held).await?;
+            several = Box::pin(decide_several(engine, &live, asked, deadline, held)).await?;
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
