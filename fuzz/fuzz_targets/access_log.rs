@@ -23,7 +23,8 @@ fuzz_target!(|input: (u8, &[u8])| {
     let at = usize::from(chosen) % (formats.len() + 1);
     if at == formats.len() {
         // The first line is the format of the others; a form feed in it stands for a line end.
-        let (first, rest) = bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
+        let (first, rest) =
+            bytes.split_at(bytes.iter().position(|byte| *byte == b'\n').unwrap_or(bytes.len()));
         let Ok(format) = String::from_utf8_lossy(first).replace('\x0c', "\n").parse() else { return };
         formats.push(Format::LogFormat(format));
         bytes = rest.strip_prefix(b"\n").unwrap_or(rest);

@@ -26,7 +26,10 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
     };
     let Ok(set) = PolicySet::new(Vec::new()) else { return };
     let clock = ManualClock::at(now);
-    let gate = Gate::in_memory(set, 100).expect("room for few keys").with_clock(clock.clone()).with_issuer(open.issuer());
+    let gate = Gate::in_memory(set, 100)
+        .expect("room for few keys")
+        .with_clock(clock.clone())
+        .with_issuer(open.issuer());
     let outcome = if fails { Outcome::CallersFault } else { Outcome::Success };
     for _ in 0..3 {
         // Of a store that is not this one, and so not settled; its charges by themselves are.

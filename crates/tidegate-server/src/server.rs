@@ -36,6 +36,8 @@ use crate::unknown_numbers::unknown_numbers;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// Where Envoy's rate limit service is answered.
+    grpc: Option<TcpListener>,
     /// Where Redis clients are answered.
     resp: Option<TcpListener>,
     ready: Ready,
@@ -53,6 +55,8 @@ pub struct Server {
 pub struct Ready {
     /// The address it listens on, the port filled in.
     pub addr: SocketAddr,
+    /// The address where it answers Envoy's rate limit service, the port filled in.
+    pub grpc: Option<SocketAddr>,
     /// The address where it answers Redis clients, the port filled in.
     pub resp: Option<SocketAddr>,
     /// How many policies are in force.
@@ -111,6 +115,14 @@ pub enum ServeError {
     /// No ticket key was given, and none could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
+    /// The program was built without what answers gRPC.
+    #[error(
+        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+    )]
+    NoGrpc {
+        /// The address.
+        addr: SocketAddr,
+    },
     /// Signals cannot be received.
     #[error("cannot receive signals")]
     Signals(#[source] io::Error),
@@ -151,6 +163,9 @@ impl Server {
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
+        if let Some(addr) = options.grpc.filter(|_| cfg!(not(feature = "grpc"))) {
+            return Err(ServeError::NoGrpc { addr });
+        }
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
@@ -159,6 +174,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let (listener, addr) = listen(options.http)?;
+        let (grpc, grpc_addr) = options.grpc.map(listen).transpose()?.unzip();
         let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let watch = match &watched {
@@ -172,7 +188,7 @@ impl Server {
                 }
             },
         };
-        let ready = Ready { addr, resp: resp_addr, policies: settings.policies.len() };
+        let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
         let store = match options.store {
             Some(store) => store,
@@ -185,9 +201,9 @@ impl Server {
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
-        let doors = 1 + usize::from(resp.is_some());
+        let doors = 1 + usize::from(grpc.is_some()) + usize::from(resp.is_some());
         let connections = connections::fitting(options.connections, doors);
-        Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
+        Ok(Self { app, listener, grpc, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -215,7 +231,8 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, resp, handle, signals, watch, drain, connections, timeouts, ready } = self;
+        let Self { app, listener, grpc, resp, handle, signals, watch, drain, connections, timeouts, ready } =
+            self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
@@ -229,11 +246,10 @@ impl Server {
         };
         let door = Arc::new(Http(Arc::new(HttpDoor::new(app))));
         let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
+        let calls = serve_grpc(grpc, &handle.app, connections, timeouts, drain, phase());
         let serving = async {
-            match tokio::join!(requests, commands) {
-                (Drained::All, drained) | (drained, Drained::All) => drained,
-                (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
-            }
+            let (requests, commands, calls) = tokio::join!(requests, commands, calls);
+            requests.and(commands).and(calls)
         };
         let closing = async {
             let drained = serving.await;
@@ -256,6 +272,39 @@ impl Server {
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
     }
+}
+
+/// Serves Envoy's rate limit service, where it was asked for.
+#[cfg(feature = "grpc")]
+async fn serve_grpc(
+    listener: Option<TcpListener>,
+    app: &Arc<App>,
+    connections: usize,
+    timeouts: Timeouts,
+    drain: Duration,
+    phase: watch::Receiver<Phase>,
+) -> Drained {
+    let Some(listener) = listener else { return Drained::All };
+    match crate::doors::grpc::GrpcDoor::new(Arc::clone(app)) {
+        Ok(door) => connections::serve(listener, Arc::new(door), connections, timeouts, drain, phase).await,
+        Err(error) => {
+            tracing::error!(%error, "the system starts no threads for gRPC; nobody is answered there");
+            Drained::All
+        }
+    }
+}
+
+/// Without the feature nothing listens.
+#[cfg(not(feature = "grpc"))]
+async fn serve_grpc(
+    _: Option<TcpListener>,
+    _: &Arc<App>,
+    _: usize,
+    _: Timeouts,
+    _: Duration,
+    _: watch::Receiver<Phase>,
+) -> Drained {
+    Drained::All
 }
 
 /// Listens on an address; returns it with its port filled in.
@@ -336,3 +385,6 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
         never = systemd::watchdog() => never,
     }
 }
+
+#[cfg(test)]
+mod tests;

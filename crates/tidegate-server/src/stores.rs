@@ -59,6 +59,7 @@ pub async fn open_store(
 ///
 /// # Errors
 /// [`OpenStoreError::NotBuilt`].
+#[allow(clippy::match_like_matches_macro, reason = "which kinds are built in depends on the features")]
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     let built = match &settings.kind {
         StoreKind::Engine(engine) => match engine.engine {
@@ -77,18 +78,8 @@ async fn open_engine(
     engine: &EngineSettings,
     keys: Option<usize>,
 ) -> Result<OpenStore, OpenStoreError> {
-    let dial: Dial = match &engine.engine {
-        #[cfg(feature = "redis")]
-        EngineKind::Redis { topology, after_loss } => redis::dial(engine, topology, *after_loss)?,
-        #[cfg(feature = "etcd")]
-        EngineKind::Etcd => etcd::dial(engine)?,
-        #[cfg(feature = "zookeeper")]
-        EngineKind::ZooKeeper => zookeeper::dial(engine)?,
-        #[allow(unreachable_patterns, reason = "reached where a client is not built in")]
-        _ => return Err(OpenStoreError::NotBuilt { kind: settings.word() }),
-    };
     let kind = settings.word();
-    let (dialled, away) = dial::first(kind, dial).await?;
+    let (dialled, away) = dial::first(kind, dial_of(kind, engine)?).await?;
     let sharing = Sharing {
         nodes: engine.nodes,
         deadline: engine.deadline,
@@ -98,4 +89,17 @@ async fn open_engine(
     };
     let opened = OpenStore::new(dialled.store, kind);
     Ok(OpenStore { sharing: Some(sharing), away, warnings: dialled.warnings, ..opened })
+}
+
+fn dial_of(kind: &'static str, engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
+    match &engine.engine {
+        #[cfg(feature = "redis")]
+        EngineKind::Redis { topology, after_loss } => redis::dial(engine, topology, *after_loss),
+        #[cfg(feature = "etcd")]
+        EngineKind::Etcd => etcd::dial(engine),
+        #[cfg(feature = "zookeeper")]
+        EngineKind::ZooKeeper => zookeeper::dial(engine),
+        #[allow(unreachable_patterns, reason = "reached where a client is not built in")]
+        _ => Err(OpenStoreError::NotBuilt { kind }),
+    }
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{Method, StatusCode};
 use serde_json::json;
 use tidegate::Clock;
-use tidegate::store::fallback::{DEADLINE, PROBE_EVERY};
+use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
 use tidegate_server::{Server, ServerOptions, Source};
 
 use running::engine::{ANSWERS, ERRS, Engine, HANGS, start};
@@ -86,14 +86,18 @@ async fn forward_auth_waits_for_a_store_that_answers_later() {
 }
 
 #[tokio::test]
-async fn a_store_that_hangs_costs_one_deadline_and_is_told_once() {
+async fn a_store_that_hangs_costs_a_few_deadlines_and_is_told_once() {
     for (word, statuses) in
-        [("allow", [200, 200, 200]), ("deny", [503, 503, 503]), ("local", [200, 200, 429])]
+        [("allow", [200, 200, 200, 200]), ("deny", [503, 503, 503, 503]), ("local", [200, 200, 429, 429])]
     {
         let (server, engine) = start(&format!("{PER_IP}    on_store_error: {word}\n")).await;
         engine.be(HANGS);
-        assert_eq!(after_the_deadline(&server, "/v1/check", OF_A).await.status, statuses[0], "{word}");
-        for expected in &statuses[1..] {
+        let (waited, others) = statuses.split_at(OUTAGE_AFTER as usize);
+        for expected in waited {
+            let answer = after_the_deadline(&server, "/v1/check", OF_A).await;
+            assert_eq!(answer.status, *expected, "{word}");
+        }
+        for expected in others {
             let answer = server.check("a").await;
             assert_eq!(answer.status, *expected, "{word}: {answer:?}");
             if word == "deny" {
@@ -116,8 +120,8 @@ async fn a_store_that_hangs_costs_one_deadline_and_is_told_once() {
         for line in [
             "tidegate_store_up{store=\"engine\"} 0\n",
             "tidegate_store_state_changes_total{store=\"engine\",state=\"down\"} 1\n",
-            "tidegate_store_errors_total{store=\"engine\"} 3\n",
-            "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 3\n",
+            "tidegate_store_errors_total{store=\"engine\"} 4\n",
+            "tidegate_decisions_total{policy=\"per-ip\",decision=\"error\",mode=\"enforce\"} 4\n",
         ] {
             assert!(metrics.contains(line), "{line} in {metrics}");
         }

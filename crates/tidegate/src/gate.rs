@@ -17,6 +17,7 @@ mod check_each;
 mod check_together;
 mod decide;
 mod fetch;
+mod giving_back;
 mod in_flight;
 mod load;
 mod over;
@@ -244,6 +245,28 @@ impl Gate {
     #[must_use]
     pub fn with_store(mut self, share: Share, store: impl Store + 'static) -> Self {
         self.routes.add(share, Arc::new(store));
+        self
+    }
+
+    /// Has the store that the gate was made with decide policies with `share: leased` (or another word) too.
+    ///
+    /// The same store given to [`Gate::with_store`] is a second one to the gate: a request under policies with and without that word is then
+    /// two steps, where it could be one, and a reset is sent twice.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{PolicySet, Share};
+    /// use tidegate::store::MemoryStore;
+    /// use tidegate::Gate;
+    ///
+    /// let memory = MemoryStore::with_capacity(1_000)?;
+    /// let gate = Gate::new(PolicySet::default(), memory).with_own_store_for(Share::Split);
+    /// # drop(gate);
+    /// # Ok::<(), tidegate::store::CapacityError>(())
+    /// ```
+    #[must_use]
+    pub fn with_own_store_for(mut self, share: Share) -> Self {
+        self.routes.give_own(share);
         self
     }
 

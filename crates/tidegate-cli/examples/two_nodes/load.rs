@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use tidegate::Tick;
+use tidegate_testkit::within;
 use ureq::Agent;
 
 use crate::stand::Stand;
@@ -37,7 +38,7 @@ pub(crate) struct Seen {
     /// In order of the answers.
     pub(crate) asked: Vec<Asked>,
     /// How long after its return the engine was in use by both nodes.
-    pub(crate) in_use_after: Option<Duration>,
+    pub(crate) in_use_after: Duration,
 }
 
 impl Load {
@@ -59,13 +60,8 @@ impl Load {
             wait_until(begun, phases.back);
             stand.revive_engine();
             let back = begun.elapsed();
-            while begun.elapsed() < phases.end {
-                if stand.store_is_there() {
-                    return Some(begun.elapsed() - back);
-                }
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            None
+            within("both nodes use the engine again", || stand.store_is_there());
+            begun.elapsed() - back
         });
         let mut asked = all.into_inner().unwrap();
         asked.sort_by_key(|asked: &Asked| asked.at);
@@ -98,7 +94,7 @@ impl Load {
 }
 
 fn wait_until(begun: Instant, at: Duration) {
-    if let Some(left) = at.checked_sub(begun.elapsed()) {
-        std::thread::sleep(left);
+    while let Some(left) = at.checked_sub(begun.elapsed()) {
+        std::thread::park_timeout(left);
     }
 }

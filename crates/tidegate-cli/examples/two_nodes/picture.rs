@@ -35,7 +35,7 @@ pub(crate) fn draw(engine: Engine, load: Load, seen: &Seen, phases: Phases) -> S
     let flat =
         |name: &str, value: f64| Curve { name: name.to_owned(), end, steps: vec![(Tick::EPOCH, value)] };
     let [dies, back] = [phases.dies, phases.back].map(|at| Tick::EPOCH.after(at));
-    let in_use = seen.in_use_after.map_or(end, |after| back.after(after));
+    let in_use = back.after(seen.in_use_after);
     let band = |height, from, until| Band { height, from, until };
     let chart = Tracks {
         title: &format!("Two nodes, one limit of {PER_SECOND} a second, {} killed and back", engine.name()),

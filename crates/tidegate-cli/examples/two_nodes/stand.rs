@@ -1,14 +1,10 @@
 //! What runs: an engine, two nodes, and nginx before a site of one page. All on loopback, stopped when the stand is dropped.
 
-#![allow(clippy::disallowed_methods, reason = "programs that were started are waited for")]
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
-
-/// How long a program has to listen.
-const PATIENCE: Duration = Duration::from_secs(30);
+use tidegate_testkit::{Process, folder, free_port, within};
 
 /// Where counters live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +29,15 @@ impl Engine {
         }
     }
 
+    /// The Debian package that has it.
+    #[allow(dead_code, reason = "only the test skips")]
+    pub(crate) fn package(self) -> &'static str {
+        match self {
+            Self::Redis => "redis-server",
+            Self::Etcd => "etcd-server",
+        }
+    }
+
     /// What the nodes read, and the engine's address in it.
     fn file(self) -> (&'static str, &'static str) {
         match self {
@@ -42,52 +47,24 @@ impl Engine {
     }
 }
 
-/// A program that is stopped with its owner.
-struct Program(Child);
-
-impl Program {
-    fn start(command: &mut Command, log: &Path) -> Self {
-        let log = std::fs::File::create(log).unwrap();
-        let command = command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log);
-        let child = command.spawn();
-        Self(child.unwrap_or_else(|error| panic!("cannot start {command:?}: {error}")))
-    }
-
-    fn kill(&mut self) {
-        // It may have ended by itself.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-impl Drop for Program {
-    fn drop(&mut self) {
-        self.kill();
-    }
-}
-
 /// The whole of it.
 pub(crate) struct Stand {
-    engine: Engine,
-    at: SocketAddr,
-    runs: Option<Program>,
+    engine: Process,
+    listens: SocketAddr,
     nodes: [SocketAddr; 2],
     site: SocketAddr,
-    _programs: [Program; 3],
-    folder: tempfile::TempDir,
+    _programs: [Process; 3],
 }
 
 impl Stand {
     /// Starts everything, and returns when all of it listens.
     pub(crate) fn start(engine: Engine) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let at = free();
-        let runs = start_engine(engine, at, folder.path());
+        let (at, site) = (free(), free());
         let nodes = [free(), free()];
-        let [a, b] = nodes.map(|node| start_node(engine, at, node, folder.path()));
-        let site = free();
-        let nginx = start_nginx(site, nodes, folder.path());
-        Self { engine, at, runs: Some(runs), nodes, site, _programs: [a, b, nginx], folder }
+        let runs = start_engine(engine, at);
+        let [a, b] = nodes.map(|node| start_node(engine, at, node));
+        let nginx = start_nginx(site, nodes);
+        Self { engine: runs, listens: at, nodes, site, _programs: [a, b, nginx] }
     }
 
     /// The page that is asked for.
@@ -102,14 +79,13 @@ impl Stand {
 
     /// Ends the engine as a crash does.
     pub(crate) fn kill_engine(&mut self) {
-        if let Some(mut runs) = self.runs.take() {
-            runs.kill();
-        }
+        self.engine.kill();
     }
 
-    /// Starts it again where it was.
+    /// Starts it again where it was, and returns when it listens.
     pub(crate) fn revive_engine(&mut self) {
-        self.runs = Some(start_engine(self.engine, self.at, self.folder.path()));
+        self.engine.start_again();
+        listens(self.listens, "the engine");
     }
 
     /// Whether every node says that its store is there.
@@ -122,39 +98,35 @@ impl Stand {
     }
 }
 
-fn start_engine(engine: Engine, at: SocketAddr, folder: &Path) -> Program {
-    let data = folder.join("engine");
-    std::fs::create_dir_all(&data).unwrap();
+fn start_engine(engine: Engine, at: SocketAddr) -> Process {
+    let folder = folder();
     let mut command = Command::new(engine.program());
     match engine {
         Engine::Redis => {
             command.args(["--bind", "127.0.0.1", "--save", "", "--port"]).arg(at.port().to_string());
-            command.arg("--dir").arg(&data);
+            command.arg("--dir").arg(folder.path());
         }
         Engine::Etcd => {
             let (client, peer) = (format!("http://{at}"), format!("http://{}", free()));
-            command.arg("--data-dir").arg(&data);
+            command.arg("--data-dir").arg(folder.path().join("data"));
             command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
             command.args(["--listen-peer-urls", &peer, "--unsafe-no-fsync"]);
         }
     }
-    let program = Program::start(&mut command, &folder.join("engine.log"));
+    let process = Process::start(command, folder);
     listens(at, engine.program());
-    program
+    process
 }
 
-fn start_node(engine: Engine, at: SocketAddr, node: SocketAddr, folder: &Path) -> Program {
-    let (file, manuals) = engine.file();
-    let path = folder.join("tidegate.yaml");
+fn start_node(engine: Engine, at: SocketAddr, node: SocketAddr) -> Process {
+    let (folder, (file, manuals)) = (folder(), engine.file());
+    let path = folder.path().join("tidegate.yaml");
     std::fs::write(&path, file.replace(manuals, &at.to_string())).unwrap();
     let mut command = Command::new(tidegate());
     command.arg("serve").arg("-c").arg(&path).arg("--http").arg(node.to_string());
-    let program = Program::start(&mut command, &folder.join(format!("node-{}.log", node.port())));
-    listens(
-        node,
-        &std::fs::read_to_string(folder.join(format!("node-{}.log", node.port()))).unwrap_or_default(),
-    );
-    program
+    let process = Process::start(command, folder);
+    listens(node, "tidegate serve");
+    process
 }
 
 /// The program beside which this one was built.
@@ -165,8 +137,9 @@ fn tidegate() -> PathBuf {
     there.next().expect("build the program first: cargo build -p tidegate-cli --features redis,etcd")
 }
 
-fn start_nginx(site: SocketAddr, nodes: [SocketAddr; 2], folder: &Path) -> Program {
-    let pages = folder.join("site");
+fn start_nginx(site: SocketAddr, nodes: [SocketAddr; 2]) -> Process {
+    let folder = folder();
+    let pages = folder.path().join("site");
     std::fs::create_dir_all(&pages).unwrap();
     std::fs::write(pages.join("index.html"), "served\n").unwrap();
     let folders = ["client_body", "proxy", "fastcgi", "uwsgi", "scgi"];
@@ -177,25 +150,21 @@ fn start_nginx(site: SocketAddr, nodes: [SocketAddr; 2], folder: &Path) -> Progr
         .replace("127.0.0.1:8080", &site.to_string())
         .replace("http {", &format!("http {{ {folders}"))
         .replace("daemon off;", "daemon off; master_process off;");
-    let path = folder.join("nginx.conf");
+    let path = folder.path().join("nginx.conf");
     std::fs::write(&path, file).unwrap();
     let mut command = Command::new("nginx");
-    command.arg("-p").arg(folder).arg("-c").arg(&path);
-    let program = Program::start(&mut command, &folder.join("nginx.log"));
+    command.arg("-p").arg(folder.path()).arg("-c").arg(&path);
+    let process = Process::start(command, folder);
     listens(site, "nginx");
-    program
+    process
 }
 
 /// An address that nobody listens on.
 fn free() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap()
+    (Ipv4Addr::LOCALHOST, free_port()).into()
 }
 
 /// Waits until somebody listens there.
 fn listens(at: SocketAddr, who: &str) {
-    let begun = Instant::now();
-    while TcpStream::connect(at).is_err() {
-        assert!(begun.elapsed() < PATIENCE, "nobody listens on {at}: {who}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
+    within(who, || TcpStream::connect(at).is_ok());
 }

@@ -25,7 +25,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The mistakes of a file that is not good are told by the check.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
-            keeping(serve, &config)?;
+            store_settings(serve, &config)?;
             for warning in secrets(serve, &config)?.0.warnings {
                 printer.remark(&warning);
             }
@@ -39,7 +39,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     };
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
-    let keeping = keeping(serve, &config)?;
+    let store = store_settings(serve, &config)?;
     log.take_panics();
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
@@ -63,7 +63,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let ended = runtime.block_on(async {
         options.check_addresses().map_err(refusal)?;
         let clock = Arc::clone(&options.clock);
-        let opened = open_store(&keeping, serve.keys, options.http, clock, options.drain).await;
+        let opened = open_store(&store, serve.keys, options.http, clock, options.drain).await;
         options.decide_by(opened.map_err(unopened)?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
@@ -78,11 +78,11 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
 }
 
 /// Returns where counters are to be kept: flag before file.
-fn keeping(serve: &Serve, config: &Config) -> Result<StoreSettings> {
-    let mut keeping = config.store.clone();
+fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
+    let mut store = config.store.clone();
     if let Some(path) = &serve.store_path {
-        let kind = keeping.word();
-        let StoreKind::Disk(disk) = &mut keeping.kind else {
+        let kind = store.word();
+        let StoreKind::Disk(disk) = &mut store.kind else {
             let wrong = format!(
                 "--store-path says nothing about `store.kind: {kind}`; leave it out (and TIDEGATE_STORE_PATH), or write store.kind: disk"
             );
@@ -90,8 +90,8 @@ fn keeping(serve: &Serve, config: &Config) -> Result<StoreSettings> {
         };
         disk.path = Some(path.clone());
     }
-    check_store(&keeping).map_err(unopened)?;
-    Ok(keeping)
+    check_store(&store).map_err(unopened)?;
+    Ok(store)
 }
 
 /// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
@@ -102,7 +102,9 @@ fn unopened(error: OpenStoreError) -> anyhow::Error {
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Config(_) | ServeError::Open { .. } => Mistake(error.to_string()).into(),
+        ServeError::Config(_) | ServeError::Open { .. } | ServeError::NoGrpc { .. } => {
+            Mistake(error.to_string()).into()
+        }
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {
@@ -154,6 +156,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
+    options.grpc = serve.grpc.or(config.server.grpc);
     options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
@@ -189,6 +192,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         count => format!("{count} policies"),
     };
     let mut text = format!("tidegate serves {policies} on http://{at}\n");
+    if let Some(grpc) = server.ready().grpc {
+        let _ = writeln!(text, "and answers Envoy's rate limit service over gRPC on {grpc}");
+    }
     if let Some(resp) = server.ready().resp {
         let _ = writeln!(
             text,

@@ -14,24 +14,12 @@ mod stand;
 #[path = "../../examples/two_nodes/verdict.rs"]
 mod verdict;
 
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use load::Load;
 use stand::{Engine, Stand};
+use tidegate_testkit::program;
 use verdict::{BURST, Phases};
-
-/// Whether a program can be started.
-fn there(program: &str) -> bool {
-    let flag = if program == "nginx" { "-v" } else { "--version" };
-    let asked = Command::new(program).arg(flag).stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(asked.is_ok() || !required, "{program} is not installed and TIDEGATE_REQUIRE_SERVERS=1");
-    if asked.is_err() {
-        eprintln!("SKIPPED: {program} is not installed");
-    }
-    asked.is_ok()
-}
 
 /// One after the other: beside each other they would slow each other down.
 #[test]
@@ -39,7 +27,7 @@ fn one_limit_is_held_over_both() {
     let seconds = Duration::from_secs;
     let phases = Phases { dies: seconds(3), back: seconds(5), end: seconds(10) };
     for engine in [Engine::Redis, Engine::Etcd] {
-        if !there("nginx") || !there(engine.program()) {
+        if program("nginx", "nginx").is_none() || program(engine.program(), engine.package()).is_none() {
             continue;
         }
         let mut stand = Stand::start(engine);

@@ -84,16 +84,17 @@ fn a_check_knows_which_engines_are_built_in() {
     assert!(refused.err.contains("--features redis"), "{refused:?}");
 }
 
-/// A Redis of this test. Killed when dropped.
+/// A Redis of this test, on a loopback address of its own: while it is away nobody else takes its place. Killed when dropped.
 struct Redis {
     child: Child,
+    host: &'static str,
     port: u16,
     folder: std::path::PathBuf,
 }
 
 impl Redis {
     /// Starts one; `None`, said aloud, where there is no `redis-server`, unless `TIDEGATE_REQUIRE_SERVERS=1`.
-    fn start(desk: &Desk) -> Option<Self> {
+    fn start(desk: &Desk, host: &'static str) -> Option<Self> {
         let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !there {
             let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
@@ -101,16 +102,16 @@ impl Redis {
             eprintln!("skipped: redis-server is not installed");
             return None;
         }
-        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let free = std::net::TcpListener::bind((host, 0)).unwrap();
         let (port, folder) = (free.local_addr().unwrap().port(), desk.path(""));
         drop(free);
-        Some(Self { child: Self::spawn(port, &folder), port, folder })
+        Some(Self { child: Self::spawn(host, port, &folder), host, port, folder })
     }
 
-    fn spawn(port: u16, folder: &std::path::Path) -> Child {
+    fn spawn(host: &str, port: u16, folder: &std::path::Path) -> Child {
         let port = port.to_string();
         let mut command = Command::new("redis-server");
-        command.args(["--port", &port, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]);
+        command.args(["--port", &port, "--bind", host, "--save", "", "--appendonly", "no"]);
         command.current_dir(folder).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap()
     }
 
@@ -120,11 +121,11 @@ impl Redis {
     }
 
     fn again(&mut self) {
-        self.child = Self::spawn(self.port, &self.folder);
+        self.child = Self::spawn(self.host, self.port, &self.folder);
     }
 
     fn store(&self) -> String {
-        format!("{{ kind: redis, url: 'redis://127.0.0.1:{}', nodes: 2 }}", self.port)
+        format!("{{ kind: redis, url: 'redis://{}:{}', nodes: 2 }}", self.host, self.port)
     }
 }
 
@@ -148,7 +149,7 @@ fn both(one: &Serving, other: &Serving, ip: &str, times: usize) -> Vec<u16> {
 #[test]
 fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
     let desk = Desk::new();
-    let Some(mut redis) = Redis::start(&desk) else { return };
+    let Some(mut redis) = Redis::start(&desk, "127.0.0.21") else { return };
     desk.write("p.yaml", policies(&redis.store(), "share: central"));
     // The Redis may not listen yet: they start all the same, and dial it.
     let nodes = [Serving::start(&desk, &["-c", "p.yaml"]), Serving::start(&desk, &["-c", "p.yaml"])];
@@ -192,7 +193,7 @@ fn two_processes_hold_one_limit_over_a_redis_that_is_killed_and_comes_back() {
 #[test]
 fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
     let desk = Desk::new();
-    let Some(mut redis) = Redis::start(&desk) else { return };
+    let Some(mut redis) = Redis::start(&desk, "127.0.0.22") else { return };
     redis.kill();
     desk.write("p.yaml", policies(&redis.store(), "share: central"));
     let node = Serving::start(&desk, &["-c", "p.yaml"]);
@@ -217,11 +218,11 @@ fn a_node_starts_while_its_engine_is_away_and_finds_it_later() {
 #[test]
 fn an_engine_that_refuses_the_password_ends_the_start() {
     let desk = Desk::new();
-    let Some(redis) = Redis::start(&desk) else { return };
+    let Some(redis) = Redis::start(&desk, "127.0.0.23") else { return };
     desk.write("password", "wrong\n");
     let store = redis.store().replace("nodes: 2", "nodes: 2, user: nobody, password_file: password");
     desk.write("p.yaml", policies(&store, "share: central"));
-    until("it listens", || std::net::TcpStream::connect(("127.0.0.1", redis.port)).is_ok());
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
     let refused = desk.run(&["serve", "-c", "p.yaml", "--http", "127.0.0.1:0"]).code(1);
     assert!(
         refused.err.contains("refuses the credentials") && !refused.err.contains("wrong\n"),

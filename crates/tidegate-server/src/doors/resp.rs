@@ -3,7 +3,7 @@
 //! | command | what |
 //! |---|---|
 //! | `CL.THROTTLE key max_burst count period [quantity]` | a limit that the caller brings, as redis-cell has it |
-//! | `TG.CHECK policy name value [name value ...] [COST n] [PEEK] [TICKET]` | decides by the policies; `*` asks all that match |
+//! | `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]` | decides by the policies; `*` asks all that match |
 //! | `TG.SETTLE ticket [COST n] [FAILED]` | settles a decision by what its work spent |
 //! | `TG.RESET policy name value [name value ...]` | forgets what one key has spent |
 //! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as Redis has them, as far as clients need |
@@ -13,8 +13,9 @@
 
 mod command;
 mod connection;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod own;
-mod quotas;
 mod redis;
 mod reply;
 mod session;
@@ -34,7 +35,7 @@ impl Door for RespDoor {
         self: Arc<Self>,
         stream: TcpStream,
         _: std::net::SocketAddr,
-        place: &Place,
+        place: &Arc<Place>,
         timeouts: Timeouts,
     ) {
         connection::serve(stream, &self, place, timeouts).await;

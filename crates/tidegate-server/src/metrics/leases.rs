@@ -17,16 +17,21 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
         "Units drawn from the engine and not yet spent: what this node adds to the excess at most",
         ConstGauge::new(outstanding),
     );
-    for (name, help, count) in [
-        ("lease_granted", "Charges granted out of units drawn before", health.granted),
-        ("lease_refused", "Charges refused without asking the engine", health.refused),
-        ("lease_messages", "Calls to the engine by leases", health.messages),
-        ("lease_drawn_units", "Units drawn from the engine", health.drawn),
-        ("lease_returned_units", "Units given back because they were not needed in time", health.returned),
-        ("lease_burned_units", "Units of which nobody knows whether they were given back", health.burned),
-    ] {
-        registry.register(name, help, ConstCounter::new(count));
-    }
+    let count = ConstCounter::new;
+    registry.register("lease_granted", "Charges granted out of units drawn before", count(health.granted));
+    registry.register("lease_refused", "Charges refused without asking the engine", count(health.refused));
+    registry.register("lease_messages", "Calls to the engine by leases", count(health.messages));
+    registry.register("lease_drawn_units", "Units drawn from the engine", count(health.drawn));
+    registry.register(
+        "lease_returned_units",
+        "Units given back because they were not needed in time",
+        count(health.returned),
+    );
+    registry.register(
+        "lease_burned_units",
+        "Units of which nobody knows whether they were given back",
+        count(health.burned),
+    );
 }
 
 /// Adds what nodes agree on, and whether they do.

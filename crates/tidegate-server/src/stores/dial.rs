@@ -63,11 +63,11 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
     let warning = format!(
         "store.kind: {kind}: {reason}; it is dialled every second, and until it answers policies go by on_store_error"
     );
-    let line =
-        Arc::new(Line { caps: dial.caps, reached: OnceLock::new(), reason: Mutex::new(reason.into()) });
-    let held = Arc::downgrade(&line);
+    let awaited =
+        Arc::new(Awaited { caps: dial.caps, reached: OnceLock::new(), reason: Mutex::new(reason.into()) });
+    let held = Arc::downgrade(&awaited);
     let coordinator =
-        dial.coordinates.then(|| Arc::new(Coordinates(Arc::clone(&line))) as Arc<dyn Coordinator>);
+        dial.coordinates.then(|| Arc::new(Coordinates(Arc::clone(&awaited))) as Arc<dyn Coordinator>);
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(EVERY).await;
@@ -76,24 +76,24 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
                 return;
             }
             let attempt = (dial.attempt)().await;
-            let Some(line) = held.upgrade() else { return };
-            if line.follows(kind, attempt) {
+            let Some(awaited) = held.upgrade() else { return };
+            if awaited.follows(kind, attempt) {
                 return;
             }
         }
     });
-    Ok((Dialled { store: Arc::new(Dialling(line)), coordinator, warnings: vec![warning] }, true))
+    Ok((Dialled { store: Arc::new(Dialling(awaited)), coordinator, warnings: vec![warning] }, true))
 }
 
-/// What an engine is asked through before it was reached, and afterwards.
-struct Line {
+/// An engine that is asked before it was reached, and afterwards.
+struct Awaited {
     caps: Caps,
     reached: OnceLock<Dialled>,
     /// Why the last attempt failed.
     reason: Mutex<Arc<str>>,
 }
 
-impl Line {
+impl Awaited {
     /// Takes what came of an attempt; says whether it was the last one.
     fn follows(&self, kind: &'static str, attempt: Result<Dialled, Failed>) -> bool {
         let reason = match attempt {
@@ -120,15 +120,15 @@ impl Line {
     }
 }
 
-impl fmt::Debug for Line {
+impl fmt::Debug for Awaited {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Line").field("reached", &self.reached.get().is_some()).finish_non_exhaustive()
+        f.debug_struct("Awaited").field("reached", &self.reached.get().is_some()).finish_non_exhaustive()
     }
 }
 
 /// The store of an engine that is dialled.
 #[derive(Debug)]
-struct Dialling(Arc<Line>);
+struct Dialling(Arc<Awaited>);
 
 impl Store for Dialling {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
@@ -168,7 +168,7 @@ impl Store for Dialling {
 
 /// The coordinator of an engine that is dialled.
 #[derive(Debug)]
-struct Coordinates(Arc<Line>);
+struct Coordinates(Arc<Awaited>);
 
 impl Coordinates {
     fn asked<T: Send + 'static>(

@@ -22,7 +22,7 @@ pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
     }
     let attempt = move || -> Attempt {
         let connecting = Etcd::connect(options.clone());
-        Box::pin(async { connecting.await.map(|etcd| dialled(&etcd)).map_err(failed) })
+        Box::pin(async { connecting.await.map(|etcd| dialled(&etcd)).map_err(|error| failed(&error)) })
     };
     Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
 }
@@ -32,7 +32,7 @@ fn dialled(etcd: &Etcd) -> Dialled {
     Dialled { store: Arc::new(etcd.store()), coordinator: Some(coordinator), warnings: Vec::new() }
 }
 
-fn failed(error: ConnectError) -> Failed {
+fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
         // Members without a leader take no writes, and say various things.

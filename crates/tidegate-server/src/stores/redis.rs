@@ -45,7 +45,7 @@ pub(super) fn dial(
     caps.one_tag = matches!(topology, Topology::Cluster);
     let attempt = move || -> Attempt {
         let connecting = RedisStore::connect(options.clone());
-        Box::pin(async { connecting.await.map(dialled).map_err(failed) })
+        Box::pin(async { connecting.await.map(dialled).map_err(|error| failed(&error)) })
     };
     Ok(Dial { caps, coordinates: false, attempt: Box::new(attempt) })
 }
@@ -61,7 +61,7 @@ fn dialled(store: RedisStore) -> Dialled {
     Dialled { store: Arc::new(store), coordinator: None, warnings }
 }
 
-fn failed(error: ConnectError) -> Failed {
+fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
         // Sentinels that were never reached name no master either.

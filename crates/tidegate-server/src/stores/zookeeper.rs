@@ -20,7 +20,9 @@ pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
     }
     let attempt = move || -> Attempt {
         let connecting = ZooKeeper::connect(options.clone());
-        Box::pin(async { connecting.await.map(|zookeeper| dialled(&zookeeper)).map_err(failed) })
+        Box::pin(async {
+            connecting.await.map(|zookeeper| dialled(&zookeeper)).map_err(|error| failed(&error))
+        })
     };
     Ok(Dial { caps: Caps::ENGINE, coordinates: true, attempt: Box::new(attempt) })
 }
@@ -30,7 +32,7 @@ fn dialled(zookeeper: &ZooKeeper) -> Dialled {
     Dialled { store: Arc::new(zookeeper.store()), coordinator: Some(coordinator), warnings: Vec::new() }
 }
 
-fn failed(error: ConnectError) -> Failed {
+fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
         // A server that is cut off from its ensemble takes no writes, and says various things.

@@ -76,6 +76,8 @@ pub(super) struct Node {
     /// Until when it stands still.
     pub(super) paused: u64,
     pub(super) running: bool,
+    /// The wake that was planned last: one is planned once.
+    pub(super) wakes: Option<u64>,
 }
 
 /// Set by whatever wakes a future of the node.
@@ -99,6 +101,7 @@ impl Node {
             ahead: 0,
             paused: 0,
             running: true,
+            wakes: None,
         }
     }
 

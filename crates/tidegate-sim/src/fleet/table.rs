@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::cluster::Part;
+use tidegate::store::leased::TARGET;
 use tidegate::store::{Fallback, Leased, MemoryStore, Split, Store};
 use tidegate_core::Quota;
 
@@ -74,12 +75,11 @@ impl Row {
                 outcome.used_per_mille
             ));
         }
-        // A request that has come at the very end waits for its answer.
-        if outcome.longest > DEADLINE + Duration::from_millis(5) {
-            broken.push(format!(
-                "a decision took {:?}, and the engine has {DEADLINE:?} to answer",
-                outcome.longest
-            ));
+        // A request waits for a draw that is lost, and then has the engine's time for itself. One that has come at the very end waits for
+        // its answer.
+        let longest = if self.share == "leased" { TARGET + DEADLINE } else { DEADLINE };
+        if outcome.longest > longest + Duration::from_millis(5) {
+            broken.push(format!("a decision took {:?}, and {longest:?} is the longest", outcome.longest));
         }
         match outcome.recovery {
             Some(took) if took <= recovery => {}
@@ -175,8 +175,8 @@ pub fn scenarios() -> Vec<Row> {
     const HALF_GONE: u64 = (BURST + RATE * 3 + RATE * 5 / 4) / 2 + NODES as u64;
     // A clock that jumps forward while the engine is asked says that it is late: that one node decides its part for a second.
     const JUMPED: u64 = (BURST + RATE * 5 / 4) / NODES as u64 + OVERTAKEN;
-    // Each lost message makes its node decide for itself for a second, so at the worst all do all the time.
-    const LOSSY: u64 = BURST + RATE * 10;
+    // A step that is lost is decided by its node alone. One of fifty is, so at the worst that much is granted beside the engine's limit.
+    const LOSSY: u64 = RATE * 10 / 50;
 
     row("central", quiet("steady", Demand::Even(2.0)), OVERTAKEN, 995, 0.5);
     let loads = [
@@ -200,7 +200,7 @@ pub fn scenarios() -> Vec<Row> {
             0.0,
         ),
         LOSSY,
-        850,
+        950,
         2.0,
     );
     let crash = vec![(3.0, Act::Crash(Which::Node(0))), (5.0, Act::Restart(Which::Node(0)))];
@@ -315,14 +315,15 @@ pub fn scenarios() -> Vec<Row> {
     rows
 }
 
-/// Runs every row with so many seeds and writes the table, worst seeds first in each cell.
+/// Runs every row whose scenario's name has a word in it (all have the empty one) with so many seeds, and writes the table with the worst
+/// seed in each cell. Returns it with the bounds that were broken.
 #[must_use]
-pub fn page(seeds: u64) -> (String, Vec<String>) {
+pub fn page(seeds: u64, word: &str) -> (String, Vec<String>) {
     let mut text = String::from(
         "| scenario | share | excess: most allowed | worst seen | used of the ideal: least allowed | worst seen | back after | messages a second | p99 |\n|---|---|---|---|---|---|---|---|---|\n",
     );
     let mut broken = Vec::new();
-    for row in scenarios() {
+    for row in scenarios().into_iter().filter(|row| row.scenario.name.contains(word)) {
         let mut worst = (0, u64::MAX, Duration::ZERO, 0_u64, Duration::ZERO);
         for seed in 1..=seeds {
             let (outcome, faults) = row.judge(seed);

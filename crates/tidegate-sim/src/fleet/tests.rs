@@ -64,7 +64,7 @@ fn an_engine_that_is_gone_is_stood_in_for_and_comes_back() {
 /// One seed of each scenario; `cargo run --release -p tidegate-sim --example fleet -- 1000` runs many.
 #[test]
 fn every_scenario_keeps_its_bounds() {
-    let (table, broken) = page(1);
+    let (table, broken) = page(1, "");
     assert!(broken.is_empty(), "{broken:#?}\n{table}");
 }
 

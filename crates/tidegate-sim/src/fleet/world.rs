@@ -200,7 +200,11 @@ impl<'a> World<'a> {
         for one in decided {
             self.judge(now, &one);
         }
-        if let Some(wake) = self.nodes[at].next_wake() {
+        let wake = self.nodes[at].next_wake();
+        if wake != self.nodes[at].wakes
+            && let Some(wake) = wake
+        {
+            self.nodes[at].wakes = Some(wake);
             self.agenda.put(wake, Event::Wakes(at));
         }
     }

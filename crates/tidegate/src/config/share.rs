@@ -3,11 +3,20 @@
 //! All words are words of the file; which of them can be kept depends on the store. One that is this process's own decides `local` and
 //! nothing else, and a file that says otherwise is refused: counters that are not shared, where their author thinks they are, would let
 //! through a multiple of the limit without a word.
+//!
+//! `split` divides limits among nodes, and not every limit can be divided: what cannot is refused here, and would otherwise refuse every
+//! request.
+
+use std::time::Duration;
+
+use tidegate_core::{Quota, Replace, Tick};
 
 use super::diagnostic::Findings;
 use super::node::Node;
 use super::store;
-use crate::policy::Share;
+use crate::cluster::Part;
+use crate::cluster::shares::Division;
+use crate::policy::{Limit, Policy, Share, whole_number};
 
 /// The words, as the file has them.
 pub(super) const WORDS: &[&str] =
@@ -35,4 +44,95 @@ pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut 
             ),
         );
     }
+}
+
+/// Checks that the limits of a policy with `share: split` can be divided.
+///
+/// Breakers and adaptive limits are each node's own: where `split` comes from `defaults`, such a policy is decided locally.
+pub(super) fn check_split(policy: &mut Policy, node: &Node, file: &Node, findings: &mut Findings) {
+    if policy.share != Some(Share::Split) || store::is_own(file) {
+        return;
+    }
+    let said = node.get("share");
+    if said.is_none()
+        && policy.limits.iter().all(|limit| limit.terms.quota.as_deref().is_some_and(is_each_nodes))
+    {
+        policy.share = Some(Share::Local);
+        return;
+    }
+    let (key, spot) = match said {
+        Some(said) => ("share", said.spot),
+        None => ("defaults.share", node.spot),
+    };
+    for terms in policy.limits.iter().flat_map(Limit::all_terms) {
+        let Some(quota) = &terms.quota else { continue };
+        if let Err(why) = divides(quota) {
+            findings.error(spot, format_args!("{key}: split cannot divide {}: {why}", terms.label));
+            return;
+        }
+    }
+    let scarce = policy.limits.iter().flat_map(Limit::all_terms).find_map(|terms| {
+        let quota = terms.quota.as_ref()?;
+        quota.divided(least_part(file), Part::WHOLE).is_none().then_some((terms, quota))
+    });
+    if let Some((terms, quota)) = scarce {
+        let (nodes, parts) = (nodes(file), Part::WHOLE.div_ceil(least_part(file).max(1)));
+        let when = if agrees(file) {
+            let filled = quota.fills_within().unwrap_or(Duration::ZERO);
+            format!("for the first {filled:?} and while the engine is gone")
+        } else {
+            "always".to_owned()
+        };
+        findings.warn(
+            spot,
+            format_args!(
+                "{key}: split leaves each of {nodes} nodes less than one unit of {}, {when}, and then it refuses every request; \
+                 allow at least {parts} at once, or write share: leased",
+                terms.label
+            ),
+        );
+    }
+    if policy.limits.iter().any(|limit| limit.replace == Replace::Reset) {
+        findings.warn(
+            spot,
+            format_args!(
+                "{key}: split keeps what was spent when a limit changes, and replace: reset has no effect; write replace: as-is"
+            ),
+        );
+    }
+}
+
+/// Says whether a limit goes by how calls end, which each node sees for itself.
+fn is_each_nodes(quota: &Quota) -> bool {
+    quota.is_guard() && !matches!(quota, Quota::Concurrency(_))
+}
+
+/// Says why a limit cannot be divided among nodes, and what would work.
+fn divides(quota: &Quota) -> Result<(), &'static str> {
+    if quota.fills_within().is_some() {
+        return Ok(());
+    }
+    Err(match quota {
+        Quota::Concurrency(_) => "its places never lapse; give them a ttl, or write share: central",
+        Quota::FixedWindow(_) => "its windows are those of the calendar; write share: leased",
+        quota if is_each_nodes(quota) => "each node has its own; write share: local",
+        _ => "no part of it is a limit of the same kind; write share: leased",
+    })
+}
+
+/// Returns how many nodes share the engine, as the file says.
+fn nodes(file: &Node) -> u64 {
+    let said = file.get("store").and_then(|store| store.get("nodes")).and_then(Node::text);
+    said.and_then(|text| whole_number(text).ok()).unwrap_or(1)
+}
+
+/// Says whether nodes agree on their parts, through an engine that can tell who is there.
+fn agrees(file: &Node) -> bool {
+    matches!(store::kind(file), "etcd" | "zookeeper")
+}
+
+/// Returns the least part that each node has, of [`Part::WHOLE`].
+fn least_part(file: &Node) -> u32 {
+    let nodes = nodes(file);
+    if agrees(file) { Division::among(nodes).own() } else { Part::even(nodes).at(Tick::EPOCH) }
 }

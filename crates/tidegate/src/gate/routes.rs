@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::Gate;
 #[cfg(feature = "ticket")]
 use super::charged::Made;
 use crate::policy::{Share, Shares, tag_of_key};
@@ -52,7 +51,7 @@ impl Routes {
     }
 
     /// Has the gate's own store decide a word of `share:`, which needs no second handle on it.
-    fn give_own(&mut self, share: Share) {
+    pub(super) fn give_own(&mut self, share: Share) {
         let replaced = self.by_share[share as usize].replace(self.own);
         self.drop_unasked(replaced);
         self.find_plain();
@@ -138,30 +137,6 @@ impl Routes {
     pub(super) fn of(&self, share: Option<Share>) -> Result<usize, StoreError> {
         let Some(share) = share else { return Ok(self.own) };
         self.by_share[share as usize].ok_or(StoreError::NoStore { share: share.word() })
-    }
-}
-
-impl Gate {
-    /// Has the store that the gate was made with decide policies with `share: leased` (or another word) too.
-    ///
-    /// The same store given to [`Gate::with_store`] is a second one to the gate: a request under policies with and without that word is then
-    /// two steps, where it could be one, and a reset is sent twice.
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::policy::{PolicySet, Share};
-    /// use tidegate::store::MemoryStore;
-    /// use tidegate::Gate;
-    ///
-    /// let memory = MemoryStore::with_capacity(1_000)?;
-    /// let gate = Gate::new(PolicySet::default(), memory).with_own_store_for(Share::Split);
-    /// # drop(gate);
-    /// # Ok::<(), tidegate::store::CapacityError>(())
-    /// ```
-    #[must_use]
-    pub fn with_own_store_for(mut self, share: Share) -> Self {
-        self.routes.give_own(share);
-        self
     }
 }
 

@@ -12,14 +12,14 @@
 //!
 //! # Outages
 //! A step that is not answered is decided here, by itself: an answer that is lost or late now and then is no outage. After three in a row
-//! ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before, the engine counts as gone. Steps are then decided at once,
+//! ([`FallbackBuilder::outage_after`]), each at most 10 s after the one before, the engine counts as gone. A step does not count if one that
+//! was asked later was answered in the meantime: then a message was lost, and the engine is there. Steps are then decided at once,
 //! without waiting; one of them at a time, each a stated interval after the one before, asks the engine and waits until the deadline, as
 //! a probe. When one is answered the engine is back. Each change is told once ([`FallbackBuilder::on_change`]), whatever the traffic.
 //!
 //! So what an outage costs: steps that are under way when the engine goes wait one deadline each; where they come one at a time, the first
 //! three do. After that one step in an interval waits. A step waits at most one deadline in any case. An engine that answers at least
-//! one of three steps never counts as gone, and each step that it does not answer waits a deadline: it is slow, and still the one that
-//! counts. That is also how an engine of several machines behaves when one of them is gone.
+//! one of three steps never counts as gone, and each step that it does not answer waits a deadline. That is also how an engine of several machines behaves when one of them is gone.
 //!
 //! A step that missed its deadline is dropped, and not awaited in the background: an engine that hangs would collect a step for each
 //! request, with a connection each. The step may have been done all the same, so its caller may be charged twice, in the engine and here.

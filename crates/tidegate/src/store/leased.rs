@@ -28,7 +28,8 @@
 //! # When units are drawn
 //! A key that was not asked for lately is decided in one call, which draws what the request needs. The more it is asked for, the more is drawn
 //! at once, up to what lasts for a stated time ([`LeasedBuilder::target`]). When half of it is spent, the next draw is made in the background;
-//! at most one is under way for a key, and requests that need it wait for it together. Where the engine has no units left, it grants
+//! at most one is under way for a key, and requests that need it wait for it together: for as long as a draw is to last, or three round
+//! trips if that is longer. If it has not come by then they ask the engine themselves, and so do others until it comes or fails. Where the engine has no units left, it grants
 //! those of the near future, and says from when they may be spent; until then requests are refused here without a call. So they are when
 //! it refuses, until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter: what is
 //! settled with less, given back or reset elsewhere is found then. What comes back through this node is drawn again at once.
@@ -51,6 +52,7 @@ mod draw;
 mod drawing;
 mod engine_part;
 mod health;
+mod held;
 #[cfg(test)]
 mod model;
 mod other_steps;
@@ -60,9 +62,11 @@ mod request;
 mod shared;
 mod table;
 mod terms;
+mod under_way;
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 pub use health::LeaseHealth;
@@ -199,6 +203,7 @@ impl LeasedBuilder {
                 table,
                 background,
                 counts: Counts::default(),
+                round_trip: AtomicU64::new(0),
             }),
         }
     }

@@ -34,12 +34,12 @@ fn mistakes_of_a_file() {
         ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
         ("policies: []\n", &["t:1:1  error  file has no version"][..]),
         (
-            "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { grpc: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
+            "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
                 "t:2:28  error  store.url: \"x\" does not begin with redis:// or rediss://; write redis://HOST:6379",
-                "t:3:17  error  server.grpc is not available in this version",
-                "t:3:36  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080",
-                "t:3:45  error  unknown key \"htpp\" in server; did you mean \"http\"?",
+                "t:3:18  error  server.admin is not available in this version",
+                "t:3:37  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080",
+                "t:3:46  error  unknown key \"htpp\" in server; did you mean \"http\"?",
                 "t:4:1  error  policies has no value; give it one or leave it out",
             ][..],
         ),
@@ -183,4 +183,68 @@ fn a_word_of_an_earlier_version_names_the_new_one() {
         yaml("version: 1\nstore: { keys: 1000, key_form: whole }\npolicies: []\n"),
         ["t:2:32  error  store.key_form: whole is called full now; write full"]
     );
+}
+
+/// The mistakes of one policy with `share: split` on three nodes, without those of other things.
+fn split(store: &str, policy: &str) -> Vec<String> {
+    let of_split = |line: &String| line.contains("split");
+    let text = format!(
+        "version: 1\nstore: {{ kind: {store}, url: {}, nodes: 3 }}\npolicies:\n  - {{ name: p, {policy} }}\n",
+        if store == "etcd" { "http://a:2379" } else { "redis://a:6379" },
+    );
+    let all = yaml(&text);
+    assert!(all.iter().all(of_split), "{all:?}");
+    all
+}
+
+/// Such a policy refused every request, and no check said so.
+#[test]
+fn what_cannot_be_divided_is_no_limit_of_split() {
+    let cannot = "t:4:23  error  policy \"p\": share: split cannot divide";
+    for (limit, why) in [
+        (
+            "{ rate: 600/day, algorithm: fixed-window, calendar: UTC }",
+            "its windows are those of the calendar; write share: leased",
+        ),
+        ("{ algorithm: breaker, failures: 50% }", "each node has its own; write share: local"),
+        (
+            "{ rate: 600/s, algorithm: uber-pacer }",
+            "no part of it is a limit of the same kind; write share: leased",
+        ),
+    ] {
+        let found = split("redis", &format!("share: split, limit: {limit}"));
+        assert!(found.len() == 1 && found[0].starts_with(cannot) && found[0].ends_with(why), "{found:?}");
+    }
+    assert!(split("redis", "share: split, limit: { rate: 600/s }").is_empty());
+    assert!(split("etcd", "share: split, limit: { rate: 600/s }").is_empty());
+    assert!(split("redis", "share: split, limit: { algorithm: concurrency, max: 600 }").is_empty());
+}
+
+#[test]
+fn a_part_of_less_than_one_unit_is_told() {
+    let few = split("redis", "share: split, limit: { rate: 2/s }");
+    assert_eq!(few.len(), 1);
+    assert!(few[0].contains("warn") && few[0].contains("each of 3 nodes less than one unit"), "{few:?}");
+    assert!(split("redis", "share: split, limit: { rate: 4/s }").is_empty());
+    let few = split("etcd", "share: split, limit: { rate: 60/s }");
+    assert!(few[0].contains("for the first 1s and while the engine is gone"), "{few:?}");
+    assert!(few[0].contains("allow at least 97 at once"), "{few:?}");
+    let reset = split("redis", "share: split, limit: { rate: 600/s, replace: reset }");
+    assert!(reset.len() == 1 && reset[0].contains("replace: reset has no effect"), "{reset:?}");
+}
+
+#[test]
+fn a_default_of_split_leaves_guards_to_each_node() {
+    let text = |limit| {
+        format!(
+            "version: 1\nstore: {{ kind: redis, url: redis://a:6379, nodes: 3 }}\ndefaults: {{ share: split }}\npolicies:\n  - {{ name: p, limit: {limit} }}\n"
+        )
+    };
+    let (config, _) =
+        Config::parse(&text("{ algorithm: breaker, failures: 50% }"), "t", Format::Yaml).unwrap();
+    assert_eq!(config.policies.policies()[0].share, Some(tidegate::policy::Share::Local));
+    let (config, _) = Config::parse(&text("{ rate: 60/s }"), "t", Format::Yaml).unwrap();
+    assert_eq!(config.policies.policies()[0].share, Some(tidegate::policy::Share::Split));
+    let mistakes = yaml(&text("{ rate: 600/day, algorithm: fixed-window, calendar: UTC }"));
+    assert!(mistakes[0].contains("defaults.share: split cannot divide"), "{mistakes:?}");
 }

@@ -8,7 +8,7 @@ use tidegate::store::{Answer, Charge, Op, Step, Store as _};
 use tidegate::{Cost, Quota};
 
 use crate::behaviour::{quiet, take, world};
-use crate::world::World;
+use crate::world::{Link, World};
 
 /// Settles one step for each key in one call; returns the answers, how long it took, and how many calls the engine got.
 fn settle_each(world: &mut World, quota: &Arc<Quota>, keys: &[[u8; 4]]) -> (Vec<Answer>, Duration, u64) {
@@ -54,6 +54,38 @@ fn cold_keys_of_one_call_are_drawn_for_at_the_same_time() {
     let (answers, took, calls) = settle_each(&mut world, &quota, &[[0xFF; 4]; 40]);
     assert_eq!(allowed(&answers), 40);
     assert!(calls <= 8 && took <= Duration::from_millis(8), "{calls} calls, {took:?}");
+}
+
+/// A draw that was lost had all requests of its key wait for the engine's deadline, a quarter of a second.
+#[test]
+fn a_draw_that_does_not_come_is_not_waited_for_any_longer() {
+    let quota = Arc::new(Quota::per_hour(1_000).burst(1_000).gcra().unwrap());
+    let mut world = world(1);
+    *world.engines[0].link.lock() = Link::LosesAll;
+    let charges = [Charge::new(b"k", &quota, Cost::ONE)];
+    world.ask_and_go(0, Op::Take, &charges);
+    *world.engines[0].link.lock() = Link::Up;
+    let began = world.now();
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+    let took = world.now().since(began);
+    assert!(
+        (50..=54).contains(&took.as_millis()),
+        "it waits as long as a draw is to last, and asks itself: {took:?}"
+    );
+    let began = world.now();
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+    assert!(world.now().since(began) <= Duration::from_millis(3), "others do not wait for it");
+    // Far from the engine three round trips are waited for.
+    let far = Duration::from_millis(40);
+    let mut world = World::new(1, far / 2, |_, builder| builder);
+    assert!(take(&mut world, 0, b"k", &quota, 1).allowed);
+    *world.engines[0].link.lock() = Link::LosesAll;
+    world.ask_and_go(0, Op::Take, &[Charge::new(b"other", &quota, Cost::ONE)]);
+    *world.engines[0].link.lock() = Link::Up;
+    let began = world.now();
+    assert!(take(&mut world, 0, b"other", &quota, 1).allowed);
+    let took = world.now().since(began);
+    assert!(took >= 4 * far && took <= 4 * far + Duration::from_millis(3), "{took:?}");
 }
 
 /// What a node holds of many keys is not sent in as many calls at once when it closes.

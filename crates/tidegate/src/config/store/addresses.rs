@@ -1,6 +1,5 @@
 //! `store.url`: the addresses of an engine.
 
-use super::word;
 use crate::config::diagnostic::Findings;
 use crate::config::node::Node;
 use crate::visible::excerpt;
@@ -43,7 +42,7 @@ pub(super) fn check(node: &Node, kind: &str, findings: &mut Findings) {
         }
     }
     if kind == "redis"
-        && word(node, "topology").is_none_or(|word| word == "single")
+        && node.get("topology").and_then(Node::text).is_none_or(|word| word == "single")
         && let [_, second, ..] = urls
     {
         findings.error(

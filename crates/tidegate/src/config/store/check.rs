@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{addresses, word};
+use super::addresses;
 use crate::config::diagnostic::Findings;
 use crate::config::keys::{KINDS, OWN};
 use crate::config::node::Node;
@@ -71,7 +71,7 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
             ),
         );
     }
-    let sentinel = word(node, "topology") == Some("sentinel");
+    let sentinel = node.get("topology").and_then(Node::text) == Some("sentinel");
     match node.get("master") {
         Some(said) if !sentinel => findings.error(
             said.spot,

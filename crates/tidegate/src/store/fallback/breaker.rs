@@ -5,7 +5,8 @@
 //! that is answered closes it again. So an outage costs each caller that is under way one deadline, and afterwards one caller per interval;
 //! and an engine that comes back meets one step, and the others only when it has answered that one.
 //!
-//! In a row: a step that is answered begins the count anew, and so does a pause between two failures that is longer than [`WITHIN`].
+//! In a row: a step that is answered begins the count anew, and so does a pause between two failures that is longer than [`WITHIN`]. A
+//! step that stays without an answer while one is answered that was asked later does not count: its message was lost, and the engine is there.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -65,6 +66,8 @@ pub(super) struct Breaker {
     /// How many steps in a row had no answer, or [`DOWN`]. Read by every step. Relaxed: a step that sees an old value asks once more than
     /// it had to, or once less.
     failures: AtomicU32,
+    /// When the latest step was asked that was waited for and answered, in nanoseconds. Relaxed: one that is missed counts a failure more.
+    answered: AtomicU64,
     without_engine: AtomicU64,
     /// Protects the fields that change together. No foreign code is called while it is held.
     inner: Mutex<Inner>,
@@ -126,6 +129,7 @@ impl Breaker {
     pub(super) fn new(interval: Duration, opens_after: u32, told: Option<Box<Told>>) -> Self {
         Self {
             failures: AtomicU32::new(0),
+            answered: AtomicU64::new(0),
             without_engine: AtomicU64::new(0),
             inner: Mutex::default(),
             interval,
@@ -158,8 +162,8 @@ impl Breaker {
         self.failures.load(Ordering::Relaxed) == DOWN
     }
 
-    /// Notes that the engine has not answered.
-    pub(super) fn fails(&self, reason: &str, now: Tick) {
+    /// Notes that the engine has not answered a step that was asked at a tick.
+    pub(super) fn fails(&self, reason: &str, asked: Tick, now: Tick) {
         let change = {
             let mut inner = self.inner.lock();
             inner.next_probe = now.after(self.interval);
@@ -167,6 +171,11 @@ impl Breaker {
                 if **known != *reason {
                     *known = reason.into();
                 }
+                return;
+            }
+            let answered = Tick::from_nanos(self.answered.load(Ordering::Relaxed));
+            // Not for what was refused at once. A tick to come is of before the clock was set back, and says nothing.
+            if asked < now && asked <= answered && answered <= now {
                 return;
             }
             let before = self.failures.load(Ordering::Relaxed);
@@ -182,6 +191,12 @@ impl Breaker {
             self.change(&mut inner, false, reason.into(), now)
         };
         self.tell(&change);
+    }
+
+    /// Notes that the engine has answered a step that was waited for since a tick.
+    pub(super) fn answers_late(&self, asked: Tick) {
+        self.answered.fetch_max(asked.as_nanos(), Ordering::Relaxed);
+        self.answers_as_ever();
     }
 
     /// Notes that the engine has answered a step that was no probe. One load, unless the step before it failed.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
+use tidegate_core::Tick;
 
 use super::breaker::{Breaker, Probe, Way};
 use super::stand_in::{self, StandIn};
@@ -39,10 +40,12 @@ impl Shared {
                 self.breaker.answers_as_ever();
                 Settling::Done(Ok(()))
             }
-            Settling::Done(done) => Settling::Done(match self.judge(done, probe.as_mut()) {
-                Err(error) if is_decided_here(&error) => self.without(step, out),
-                done => done,
-            }),
+            Settling::Done(done) => {
+                Settling::Done(match self.judge(done, self.clock.now(), probe.as_mut()) {
+                    Err(error) if is_decided_here(&error) => self.without(step, out),
+                    done => done,
+                })
+            }
             Settling::Later(later) => {
                 let (shared, step) = (Arc::clone(self), OwnedStep::of(step));
                 Settling::Later(Box::pin(async move {
@@ -71,7 +74,7 @@ impl Shared {
             Way::Probe(probe) => Some(probe),
         };
         let Some(later) = self.engine.settle_each(steps, out) else {
-            self.judge_each(out, probe);
+            self.judge_each(out, self.clock.now(), probe);
             for (step, answer) in steps.iter().zip(out) {
                 if matches!(answer, Err(error) if is_decided_here(error)) {
                     *answer = self.without_answer(step);
@@ -100,7 +103,7 @@ impl Shared {
             Way::Probe(probe) => Some(probe),
         };
         match self.engine.settle_into(step, out) {
-            Settling::Done(done) => Settling::Done(self.judge(done, probe.as_mut())),
+            Settling::Done(done) => Settling::Done(self.judge(done, self.clock.now(), probe.as_mut())),
             Settling::Later(later) => {
                 let shared = Arc::clone(self);
                 Settling::Later(Box::pin(async move { shared.in_time(later, probe).await }))
@@ -184,8 +187,9 @@ impl Shared {
         if let Some(probe) = &mut probe {
             probe.asks();
         }
-        let answer = self.before_deadline(later).await.unwrap_or_else(|| Err(self.late()));
-        self.judge(answer, probe.as_mut())
+        let asked = self.clock.now();
+        let answer = self.before_deadline(asked, later).await.unwrap_or_else(|| Err(self.late()));
+        self.judge(answer, asked, probe.as_mut())
     }
 
     /// Waits for many answers like [`Shared::in_time`].
@@ -203,22 +207,28 @@ impl Shared {
         if let Some(probe) = &mut probe {
             probe.asks();
         }
-        answers = self.before_deadline(later).await.unwrap_or_default();
+        let asked = self.clock.now();
+        answers = self.before_deadline(asked, later).await.unwrap_or_default();
         answers.resize_with(count, || Err(self.late()));
-        self.judge_each(&answers, probe);
+        self.judge_each(&answers, asked, probe);
         answers
     }
 
-    async fn before_deadline<T>(&self, later: Later<T>) -> Option<T> {
-        before(&self.clock, self.clock.now().after(self.deadline), later).await
+    async fn before_deadline<T>(&self, asked: Tick, later: Later<T>) -> Option<T> {
+        before(&self.clock, asked.after(self.deadline), later).await
     }
 
-    /// Notes what an answer says of the engine: that it is there, or that it is gone.
-    fn judge<T>(&self, answer: Result<T, StoreError>, probe: Option<&mut Probe>) -> Result<T, StoreError> {
+    /// Notes what the answer to a step that was asked at a tick says of the engine: that it is there, or that it is gone.
+    fn judge<T>(
+        &self,
+        answer: Result<T, StoreError>,
+        asked: Tick,
+        probe: Option<&mut Probe>,
+    ) -> Result<T, StoreError> {
         match &answer {
-            Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, self.clock.now()),
+            Err(StoreError::Unavailable { reason }) => self.breaker.fails(reason, asked, self.clock.now()),
             _ if probe.is_some() => self.breaker.answers(self.clock.now()),
-            _ => self.breaker.answers_as_ever(),
+            _ => self.breaker.answers_late(asked),
         }
         if let Some(probe) = probe {
             probe.asks();
@@ -227,11 +237,11 @@ impl Shared {
     }
 
     /// Notes what many answers say of the engine: one that is missing says that it is gone.
-    fn judge_each(&self, answers: &[Answer], mut probe: Option<Probe>) {
+    fn judge_each(&self, answers: &[Answer], asked: Tick, mut probe: Option<Probe>) {
         let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
         match unavailable {
-            Some(Err(error)) => drop(self.judge::<()>(Err(error.clone()), probe.as_mut())),
-            _ => drop(self.judge(Ok(()), probe.as_mut())),
+            Some(Err(error)) => drop(self.judge::<()>(Err(error.clone()), asked, probe.as_mut())),
+            _ => drop(self.judge(Ok(()), asked, probe.as_mut())),
         }
     }
 

@@ -8,33 +8,14 @@ use futures_util::future::{join, join_all};
 use tidegate_core::Tick;
 
 use super::drawing::Awaited;
-use super::engine_part::Ours;
-use super::request::{ROUNDS, Tried};
-use super::shared::{Inner, TermsOfLines, ask, ask_each, widen};
+use super::shared::{Inner, ask, ask_each, widen};
+use super::under_way::{Asking, Begun, Then, Tried};
+use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
 
-/// What the engine is asked, and what is done with its answer.
-pub(super) struct Asking {
-    pub(super) asked: OwnedStep,
-    pub(super) terms: TermsOfLines,
-    pub(super) then: Then,
-}
-
-pub(super) enum Then {
-    /// The answer is that to the caller.
-    Tell,
-    /// The answer is put together with what was decided here of the caller's step.
-    Merge(Box<(OwnedStep, Ours)>),
-}
-
-/// How far a step has come without waiting.
-pub(super) enum Begun {
-    Done(Result<(), StoreError>),
-    /// Draws, or the engine, have to be awaited for a step that takes.
-    Tried(Box<(OwnedStep, Tried)>),
-    Asks(Box<Asking>),
-}
+/// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
+const ROUNDS: usize = 8;
 
 /// A step of many that has to wait, and its place among them.
 type Waiting = (usize, OwnedStep, Tried);
@@ -111,7 +92,9 @@ impl Inner {
                     Tried::Waits(_) => asking.push((at, step.with(|step| self.ask_for_all(step)))),
                 }
             }
-            let draws = draws.into_iter().map(|drawing| Awaited::of(drawing, Arc::clone(&self)));
+            let draws = draws
+                .into_iter()
+                .map(|(drawing, until)| before(&*self.clock, until, Awaited::of(drawing, Arc::clone(&self))));
             let (answered, _) = join(self.ask_all(mem::take(&mut asking)), join_all(draws)).await;
             for (at, answer) in answered {
                 answers[at] = Some(answer);
@@ -142,13 +125,13 @@ impl Inner {
             let mut others = Vec::new();
             while let Some((at, next)) = rest.next_if(alike) {
                 places.push(at);
-                others.push(next);
+                others.push(*next);
             }
             if others.is_empty() {
                 answers.push((at, self.ask_one(first).await));
                 continue;
             }
-            others.insert(0, first);
+            others.insert(0, *first);
             answers.extend(places.into_iter().zip(self.ask_together(others).await));
         }
         answers
@@ -157,10 +140,10 @@ impl Inner {
     async fn ask_one(self: &Arc<Self>, asking: Box<Asking>) -> Answer {
         let sent = self.clock.now();
         let answer = self.ask_engine(&asking.asked).await;
-        self.conclude(asking, answer, sent).await
+        self.conclude(*asking, answer, sent).await
     }
 
-    async fn ask_together(self: &Arc<Self>, asking: Vec<Box<Asking>>) -> Vec<Answer> {
+    async fn ask_together(self: &Arc<Self>, asking: Vec<Asking>) -> Vec<Answer> {
         let sent = self.clock.now();
         let steps: Vec<&OwnedStep> = asking.iter().map(|asking| &asking.asked).collect();
         steps.iter().for_each(|step| self.count_central(step));
@@ -181,8 +164,8 @@ impl Inner {
         ask(&*self.engine, step).await
     }
 
-    async fn conclude(self: &Arc<Self>, asking: Box<Asking>, answer: Answer, sent: Tick) -> Answer {
-        let Asking { asked, terms, then } = *asking;
+    async fn conclude(self: &Arc<Self>, asking: Asking, answer: Answer, sent: Tick) -> Answer {
+        let Asking { asked, terms, then } = asking;
         let mut settled = answer?;
         self.hear(&asked, &settled, sent);
         match then {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use futures_util::stream::{StreamExt as _, iter};
 use tidegate_core::decision::Ruling;
+use tidegate_core::time::nanos;
 use tidegate_core::{Cost, Finish, Receipt, Tick};
 
 use super::draw::{Draw, Drawn, Refused, Times};
@@ -66,13 +67,15 @@ impl Inner {
             answered: false,
         };
         let later: Later<()> = Box::pin(asked.run());
-        entry.drawing = Some(later.shared());
+        entry.drawing = Some(Drawing::of(later));
         entry.drawing.clone()
     }
 
     /// Makes a draw that nobody waits for.
     pub(super) fn draw_ahead(&self, drawing: Drawing) {
-        self.background.run(Box::pin(drawing));
+        if drawing.goes_on() {
+            self.background.run(Box::pin(drawing.made));
+        }
     }
 
     /// Makes a list of what is to be given back of a key.
@@ -161,6 +164,11 @@ impl Asked {
 
     fn take_in(&mut self, answer: Answer, times: Times) {
         self.answered = true;
+        if answer.is_ok() {
+            // Relaxed: a number by itself.
+            let took = nanos(times.received.since(times.sent));
+            self.inner.round_trip.store(took, Ordering::Relaxed);
+        }
         let (inner, part) = (&self.inner, self.inner.part.at(times.received));
         let mut back = GivenBack::new();
         let mut returns = Vec::new();
@@ -238,7 +246,7 @@ impl Future for Awaited {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         self.polled = true;
         let Some(mut drawing) = self.drawing.take() else { return Poll::Ready(()) };
-        let polled = drawing.poll_unpin(cx);
+        let polled = drawing.made.poll_unpin(cx);
         if polled.is_pending() {
             self.drawing = Some(drawing);
         }

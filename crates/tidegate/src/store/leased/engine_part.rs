@@ -6,36 +6,10 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Retry, Tick};
 
-use super::asking::{Asking, Then};
-use super::drawing::Return;
-use super::pocket::Piece;
-use super::purse::GivenBack;
 use super::shared::{Inner, TermsOfLines, ask, by_the_engine, widen};
-use super::table::{Entry, Manner};
-use super::terms::Terms;
+use super::table::Entry;
+use super::under_way::{Asking, Ours, Then};
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
-
-/// The lines that are decided here, `None` for those that are the engine's, and what was taken for them.
-pub(super) struct Ours {
-    pub(super) lines: SmallVec<[Option<Settlement>; 4]>,
-    pub(super) held: Held,
-}
-
-/// Units in the hands of a request that is not yet admitted; put back if it is dropped.
-pub(super) struct Held {
-    pub(super) inner: Arc<Inner>,
-    pub(super) pieces: SmallVec<[Taken; 4]>,
-}
-
-/// Units that were taken out of a purse, and which one.
-pub(super) struct Taken {
-    pub(super) hash: u64,
-    pub(super) key: Arc<[u8]>,
-    /// The terms of the purse. If the key has others by now, its purse is another one and knows nothing of these units.
-    pub(super) terms: Arc<Terms>,
-    pub(super) manner: Manner,
-    pub(super) piece: Piece,
-}
 
 impl Inner {
     /// Returns what the engine is asked of a step while what was taken for its other charges is held.
@@ -131,7 +105,7 @@ impl Inner {
                 Ruling::Denied { retry: Retry::After(after) } if takes => {
                     self.with_purse_of(charge, |entry| {
                         entry.purse.refused_alone(charge.cost, charge.kept_back, after, sent);
-                    })
+                    });
                 }
                 Ruling::Allowed { .. } => self.with_purse_of(charge, |entry| {
                     let remaining = line.decision.standing.remaining;
@@ -166,42 +140,5 @@ impl Inner {
         {
             then(entry);
         }
-    }
-}
-
-impl Held {
-    /// The request is admitted: what it holds is spent.
-    pub(super) fn admit(mut self) {
-        for Taken { hash, key, terms, piece, .. } in self.pieces.drain(..) {
-            let mut shard = self.inner.table.lock(hash);
-            if let Some(entry) = shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &terms))
-            {
-                entry.purse.release(&piece);
-            }
-        }
-    }
-}
-
-/// The request is not admitted: what it holds is put back.
-impl Drop for Held {
-    fn drop(&mut self) {
-        let mut returns = Vec::new();
-        for Taken { hash, key, terms, manner, piece } in self.pieces.drain(..) {
-            let mut shard = self.inner.table.lock(hash);
-            shard.granted = shard.granted.saturating_sub(1);
-            match shard.get(hash, &key).filter(|entry| Arc::ptr_eq(&entry.purse.terms, &terms)) {
-                Some(entry) => {
-                    let mut back = GivenBack::new();
-                    entry.purse.release(&piece);
-                    entry.purse.put_back(&piece, &mut back);
-                    returns.extend(Inner::returns(entry, back));
-                }
-                None => {
-                    let receipt = piece.receipt(&terms.engine);
-                    returns.push(Return { key, terms, manner, receipt });
-                }
-            }
-        }
-        self.inner.give_back(returns);
     }
 }

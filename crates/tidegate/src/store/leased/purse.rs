@@ -212,6 +212,11 @@ impl Purse {
         self.drawing.is_some()
     }
 
+    /// Returns since when a draw is under way.
+    pub(super) fn drawing_since(&self) -> Option<Tick> {
+        self.drawing.map(|(_, since)| since)
+    }
+
     pub(super) fn is_under_way(&self, draw: &Draw) -> bool {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }

@@ -8,33 +8,23 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Decision, Retry, Standing, Tick};
 
-use super::asking::Begun;
 use super::drawing::Return;
-use super::engine_part::{Held, Ours, Taken};
+use super::held::{Held, Taken};
 use super::purse::{GivenBack, Look};
 use super::shared::Inner;
 use super::table::{Drawing, Entry, Manner};
 use super::terms::Terms;
+use super::under_way::{Begun, Ours, Tried};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
-
-/// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
-pub(super) const ROUNDS: usize = 8;
 
 /// What has come of a charge.
 enum Found {
     Piece(Taken, Settlement),
     Refused(Settlement),
-    Draw(Drawing),
+    /// A draw, and until when it is waited for.
+    Draw(Drawing, Tick),
     Engine,
-}
-
-/// What a step waits for.
-pub(super) enum Tried {
-    /// Draws have to be awaited first.
-    Waits(SmallVec<[Drawing; 2]>),
-    /// Some charges, or all, are the engine's.
-    Engine(Box<Ours>),
 }
 
 impl Inner {
@@ -111,8 +101,8 @@ impl Inner {
                     refused |= charge.binding;
                     Some(line)
                 }
-                Found::Draw(drawing) => {
-                    waits.push(drawing);
+                Found::Draw(drawing, until) => {
+                    waits.push((drawing, until));
                     None
                 }
                 Found::Engine => {
@@ -186,10 +176,14 @@ impl Inner {
                 let ruling = Ruling::Denied { retry: Retry::After(after) };
                 Found::Refused(Settlement { decision: Decision { ruling, standing }, receipt: None })
             }
-            Look::Draw => match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
-                Some(drawing) => Found::Draw(drawing),
-                None => Found::Engine,
-            },
+            Look::Draw => {
+                let until = entry.purse.drawing_since().unwrap_or(now).after(self.patience(terms));
+                match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
+                    Some(drawing) if now < until => Found::Draw(drawing, until),
+                    // It was lost, or the engine is busy.
+                    _ => Found::Engine,
+                }
+            }
             Look::Engine => Found::Engine,
         };
         returns.extend(Self::returns(entry, back));

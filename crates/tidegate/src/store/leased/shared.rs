@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use smallvec::SmallVec;
 
@@ -22,7 +23,12 @@ pub(super) struct Inner {
     pub(super) table: Table,
     pub(super) background: Background,
     pub(super) counts: Counts,
+    /// How long the last draw that was answered took, in nanoseconds.
+    pub(super) round_trip: AtomicU64,
 }
+
+/// So many round trips are waited for a draw: it has been lost by then, or the engine is busy.
+const ROUND_TRIPS: u32 = 3;
 
 /// What is counted where an engine is asked; what is counted on the way of each request stands in the table. Relaxed throughout:
 /// they are numbers for people, and of no order.
@@ -43,6 +49,13 @@ pub(super) struct Counts {
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
 impl Inner {
+    /// Returns how long requests wait for a draw before they ask the engine themselves: as long as a draw is to last, or a few round trips
+    /// where the engine is far away.
+    pub(super) fn patience(&self, terms: &Terms) -> Duration {
+        let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
+        terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))
+    }
+
     /// Returns the terms of each charge. A quota that is one of very many is not leased.
     pub(super) fn terms_of(&self, step: &Step<'_>) -> TermsOfLines {
         let of = |charge: &Charge<'_>| if charge.passing { None } else { self.terms.of(charge.quota) };

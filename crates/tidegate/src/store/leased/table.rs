@@ -4,9 +4,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, BuildHasherDefault, Hasher};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use foldhash::fast::RandomState;
-use futures_util::future::Shared;
+use futures_util::future::{FutureExt as _, Shared};
 use parking_lot::{Mutex, MutexGuard};
 use tidegate_core::{Quota, Replace, Tick};
 
@@ -22,7 +23,24 @@ const SHARDS: usize = 64;
 const LOOKED_AT: usize = 8;
 
 /// A draw under way, for all who wait for it.
-pub(super) type Drawing = Shared<Later<()>>;
+#[derive(Clone)]
+pub(super) struct Drawing {
+    pub(super) made: Shared<Later<()>>,
+    /// Whether it goes on in the background, also if all who wait for it go away.
+    in_background: Arc<AtomicBool>,
+}
+
+impl Drawing {
+    pub(super) fn of(draw: Later<()>) -> Self {
+        Self { made: draw.shared(), in_background: Arc::default() }
+    }
+
+    /// Says that it is to go on in the background; `true` the first time.
+    pub(super) fn goes_on(&self) -> bool {
+        // Relaxed: whoever is first, one is.
+        !self.in_background.swap(true, Ordering::Relaxed)
+    }
+}
 
 /// What is kept of one key.
 pub(super) struct Entry {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use tidegate::policy::Descriptor;
 
-use super::{Refusal, shown};
+use super::words::{Refusal, shown};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// Reads a name and its value.

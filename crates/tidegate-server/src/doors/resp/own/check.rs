@@ -7,7 +7,8 @@ use tidegate::{Check, Cost, Priority, Retry};
 
 use super::super::reply::Replies;
 use super::super::session::{RespDoor, Session};
-use super::{Refusal, attributes, cost, shown, text, too_few};
+use super::attributes;
+use super::words::{Refusal, cost, shown, text, too_few};
 use crate::engine::{Conclusion, Held, TicketFor, Want};
 use crate::live::Live;
 use crate::metrics::Transport;

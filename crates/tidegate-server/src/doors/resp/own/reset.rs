@@ -2,7 +2,8 @@
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
-use super::{Refusal, attributes, shown, text, too_few};
+use super::attributes;
+use super::words::{Refusal, shown, text, too_few};
 use crate::requests;
 
 /// `TG.RESET policy name value [name value ...]`

@@ -7,7 +7,7 @@ use tidegate::policy::Usage;
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
-use super::{Refusal, cost, shown, text, too_few};
+use super::words::{Refusal, cost, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
 
 /// `TG.SETTLE ticket [COST n] [FAILED]`: what was charged stands, or becomes what was really spent; places are given back.

@@ -2,14 +2,16 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+#[path = "../engine/mod.rs"]
 mod engine;
+mod lost_answers;
 
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tidegate::store::fallback::{Change, DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
+use tidegate::store::fallback::{Change, DEADLINE, PROBE_EVERY};
 use tidegate::store::{
     Answer, Charge, DecidedBy, Ending, Fallback, Home, OnStoreError, Op, Settled, Settling, Step, Store,
     StoreError,
@@ -176,67 +178,6 @@ fn an_engine_that_hangs_costs_those_under_way_one_deadline_and_the_others_nothin
     assert_eq!(rig.store.health().without_engine, 55);
 }
 
-/// One answer that came too late counted as an outage of a second.
-#[test]
-fn an_answer_that_is_late_now_and_then_is_no_outage() {
-    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
-    let key = [Charge::new(b"k", &quota, Cost::ONE)];
-    for _ in 0..10 {
-        for answered in [Mood::Now, Mood::Later] {
-            for _ in 1..OUTAGE_AFTER {
-                rig.engine.be(Mood::Hangs);
-                let mut late = rig.begin(Op::Take, &key);
-                assert!(late.poll().is_pending());
-                rig.clock.advance(DEADLINE);
-                let Poll::Ready(Ok(settled)) = late.poll() else { panic!("the deadline is over") };
-                assert_eq!(settled.by, DecidedBy::Fallback);
-            }
-            rig.engine.be(answered);
-            assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
-        }
-    }
-    assert!(rig.store.health().is_up() && rig.states().is_empty());
-}
-
-#[test]
-fn an_engine_that_is_gone_is_left_after_three_steps() {
-    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
-    let key = Charge::new(b"k", &quota, Cost::ONE);
-    rig.engine.be(Mood::Errs);
-    for step in 1..=50 {
-        assert_eq!(rig.take(key).by, DecidedBy::Fallback);
-        assert_eq!(rig.store.health().is_up(), step < 3);
-    }
-    assert_eq!(rig.engine.asked(), 3);
-    rig.engine.be(Mood::Now);
-    rig.clock.advance(PROBE_EVERY);
-    assert_eq!(rig.take(key).by, DecidedBy::Engine);
-    // What failed before it went does not count again.
-    rig.engine.be(Mood::Errs);
-    rig.take(key);
-    rig.take(key);
-    assert!(rig.store.health().is_up());
-    let told: Vec<_> = rig.states().iter().map(|(up, _, without)| (*up, *without)).collect();
-    assert_eq!(told, [(false, 2), (true, 48)]);
-}
-
-#[test]
-fn failures_far_apart_are_no_outage() {
-    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
-    rig.engine.be(Mood::Errs);
-    for _ in 0..20 {
-        rig.take(Charge::new(b"k", &quota, Cost::ONE));
-        rig.clock.advance(Duration::from_secs(11));
-    }
-    assert!(rig.store.health().is_up());
-    for _ in 0..3 {
-        assert!(rig.store.health().is_up());
-        rig.clock.advance(Duration::from_secs(9));
-        rig.take(Charge::new(b"k", &quota, Cost::ONE));
-    }
-    assert!(!rig.store.health().is_up());
-}
-
 #[test]
 fn an_engine_that_comes_back_is_asked_by_one_first() {
     let (rig, quota) = (rig(1), per_hour(100));
@@ -327,6 +268,7 @@ fn many_steps_in_one_exchange_have_one_deadline() {
         panic!()
     };
     assert_eq!(by(&answers), [DecidedBy::Engine; 2]);
+    rig.clock.advance(Duration::from_nanos(1));
     rig.engine.be(Mood::Hangs);
     let mut batch = Waiting::of(rig.store.settle_each(&steps, &mut out).unwrap());
     assert!(batch.poll().is_pending());

@@ -1,0 +1,42 @@
+//! The words of a command, as errors show them, and the errors.
+
+use std::borrow::Cow;
+
+use tidegate::visible::excerpt;
+
+use super::super::redis;
+use super::super::reply::Replies;
+
+/// Why a command is answered with an error: its code, and what is wrong.
+pub(super) struct Refusal(pub(super) &'static str, pub(super) String);
+
+impl Refusal {
+    /// The command itself is wrong.
+    pub(super) fn wrong(what: impl Into<String>) -> Self {
+        Self("ERR", what.into())
+    }
+}
+
+pub(super) fn text(bytes: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(bytes)
+}
+
+/// Quotes a word of a command, escaped and cut to a length that fits a sentence.
+pub(super) fn shown(word: &[u8]) -> String {
+    format!("\"{}\"", excerpt(&text(word)))
+}
+
+/// Reads the number behind `COST`.
+pub(super) fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
+    const MOST: u64 = crate::requests::MAX_COST;
+    let read = text(word).parse().ok().filter(|units| (least..=MOST).contains(units));
+    read.ok_or_else(|| {
+        Refusal::wrong(format!("COST: {} is no whole number from {least} to {MOST}", shown(word)))
+    })
+}
+
+/// Counts the words of a command that has too few.
+pub(super) fn too_few(words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
+    redis::wrong_number(words[0], replies);
+    Ok(())
+}

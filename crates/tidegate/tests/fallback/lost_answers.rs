@@ -1,0 +1,102 @@
+//! Answers that do not come: how many of them are an outage.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use tidegate::Cost;
+use tidegate::store::fallback::{DEADLINE, OUTAGE_AFTER, PROBE_EVERY};
+use tidegate::store::{Answer, Charge, DecidedBy, Op};
+
+use crate::engine::{Mood, Waiting};
+use crate::{Rig, per_hour, rig_after};
+
+/// One answer that came too late counted as an outage of a second.
+#[test]
+fn an_answer_that_is_late_now_and_then_is_no_outage() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    for _ in 0..10 {
+        for answered in [Mood::Now, Mood::Later] {
+            for _ in 1..OUTAGE_AFTER {
+                rig.engine.be(Mood::Hangs);
+                let mut late = rig.begin(Op::Take, &key);
+                assert!(late.poll().is_pending());
+                rig.clock.advance(DEADLINE);
+                let Poll::Ready(Ok(settled)) = late.poll() else { panic!("the deadline is over") };
+                assert_eq!(settled.by, DecidedBy::Fallback);
+            }
+            rig.engine.be(answered);
+            assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+        }
+    }
+    assert!(rig.store.health().is_up() && rig.states().is_empty());
+}
+
+/// Many lost answers whose deadlines end together are no outage where others were answered that were asked later.
+#[test]
+fn an_answer_to_a_later_step_shows_that_the_engine_is_there() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    let lose = |rig: &Rig| {
+        rig.engine.be(Mood::Hangs);
+        let mut lost: Vec<_> = (0..10).map(|_| rig.begin(Op::Take, &key)).collect();
+        assert!(lost.iter_mut().all(|step| step.poll().is_pending()));
+        rig.clock.advance(Duration::from_millis(1));
+        lost
+    };
+    let end = |rig: &Rig, lost: Vec<Waiting<Answer>>| {
+        rig.clock.advance(DEADLINE);
+        for mut step in lost {
+            let Poll::Ready(Ok(settled)) = step.poll() else { panic!("the deadline is over") };
+            assert_eq!(settled.by, DecidedBy::Fallback);
+        }
+    };
+    let lost = lose(&rig);
+    rig.engine.be(Mood::Later);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+    end(&rig, lost);
+    assert!(rig.store.health().is_up());
+    rig.clock.advance(Duration::from_millis(1));
+    let lost = lose(&rig);
+    end(&rig, lost);
+    assert!(!rig.store.health().is_up(), "nothing was answered that was asked since");
+}
+
+#[test]
+fn an_engine_that_is_gone_is_left_after_three_steps() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    let key = Charge::new(b"k", &quota, Cost::ONE);
+    rig.engine.be(Mood::Errs);
+    for step in 1..=50 {
+        assert_eq!(rig.take(key).by, DecidedBy::Fallback);
+        assert_eq!(rig.store.health().is_up(), step < 3);
+    }
+    assert_eq!(rig.engine.asked(), 3);
+    rig.engine.be(Mood::Now);
+    rig.clock.advance(PROBE_EVERY);
+    assert_eq!(rig.take(key).by, DecidedBy::Engine);
+    // What failed before it went does not count again.
+    rig.engine.be(Mood::Errs);
+    rig.take(key);
+    rig.take(key);
+    assert!(rig.store.health().is_up());
+    let told: Vec<_> = rig.states().iter().map(|(up, _, without)| (*up, *without)).collect();
+    assert_eq!(told, [(false, 2), (true, 48)]);
+}
+
+#[test]
+fn failures_far_apart_are_no_outage() {
+    let (rig, quota) = (rig_after(OUTAGE_AFTER, 1), per_hour(1000));
+    rig.engine.be(Mood::Errs);
+    for _ in 0..20 {
+        rig.take(Charge::new(b"k", &quota, Cost::ONE));
+        rig.clock.advance(Duration::from_secs(11));
+    }
+    assert!(rig.store.health().is_up());
+    for _ in 0..3 {
+        assert!(rig.store.health().is_up());
+        rig.clock.advance(Duration::from_secs(9));
+        rig.take(Charge::new(b"k", &quota, Cost::ONE));
+    }
+    assert!(!rig.store.health().is_up());
+}
