@@ -3,6 +3,8 @@
 mod answer;
 mod client;
 mod done;
+#[cfg(feature = "grpc")]
+mod grpc;
 mod http;
 mod judge;
 mod load;
@@ -42,10 +44,13 @@ pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     let target = Target::read(&bench.url)?;
     // The nanosecond at which it was started is another one each time.
     let seed = bench.asks.seed.unwrap_or_else(|| SystemClock::new().now().as_nanos() >> 10);
-    let question = Question::read(&bench.asks, bench.judging.expect.as_ref(), seed)?;
+    let mut question = Question::read(&bench.asks, bench.judging.expect.as_ref(), seed)?;
+    if target.protocol == Protocol::Grpc {
+        question.as_envoy_asks()?;
+    }
     if question.throttle.is_some() && target.protocol != Protocol::Resp {
         let what = format!(
-            "--throttle asks as Redis clients do, and {target} is asked over HTTP; name a resp:// server"
+            "--throttle asks as Redis clients do, and {target} is asked otherwise; name a resp:// server"
         );
         return Err(Mistake(what).into());
     }

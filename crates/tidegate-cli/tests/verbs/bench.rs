@@ -79,6 +79,25 @@ fn a_server_of_another_rate_is_found_out() {
     }
 }
 
+#[cfg(feature = "grpc")]
+#[test]
+fn what_envoy_would_ask_is_judged_as_well() {
+    let desk = Desk::new();
+    desk.write("50.yaml", per_second(50));
+    desk.write("100.yaml", per_second(100));
+    let serving = Serving::start(&desk, &["-c", "100.yaml", "--grpc", "127.0.0.1:0"]);
+    let said = serving.hears("rate limit service over gRPC on ");
+    let url = format!("grpc://{}", said.rsplit(' ').next().unwrap());
+    let right =
+        judged(&desk, &url, &["-c", "4", "--config", "100.yaml", "--max-wrong", "0", "--max-failed", "0"], 0);
+    assert!(count(&right, "/allowed") >= 100 && count(&right, "/denied") > 0, "{right:#}");
+    assert_eq!(right["codes"]["OVER_LIMIT"], right["denied"]);
+    let wrong = judged(&desk, &url, &["-q", "400", "--config", "50.yaml", "--max-wrong", "10%"], 3);
+    assert!(count(&wrong, "/judged/wrongly_let_through") >= 50, "{wrong:#}");
+    let one = desk.run(&["bench", &url, "--config", "100.yaml", "--expect", "per-ip"]).code(2);
+    assert!(one.err.contains("--expect asks one policy alone, which Envoy's protocol cannot"), "{one:?}");
+}
+
 #[test]
 fn throttle_is_judged_by_its_own_numbers() {
     let desk = Desk::new();

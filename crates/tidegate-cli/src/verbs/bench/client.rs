@@ -7,6 +7,8 @@ use tidegate_server::Token;
 use tokio::net::TcpStream;
 
 use super::answer::Answer;
+#[cfg(feature = "grpc")]
+use super::grpc::GrpcClient;
 use super::http::HttpClient;
 use super::question::Question;
 use super::resp::RespClient;
@@ -26,6 +28,8 @@ pub(super) struct Dial {
 #[derive(Debug)]
 pub(super) enum Client {
     Http(HttpClient),
+    #[cfg(feature = "grpc")]
+    Grpc(GrpcClient),
     Resp(RespClient),
 }
 
@@ -45,6 +49,10 @@ impl Dial {
         let token = self.token.as_ref().map(Token::secret);
         Ok(match self.target.protocol {
             Protocol::Http => Client::Http(HttpClient::over(stream, &self.target, token).await?),
+            #[cfg(feature = "grpc")]
+            Protocol::Grpc => Client::Grpc(GrpcClient::over(stream, &self.target, token).await?),
+            #[cfg(not(feature = "grpc"))]
+            Protocol::Grpc => anyhow::bail!("built without gRPC"),
             Protocol::Resp => Client::Resp(RespClient::over(stream, token).await.context("AUTH")?),
         })
     }
@@ -55,6 +63,8 @@ impl Client {
     pub(super) fn is_open(&self) -> bool {
         match self {
             Self::Http(client) => client.is_open(),
+            #[cfg(feature = "grpc")]
+            Self::Grpc(client) => client.is_open(),
             Self::Resp(client) => client.is_open(),
         }
     }
@@ -69,6 +79,11 @@ impl Client {
     pub(super) async fn ask(&mut self, question: &Question, key: u32) -> io::Result<Answer> {
         match self {
             Self::Http(client) => client.ask(question.body(key)).await,
+            #[cfg(feature = "grpc")]
+            Self::Grpc(client) => {
+                let (domain, entries, cost) = question.envoy(key);
+                client.ask(domain, entries, cost).await
+            }
             Self::Resp(client) => client.ask(&question.words(key), question.throttle.is_some()).await,
         }
     }

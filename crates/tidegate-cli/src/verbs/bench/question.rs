@@ -10,6 +10,9 @@ use crate::exit::Mistake;
 /// The most of CL.THROTTLE's numbers, as the server has it.
 const MOST: u64 = 1 << 60;
 
+/// The attribute that is the domain of Envoy's requests.
+const DOMAIN: &str = "rls.domain";
+
 /// What one request asks, but for its key.
 #[derive(Clone, Debug)]
 pub(super) struct Question {
@@ -69,6 +72,35 @@ impl Question {
     /// Returns the attributes that hold the key.
     pub(super) fn by(&self) -> &[String] {
         &self.by
+    }
+
+    /// Asks as Envoy does: of a domain, of all policies, with a cost of 32 bits.
+    ///
+    /// # Errors
+    /// What cannot be asked so.
+    pub(super) fn as_envoy_asks(&mut self) -> Result<(), Mistake> {
+        if self.policy.is_some() {
+            let what = "--expect asks one policy alone, which Envoy's protocol cannot; leave it out, or ask over http:// or resp://";
+            return Err(Mistake(what.to_owned()));
+        }
+        if self.cost.is_some_and(|cost| cost.units() > u64::from(u32::MAX)) {
+            return Err(Mistake(format!("--cost: Envoy's protocol has costs of {} at most", u32::MAX)));
+        }
+        if !self.attributes.iter().any(|(name, _)| name == DOMAIN) {
+            self.attributes.push((DOMAIN.to_owned(), "bench".to_owned()));
+        }
+        Ok(())
+    }
+
+    /// Returns the domain, the entries of the descriptor, and the cost, where 0 leaves it to the policies.
+    #[cfg(feature = "grpc")]
+    pub(super) fn envoy(&self, key: u32) -> (&str, Vec<(String, String)>, u32) {
+        let domain = self.attributes.iter().find(|(name, _)| name == DOMAIN);
+        let domain = domain.map_or("", |(_, value)| value);
+        let entries = self.pairs(key).filter(|(name, _)| *name != DOMAIN);
+        let entries = entries.map(|(name, value)| (name.to_owned(), value)).collect();
+        let cost = self.cost.map_or(0, |cost| u32::try_from(cost.units()).unwrap_or(u32::MAX));
+        (domain, entries, cost)
     }
 
     /// Returns what each asks for; `None` leaves it to the policies.

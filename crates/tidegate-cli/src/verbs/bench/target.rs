@@ -20,6 +20,8 @@ pub(super) struct Target {
 pub(super) enum Protocol {
     Http,
     Resp,
+    /// Envoy's rate limit service.
+    Grpc,
 }
 
 impl Target {
@@ -29,7 +31,11 @@ impl Target {
     /// What is no URL of a server that this command can ask, with what would be.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
         let refuse = |why: &str| Err(Mistake(format!("the URL `{text}` {why}")));
-        let works = "write http://127.0.0.1:8080 or resp://127.0.0.1:6380";
+        let works = if cfg!(feature = "grpc") {
+            "write http://127.0.0.1:8080, resp://127.0.0.1:6380 or grpc://127.0.0.1:8081"
+        } else {
+            "write http://127.0.0.1:8080 or resp://127.0.0.1:6380"
+        };
         let Some((scheme, rest)) = text.split_once("://") else {
             return refuse(&format!("does not say by which protocol; {works}"));
         };
@@ -40,8 +46,9 @@ impl Target {
             "https" | "rediss" | "grpcs" => {
                 return refuse(&format!("is asked over TLS, which this command does not speak; {works}"));
             }
+            "grpc" if cfg!(feature = "grpc") => Protocol::Grpc,
             "grpc" => {
-                return refuse(&format!("is asked over gRPC, which this command does not speak; {works}"));
+                return refuse(&format!("is asked over gRPC, which this command was built without; {works}"));
             }
             _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
         };
@@ -82,6 +89,7 @@ impl fmt::Display for Target {
         let scheme = match self.protocol {
             Protocol::Http => "http",
             Protocol::Resp => "resp",
+            Protocol::Grpc => "grpc",
         };
         write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
     }
@@ -106,9 +114,9 @@ mod tests {
     #[test]
     fn a_url_that_cannot_be_asked_is_told_with_what_could() {
         for (text, says) in [
-            ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080 or"),
+            ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080"),
             ("https://gate:443", "is asked over TLS, which this command does not speak"),
-            ("grpc://gate:50051", "is asked over gRPC, which this command does not speak; write http://"),
+            ("grpc://gate", "has no port; write one"),
             ("redis://gate:6380", "is asked as resp://gate:6380"),
             ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),

@@ -1,0 +1,132 @@
+//! Asks Envoy's rate limit service, version 3, over one connection of HTTP/2.
+
+use std::io;
+
+use anyhow::{Context as _, Result};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use h2::RecvStream;
+use h2::client::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
+use hyper::{HeaderMap, Method, Request, Uri};
+use prost::Message as _;
+use tokio::net::TcpStream;
+
+use super::answer::{Answer, Code, Fate};
+use super::target::Target;
+
+/// The longest answer that is read: many times the longest that there is.
+const MAX_ANSWER: usize = 1 << 20;
+
+/// A byte that says whether the message is packed, and four of its length.
+const FRAME: usize = 5;
+
+const GRPC_STATUS: HeaderName = HeaderName::from_static("grpc-status");
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct GrpcClient {
+    sender: SendRequest<Bytes>,
+    path: Uri,
+    authorization: Option<HeaderValue>,
+    connection: tokio::task::JoinHandle<Result<(), h2::Error>>,
+}
+
+impl GrpcClient {
+    /// Begins to speak over a stream.
+    ///
+    /// # Errors
+    /// A host, a path or a token that no header holds; a server that does not speak HTTP/2.
+    pub(super) async fn over(stream: TcpStream, target: &Target, token: Option<&str>) -> Result<Self> {
+        let (sender, connection) = client::handshake(stream).await?;
+        let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
+        Ok(Self {
+            sender,
+            path: Uri::try_from(format!("http://{}{}{path}", target.authority(), target.prefix))?,
+            authorization: bearer.context("TIDEGATE_TOKEN")?,
+            connection: tokio::spawn(connection),
+        })
+    }
+
+    pub(super) fn is_open(&self) -> bool {
+        !self.connection.is_finished()
+    }
+
+    /// Asks about one descriptor of these pairs, of a domain.
+    ///
+    /// # Errors
+    /// When the connection broke, or what came is no answer.
+    pub(super) async fn ask(
+        &mut self,
+        domain: &str,
+        pairs: Vec<(String, String)>,
+        hits: u32,
+    ) -> io::Result<Answer> {
+        let entries = pairs.into_iter().map(|(key, value)| Entry { key, value }).collect();
+        let message = RateLimitRequest {
+            domain: domain.to_owned(),
+            descriptors: vec![RateLimitDescriptor { entries, ..RateLimitDescriptor::default() }],
+            hits_addend: hits,
+        };
+        let mut request = Request::new(());
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.path.clone();
+        let headers = request.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        headers.insert(TE, HeaderValue::from_static("trailers"));
+        if let Some(authorization) = &self.authorization {
+            headers.insert(AUTHORIZATION, authorization.clone());
+        }
+        let mut sender = self.sender.clone().ready().await.map_err(io::Error::other)?;
+        let (response, mut body) = sender.send_request(request, false).map_err(io::Error::other)?;
+        body.send_data(framed(&message), true).map_err(io::Error::other)?;
+        let (head, body) = response.await.map_err(io::Error::other)?.into_parts();
+        let (bytes, trailers) = whole(body).await?;
+        let status = trailers.get(GRPC_STATUS).or(head.headers.get(GRPC_STATUS));
+        let status = status.and_then(|status| status.to_str().ok()?.parse::<u16>().ok());
+        Ok(match status {
+            Some(0) => decided(&bytes),
+            Some(status) => Answer::word(Fate::Failed, &format!("grpc-status {status}")),
+            None => Answer { fate: Fate::Failed, code: Code::Status(head.status.as_u16()) },
+        })
+    }
+}
+
+/// Writes a message as the body of a call has it.
+fn framed(message: &RateLimitRequest) -> Bytes {
+    let length = message.encoded_len();
+    let mut body = BytesMut::with_capacity(FRAME + length);
+    body.put_u8(0);
+    body.put_u32(u32::try_from(length).expect("64 attributes of 8 KiB at most"));
+    message.encode(&mut body).expect("the buffer grows");
+    body.freeze()
+}
+
+/// Reads a body to its end.
+async fn whole(mut body: RecvStream) -> io::Result<(Vec<u8>, HeaderMap)> {
+    let mut bytes = Vec::new();
+    while let Some(chunk) = body.data().await {
+        let chunk = chunk.map_err(io::Error::other)?;
+        body.flow_control().release_capacity(chunk.len()).map_err(io::Error::other)?;
+        bytes.extend_from_slice(&chunk);
+        if bytes.len() > MAX_ANSWER {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "too long an answer"));
+        }
+    }
+    let trailers = body.trailers().await.map_err(io::Error::other)?;
+    Ok((bytes, trailers.unwrap_or_default()))
+}
+
+/// Reads the answer of a call that went well.
+fn decided(body: &[u8]) -> Answer {
+    let response = body.get(FRAME..).and_then(|message| RateLimitResponse::decode(message).ok());
+    match response.map(|response| response.overall_code()) {
+        Some(Overall::Ok) => Answer::word(Fate::Allowed, "OK"),
+        Some(Overall::OverLimit) => Answer::word(Fate::Denied, "OVER_LIMIT"),
+        Some(Overall::Unknown) | None => Answer::word(Fate::Failed, "not an answer"),
+    }
+}
