@@ -116,7 +116,7 @@ mod tests {
         for (text, says) in [
             ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080"),
             ("https://gate:443", "is asked over TLS, which this command does not speak"),
-            ("grpc://gate", "has no port; write one"),
+            ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "is asked over gRPC, which" }),
             ("redis://gate:6380", "is asked as resp://gate:6380"),
             ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),
