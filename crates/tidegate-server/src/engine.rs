@@ -44,7 +44,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
-pub(crate) use self::sharing::LEASES_EVERY;
+pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 

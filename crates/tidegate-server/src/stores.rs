@@ -25,9 +25,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Clock;
+use tidegate::cluster::Coordinator;
 use tidegate::config::{EngineKind, EngineSettings, StoreKind, StoreSettings};
 
-use self::dial::Dial;
+use self::dial::{Dial, Failed};
 pub(crate) use self::opened::Kept;
 pub use self::opened::{OpenStore, OpenStoreError, Sharing};
 
@@ -73,6 +74,26 @@ pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: settings.word() }) }
 }
 
+/// Reaches the engine through which the nodes of a file agree, without being one of them.
+///
+/// # Errors
+/// [`OpenStoreError`], also where the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store through which nodes agree on nothing.
+pub async fn open_coordinator(settings: &StoreSettings) -> Result<Arc<dyn Coordinator>, OpenStoreError> {
+    let kind = settings.word();
+    let StoreKind::Engine(engine) = &settings.kind else {
+        return Err(OpenStoreError::NoCoordinator { kind });
+    };
+    let dial = dial_of(kind, engine)?;
+    if !dial.coordinates {
+        return Err(OpenStoreError::NoCoordinator { kind });
+    }
+    match (dial.attempt)().await {
+        Ok(dialled) => dialled.coordinator.ok_or(OpenStoreError::NoCoordinator { kind }),
+        Err(Failed::Away(reason)) => Err(OpenStoreError::Engine { kind, reason }),
+        Err(Failed::ForGood(error)) => Err(error),
+    }
+}
+
 async fn open_engine(
     settings: &StoreSettings,
     engine: &EngineSettings,
@@ -86,6 +107,7 @@ async fn open_engine(
         keys: keys.unwrap_or(settings.keys),
         full_keys: settings.full_keys,
         coordinator: dialled.coordinator,
+        cluster_policies: engine.cluster_policies,
     };
     let opened = OpenStore::new(dialled.store, kind);
     Ok(OpenStore { sharing: Some(sharing), away, warnings: dialled.warnings, ..opened })
