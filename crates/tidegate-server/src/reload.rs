@@ -14,9 +14,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+pub(crate) use self::cluster_policies::Taken;
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
-pub(crate) use self::cluster_policies::Taken;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;

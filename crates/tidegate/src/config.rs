@@ -194,7 +194,10 @@ impl Config {
             for (name, _) in entries.iter().filter(|(name, _)| OWN_SECTIONS.contains(&&*name.text)) {
                 findings.error(
                     name.spot,
-                    format_args!("`{}` is each node's own; leave it out of policies that all nodes share", name.text),
+                    format_args!(
+                        "`{}` is each node's own; leave it out of policies that all nodes share",
+                        name.text
+                    ),
                 );
             }
             if findings.refused() {
@@ -206,7 +209,11 @@ impl Config {
     }
 
     /// Makes a configuration of a tree.
-    fn build(file: &Node, name: &str, mut findings: Findings) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+    fn build(
+        file: &Node,
+        name: &str,
+        mut findings: Findings,
+    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         shape::check(file, &Kind::Table(&FILE), "file", &mut findings);
         findings.check_patterns();
         if findings.beyond {

@@ -24,7 +24,7 @@ pub(crate) enum Policies {
     Show {
         /// A version that is kept [default: the one in force]
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
-        version: Option<u64>,
+        which: Option<u64>,
         #[command(flatten)]
         own: PolicyFile,
     },
@@ -37,7 +37,7 @@ pub(crate) enum Policies {
     Rollback {
         /// The version, as `history` lists it
         #[arg(value_name = "VERSION", value_parser = whole, allow_negative_numbers = true)]
-        version: u64,
+        which: u64,
         #[command(flatten)]
         own: PolicyFile,
     },

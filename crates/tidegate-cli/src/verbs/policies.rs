@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context as _, Result, anyhow};
 use serde_json::json;
-use tidegate::cluster::policies::{self as put_for_all, PutError, Version};
 use tidegate::cluster::Coordinator;
+use tidegate::cluster::policies::{self as put_for_all, PutError, Version};
 use tidegate::config::{Config, Format, MAX_BYTES, read_text};
 use tidegate::visible;
 use tidegate_server::open_coordinator;
@@ -31,9 +31,9 @@ pub(crate) fn run(verb: &Policies, printer: &Printer) -> Result<Exit> {
                 let text = checked(file, &own, printer)?;
                 put(&reach(&own).await?, text, *replacing, printer).await
             }
-            Policies::Show { version, own } => show(&cluster(own, printer).await?, *version, printer).await,
+            Policies::Show { which, own } => show(&cluster(own, printer).await?, *which, printer).await,
             Policies::History { own } => history(&cluster(own, printer).await?, printer).await,
-            Policies::Rollback { version, own } => {
+            Policies::Rollback { which: version, own } => {
                 let again = put_for_all::rollback(&*cluster(own, printer).await?, *version).await;
                 let again = again.map_err(refused)?;
                 let told = format!("version {version} is put for all nodes again, as version {again}");
@@ -84,7 +84,10 @@ fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
             Format::Toml => ("TOML", "YAML"),
             Format::Yaml => ("YAML", "TOML"),
         };
-        return Err(Mistake(format!("{name}: the name says that it is {by_name}, and its first line that it is {by_text}")).into());
+        return Err(Mistake(format!(
+            "{name}: the name says that it is {by_name}, and its first line that it is {by_text}"
+        ))
+        .into());
     }
     let outcome = own.with_policies(&text, &name);
     policies::accept(Loaded { outcome, source: (name, Some(text.clone())) }, printer)?;
@@ -123,7 +126,8 @@ async fn kept(cluster: &Cluster) -> Result<Vec<(Version, bool)>> {
     let current = put_for_all::current(&**cluster).await.map_err(refused)?;
     let before = put_for_all::history(&**cluster).await.map_err(refused)?;
     // One that was put while this was asked is kept and in force.
-    let before = before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
+    let before =
+        before.into_iter().filter(|held| current.as_ref().is_none_or(|now| held.version < now.version));
     let mut all: Vec<_> = before.map(|held| (held, false)).collect();
     all.extend(current.map(|now| (now, true)));
     Ok(all)

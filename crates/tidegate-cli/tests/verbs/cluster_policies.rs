@@ -73,7 +73,10 @@ fn comes_to_all(store: &str) {
     let cluster: Arc<dyn Coordinator> = runtime.block_on(open_coordinator(&store)).unwrap();
     let future = shared("algorithm: of-tomorrow, rate: 1/day").into_bytes();
     assert_eq!(runtime.block_on(policies::put(&*cluster, future, Some(1))), Ok(2));
-    ready(&nodes, "[!] policies put for all nodes: version 1 is in force; version 2 is refused: policies@2:8:");
+    ready(
+        &nodes,
+        "[!] policies put for all nodes: version 1 is in force; version 2 is refused: policies@2:8:",
+    );
     assert_eq!(both(&nodes, "203.0.113.2", 2), [200, 200, 200, 429]);
     for node in &nodes {
         let metrics = node.text("/metrics");
@@ -150,10 +153,10 @@ fn a_node_begins_with_its_own_policies_while_the_engine_is_away() {
     desk.write("shared.yaml", a_day(3));
     desk.run(&["policies", "put", "shared.yaml", "-c", "p.yaml"]).code(0);
     desk.write("p.yaml", a_day(1).replace("policies:", &format!("store: {store}\npolicies:")));
-    etcd.signal("STOP");
+    etcd.signal("-STOP");
     let node = Serving::start(&desk, &["-c", "p.yaml"]);
     assert!(node.text("/readyz?verbose").contains("those of the file are in force"));
-    etcd.signal("CONT");
+    etcd.signal("-CONT");
     until("the engine answers", || node.text("/readyz?verbose").contains("version 1 is in force"));
     assert_eq!(node.stop(), Some(0));
 }

@@ -60,7 +60,10 @@ impl Reload {
     pub(crate) async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let Some(Version { version, bytes }) = put else {
-            tracing::error!(reason = UNREADABLE, "the policies put for all nodes are refused; the old ones stay in force");
+            tracing::error!(
+                reason = UNREADABLE,
+                "the policies put for all nodes are refused; the old ones stay in force"
+            );
             return self.refuse(engine, 0, UNREADABLE);
         };
         let taken = self.taken();

@@ -26,7 +26,9 @@ impl Format {
         let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
         let Some(first) = lines.next() else { return Self::Yaml };
         let is_toml = match first.find(['=', ':', '{', ']']) {
-            Some(at) => first.as_bytes()[at] == b'=' || (first.as_bytes()[at] == b']' && first.starts_with('[')),
+            Some(at) => {
+                first.as_bytes()[at] == b'=' || (first.as_bytes()[at] == b']' && first.starts_with('['))
+            }
             None => false,
         };
         if is_toml { Self::Toml } else { Self::Yaml }

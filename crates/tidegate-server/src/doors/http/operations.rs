@@ -91,7 +91,8 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} nodes: {members}this one has {part:.1} % of each limit{why}")
     });
-    let policies = app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
+    let policies =
+        app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     format!(
         "{} serving\n{config}{policies}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
         mark(serving),
@@ -109,7 +110,9 @@ fn policies_line(taken: &Taken) -> String {
     );
     match &taken.refused {
         None => format!("\n[+] policies put for all nodes: {in_force}"),
-        Some((0, why)) => format!("\n[!] policies put for all nodes: {in_force}; the last are refused: {why}"),
+        Some((0, why)) => {
+            format!("\n[!] policies put for all nodes: {in_force}; the last are refused: {why}")
+        }
         Some((version, why)) => format!(
             "\n[!] policies put for all nodes: {in_force}; version {version} is refused: {}",
             visible::line(why)
