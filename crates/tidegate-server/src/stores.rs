@@ -17,6 +17,7 @@ mod opened;
 mod password;
 #[cfg(feature = "redis")]
 mod redis;
+mod round_trips;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -31,6 +32,7 @@ use tidegate::config::{EngineKind, EngineSettings, StoreKind, StoreSettings};
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::Kept;
 pub use self::opened::{OpenStore, OpenStoreError, Sharing};
+pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names, with room for `keys` in place of its own number where one is named; `http` is where the server listens, by
 /// which a folder that the file does not name is called. A folder that another process has is waited for as long as `patience`: that

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::cluster::shares::{Division, Driver, Status};
+use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::policy::{PolicySet, Share};
 use tidegate::store::{Leased, MemoryStore, Split, Store};
 use tidegate::{Clock, Gate};

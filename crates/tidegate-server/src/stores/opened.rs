@@ -79,7 +79,9 @@ pub enum OpenStoreError {
         kind: &'static str,
     },
     /// Nodes agree on nothing through it.
-    #[error("store.kind: {kind}: nodes agree on nothing through it; that takes store.kind: etcd or zookeeper")]
+    #[error(
+        "store.kind: {kind}: nodes agree on nothing through it; that takes store.kind: etcd or zookeeper"
+    )]
     NoCoordinator {
         /// The kind.
         kind: &'static str,
@@ -119,7 +121,11 @@ impl OpenStoreError {
         match self {
             Self::Capacity(CapacityError::NoMemory { .. }) | Self::File { .. } | Self::Engine { .. } => false,
             Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
-            Self::Capacity(_) | Self::NoFolder(_) | Self::NotBuilt { .. } | Self::NoCoordinator { .. } | Self::Setting { .. } => true,
+            Self::Capacity(_)
+            | Self::NoFolder(_)
+            | Self::NotBuilt { .. }
+            | Self::NoCoordinator { .. }
+            | Self::Setting { .. } => true,
         }
     }
 }
