@@ -34,6 +34,7 @@ use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
+use crate::metrics::judged;
 use crate::metrics::{Decided, Metrics, Tally, Transport};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
@@ -295,7 +296,13 @@ impl Engine {
         self.show_breakers(&live);
         self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
-        let shared = |registry: &mut Registry| self.show_shared(registry);
+        let shared = |registry: &mut Registry| {
+            self.show_shared(registry);
+            let judges = live.set.policies().iter().zip(&*live.policies);
+            let judges =
+                judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
+            judged::show(registry, judges);
+        };
         self.metrics.write(self.now(), self.store.occupancy(), series, shared)
     }
 
@@ -340,6 +347,12 @@ impl Engine {
                 facts.series.shadow.count(decided);
             }
             let (mut denied, mut near) = (false, false);
+            if let (Some(judge), None, Some(line)) = (&facts.judge, &decision.brought, own.clone().next())
+                // What another policy refused was not charged here, and this one refused none of it.
+                && (decision.allowed || !line.decision.is_allowed())
+            {
+                judge.ask(decision.at, line.cost.units(), decision.allowed);
+            }
             for line in own {
                 let standing = line.decision.standing;
                 let used = standing.limit.saturating_sub(standing.remaining);

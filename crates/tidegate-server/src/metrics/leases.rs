@@ -5,8 +5,8 @@
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tidegate::cluster::{Part, Says};
 use tidegate::cluster::shares::Status;
+use tidegate::cluster::{Part, Says};
 use tidegate::store::leased::LeaseHealth;
 
 /// Adds what leases tell.
