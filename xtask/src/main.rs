@@ -7,6 +7,7 @@ mod deny;
 mod docs;
 mod packages;
 mod places;
+mod python;
 mod step;
 mod test;
 mod tidy;

@@ -6,10 +6,11 @@ use std::process::Command;
 
 use anyhow::Result;
 
+use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 12] = [
+const WANTED: [(&str, &str); 13] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
@@ -21,6 +22,7 @@ const WANTED: [(&str, &str); 12] = [
     ("/usr/share/java/zookeeper.jar", "zookeeper"),
     ("/usr/bin/redis-server", "redis-server"),
     ("/usr/bin/redis-sentinel", "redis-sentinel"),
+    ("/usr/share/doc/python3-venv/copyright", "python3-venv"),
     ("/usr/lib/python3/dist-packages/redis/__init__.py", "python3-redis"),
 ];
 
@@ -29,7 +31,7 @@ pub(crate) fn install() -> Result<bool> {
     let missing: Vec<&str> =
         WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
     if missing.is_empty() {
-        return Ok(true);
+        return Ok(python::install());
     }
     if !Path::new("/usr/bin/apt-get").exists() {
         eprintln!("not Debian: install {} yourself, or the tests that need them skip", missing.join(", "));
@@ -57,5 +59,5 @@ pub(crate) fn install() -> Result<bool> {
     if held {
         std::fs::remove_file(policy)?;
     }
-    installed.map(|()| true)
+    installed.map(|()| python::install())
 }

@@ -49,6 +49,16 @@ pub(crate) enum Drained {
     Cut(usize),
 }
 
+impl Drained {
+    /// Returns how two doors ended together.
+    pub(crate) const fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::All, ended) | (ended, Self::All) => ended,
+            (Self::Cut(some), Self::Cut(others)) => Self::Cut(some + others),
+        }
+    }
+}
+
 /// Serves until the phase says otherwise, then drains.
 pub(crate) async fn serve(
     listener: TcpListener,
@@ -79,7 +89,7 @@ pub(crate) async fn serve(
         match accepted {
             Ok((stream, peer)) => {
                 failing = false;
-                let place = places.admit(peer.ip());
+                let place = Arc::new(places.admit(peer.ip()));
                 let door = Arc::clone(&door);
                 tokio::spawn(async move {
                     door.serve(stream, peer, &place, timeouts).await;

@@ -5,7 +5,9 @@
 
 mod breakers;
 mod decide_each;
+mod decide_together;
 mod demand;
+mod giving_back;
 mod handle_breakers;
 mod held;
 mod keys;
@@ -21,6 +23,7 @@ mod store_changes;
 mod ticket;
 mod ticket_seal;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -42,6 +45,7 @@ use crate::settings::{Refused, Settings};
 use crate::stores::{Kept, OpenStore};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
@@ -222,7 +226,8 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        let decided = self.metrics.time(transport, deciding).await;
+        // By reference: handed on by value it would have room in this future twice.
+        let decided = self.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }

@@ -70,6 +70,8 @@ pub use unknown_numbers::unknown_numbers;
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {
+    #[cfg(feature = "grpc")]
+    pub use crate::doors::grpc::fuzzing::RateLimitDoor;
     pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
     pub use crate::doors::resp::fuzzing::{RespBytes, resp_bytes};
 }

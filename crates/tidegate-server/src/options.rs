@@ -18,6 +18,8 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 pub struct ServerOptions {
     /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
     pub http: SocketAddr,
+    /// Where Envoy's rate limit service is answered over gRPC; nowhere by default. Port 0 takes a free one. Needs the feature `grpc`.
+    pub grpc: Option<SocketAddr>,
     /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
     pub resp: Option<SocketAddr>,
     /// What callers must show. Needed to bind anything but loopback.
@@ -78,6 +80,7 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            grpc: None,
             resp: None,
             token: None,
             drain: Duration::from_secs(10),
@@ -112,8 +115,13 @@ impl ServerOptions {
     /// [`OptionsError`] when the keys cannot be read, or the store cannot be opened.
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
-        let mut options =
-            Self { http: config.server.http, resp: config.server.resp, tickets, ..Self::default() };
+        let mut options = Self {
+            http: config.server.http,
+            grpc: config.server.grpc,
+            resp: config.server.resp,
+            tickets,
+            ..Self::default()
+        };
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&config.store, None, options.http, clock, options.drain).await?;
         options.decide_by(opened);

@@ -1,5 +1,6 @@
 //! What every door does with a request, whatever its protocol: bounds, the names of policies, keys, and what follows a decision.
 
+mod brought;
 mod conclude;
 mod key;
 mod named;
@@ -7,6 +8,7 @@ mod named;
 use tidegate::Rate;
 use tidegate::policy::Descriptor;
 
+pub(crate) use self::brought::{Brought, BroughtQuotas};
 pub(crate) use self::conclude::conclude;
 pub(crate) use self::key::key_of;
 pub(crate) use self::named::find;

@@ -37,6 +37,8 @@ use crate::unknown_numbers::unknown_numbers;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// Where Envoy's rate limit service is answered.
+    grpc: Option<TcpListener>,
     /// Where Redis clients are answered.
     resp: Option<TcpListener>,
     ready: Ready,
@@ -54,6 +56,8 @@ pub struct Server {
 pub struct Ready {
     /// The address it listens on, the port filled in.
     pub addr: SocketAddr,
+    /// The address where it answers Envoy's rate limit service, the port filled in.
+    pub grpc: Option<SocketAddr>,
     /// The address where it answers Redis clients, the port filled in.
     pub resp: Option<SocketAddr>,
     /// How many policies are in force.
@@ -112,6 +116,14 @@ pub enum ServeError {
     /// No ticket key was given, and none could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
+    /// The program was built without what answers gRPC.
+    #[error(
+        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+    )]
+    NoGrpc {
+        /// The address.
+        addr: SocketAddr,
+    },
     /// Signals cannot be received.
     #[error("cannot receive signals")]
     Signals(#[source] io::Error),
@@ -152,6 +164,9 @@ impl Server {
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
+        if let Some(addr) = options.grpc.filter(|_| cfg!(not(feature = "grpc"))) {
+            return Err(ServeError::NoGrpc { addr });
+        }
         let watched = source.watched().map(ToOwned::to_owned);
         let reload = Reload::new(source);
         let settings = reload.read().await?;
@@ -160,6 +175,7 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let (listener, addr) = listen(options.http)?;
+        let (grpc, grpc_addr) = options.grpc.map(listen).transpose()?.unzip();
         let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let watch = match &watched {
@@ -185,13 +201,13 @@ impl Server {
         if let Some(through) = engine.cluster_policies() {
             reload.take_first(&engine, &through).await;
         }
-        let ready = Ready { addr, resp: resp_addr, policies: engine.live().set.len() };
+        let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: engine.live().set.len() };
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
-        let doors = 1 + usize::from(resp.is_some());
+        let doors = 1 + usize::from(grpc.is_some()) + usize::from(resp.is_some());
         let connections = connections::fitting(options.connections, doors);
-        Ok(Self { app, listener, resp, ready, handle, signals, watch, drain, connections, timeouts })
+        Ok(Self { app, listener, grpc, resp, ready, handle, signals, watch, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -219,7 +235,8 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, resp, handle, signals, watch, drain, connections, timeouts, ready } = self;
+        let Self { app, listener, grpc, resp, handle, signals, watch, drain, connections, timeouts, ready } =
+            self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside(&handle, signals, watch);
@@ -233,11 +250,10 @@ impl Server {
         };
         let door = Arc::new(Http(Arc::new(HttpDoor::new(app))));
         let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
+        let calls = serve_grpc(grpc, &handle.app, connections, timeouts, drain, phase());
         let serving = async {
-            match tokio::join!(requests, commands) {
-                (Drained::All, drained) | (drained, Drained::All) => drained,
-                (Drained::Cut(some), Drained::Cut(others)) => Drained::Cut(some + others),
-            }
+            let (requests, commands, calls) = tokio::join!(requests, commands, calls);
+            requests.and(commands).and(calls)
         };
         let closing = async {
             let drained = serving.await;
@@ -260,6 +276,39 @@ impl Server {
             Drained::Cut(connections) => Stopped::Cut { connections },
         }
     }
+}
+
+/// Serves Envoy's rate limit service, where it was asked for.
+#[cfg(feature = "grpc")]
+async fn serve_grpc(
+    listener: Option<TcpListener>,
+    app: &Arc<App>,
+    connections: usize,
+    timeouts: Timeouts,
+    drain: Duration,
+    phase: watch::Receiver<Phase>,
+) -> Drained {
+    let Some(listener) = listener else { return Drained::All };
+    match crate::doors::grpc::GrpcDoor::new(Arc::clone(app)) {
+        Ok(door) => connections::serve(listener, Arc::new(door), connections, timeouts, drain, phase).await,
+        Err(error) => {
+            tracing::error!(%error, "the system starts no threads for gRPC; nobody is answered there");
+            Drained::All
+        }
+    }
+}
+
+/// Without the feature nothing listens.
+#[cfg(not(feature = "grpc"))]
+async fn serve_grpc(
+    _: Option<TcpListener>,
+    _: &Arc<App>,
+    _: usize,
+    _: Timeouts,
+    _: Duration,
+    _: watch::Receiver<Phase>,
+) -> Drained {
+    Drained::All
 }
 
 /// Listens on an address; returns it with its port filled in.

@@ -69,6 +69,8 @@ use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 pub struct Server {
     /// Checks, metrics and administration over HTTP.
     pub http: SocketAddr,
+    /// Checks over Envoy's rate limit service; `None`: not answered.
+    pub grpc: Option<SocketAddr>,
     /// Checks over the protocol of Redis; `None`: not answered.
     pub resp: Option<SocketAddr>,
 }
@@ -76,7 +78,7 @@ pub struct Server {
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), resp: None }
+        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), grpc: None, resp: None }
     }
 }
 
@@ -277,7 +279,8 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 
 fn server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
-    Server { http: address("http").unwrap_or_else(|| Server::default().http), resp: address("resp") }
+    let http = address("http").unwrap_or_else(|| Server::default().http);
+    Server { http, grpc: address("grpc"), resp: address("resp") }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

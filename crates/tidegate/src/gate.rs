@@ -17,6 +17,7 @@ mod check_each;
 mod check_together;
 mod decide;
 mod fetch;
+mod giving_back;
 mod in_flight;
 mod load;
 mod over;

@@ -19,6 +19,9 @@ pub(crate) struct Serve {
     /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<SocketAddr>,
+    /// Address where Envoy's rate limit service is answered over gRPC, or a port of this machine alone [default: the file's, else nowhere]
+    #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDR", value_parser = listened)]
+    pub(crate) grpc: Option<SocketAddr>,
     /// Address where Redis clients are answered (CL.THROTTLE, TG.CHECK), or a port of this machine alone [default: the file's, else nowhere]
     #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDR", value_parser = listened)]
     pub(crate) resp: Option<SocketAddr>,

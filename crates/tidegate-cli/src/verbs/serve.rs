@@ -105,7 +105,9 @@ pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Config(_) | ServeError::Open { .. } => Mistake(error.to_string()).into(),
+        ServeError::Config(_) | ServeError::Open { .. } | ServeError::NoGrpc { .. } => {
+            Mistake(error.to_string()).into()
+        }
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {
@@ -157,6 +159,7 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
+    options.grpc = serve.grpc.or(config.server.grpc);
     options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
@@ -192,6 +195,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         count => format!("{count} policies"),
     };
     let mut text = format!("tidegate serves {policies} on http://{at}\n");
+    if let Some(grpc) = server.ready().grpc {
+        let _ = writeln!(text, "and answers Envoy's rate limit service over gRPC on {grpc}");
+    }
     if let Some(resp) = server.ready().resp {
         let _ = writeln!(
             text,

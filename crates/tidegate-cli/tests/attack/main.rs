@@ -9,6 +9,7 @@
 //! | `connections` | a stranger who only connects | every buffer and wait has a bound, everything is answered, and operators always get in |
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `redis_clients` | a stranger at the door for Redis clients | whatever is sent is answered or closed, and costs nobody else a limit |
+//! | `grpc` | a stranger at the gRPC door | floods of frames and bodies without end cost bounded memory, and nobody else |
 //! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
 //! | `priority` | a caller who says that he matters | what is kept for others stays theirs |
 //! | `log` | a full disk, a reader who goes away or never reads | decisions go on, the server ends when told, no verdict changes |
@@ -31,6 +32,7 @@ mod every_door;
 mod files;
 mod forward_auth;
 mod full_store;
+mod grpc;
 mod log;
 mod policy_file;
 mod priority;

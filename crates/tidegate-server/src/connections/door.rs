@@ -12,12 +12,12 @@ use crate::options::Timeouts;
 
 /// Serves connections of one protocol.
 pub(crate) trait Door: Send + Sync + 'static {
-    /// Serves one connection from accept to close. Dropped unfinished when the server leaves.
+    /// Serves one connection from accept to close. Dropped unfinished when the server leaves; who serves elsewhere keeps the place.
     fn serve(
         self: Arc<Self>,
         stream: TcpStream,
         peer: SocketAddr,
-        place: &Place,
+        place: &Arc<Place>,
         timeouts: Timeouts,
     ) -> impl Future<Output = ()> + Send;
 }
@@ -27,7 +27,13 @@ pub(crate) trait Door: Send + Sync + 'static {
 pub(crate) struct Http<H>(pub(crate) Arc<H>);
 
 impl<H: Handler> Door for Http<H> {
-    async fn serve(self: Arc<Self>, stream: TcpStream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        peer: SocketAddr,
+        place: &Arc<Place>,
+        timeouts: Timeouts,
+    ) {
         connection::serve(stream, peer, Arc::clone(&self.0), place, timeouts).await;
     }
 }

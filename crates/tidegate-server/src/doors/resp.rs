@@ -16,7 +16,6 @@ mod connection;
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing;
 mod own;
-mod quotas;
 mod redis;
 mod reply;
 mod session;
@@ -36,7 +35,7 @@ impl Door for RespDoor {
         self: Arc<Self>,
         stream: TcpStream,
         _: std::net::SocketAddr,
-        place: &Place,
+        place: &Arc<Place>,
         timeouts: Timeouts,
     ) {
         connection::serve(stream, &self, place, timeouts).await;

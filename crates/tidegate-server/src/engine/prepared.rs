@@ -14,7 +14,7 @@ impl Engine {
     /// `on_store_error`, and a caller would choose by a header to be let through.
     pub(super) fn prepared<'a, 'd>(&self, live: &Live, check: Check<'a, 'd>) -> Check<'a, 'd> {
         let mut check = check;
-        if live.delays && self.store.caps().always_decides {
+        if check.deadline.is_none() && live.delays && self.store.caps().always_decides {
             check.deadline = time_left(check.request).map(|(left, _)| Deadline::Tick(self.now().after(left)));
         }
         check

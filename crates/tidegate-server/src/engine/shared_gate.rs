@@ -103,9 +103,9 @@ pub(super) fn gate(
         false => MemoryStore::with_capacity(keys),
     };
     let split = OnFirstUse::new(move || Ok(Split::new(memory()?, part.clone())));
-    let (lent, split) = (Arc::new(demand.of(leased.clone())), demand.of(split));
-    let gate = Gate::new(policies, Arc::clone(&lent))
-        .with_store(Share::Leased, lent)
+    let (lent, split) = (demand.of(leased.clone()), demand.of(split));
+    let gate = Gate::new(policies, lent)
+        .with_own_store_for(Share::Leased)
         .with_store(Share::Central, engine)
         .with_store(Share::Split, split)
         .with_store(Share::Local, OnFirstUse::new(memory));

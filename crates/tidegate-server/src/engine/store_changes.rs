@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::store::fallback::Change;
+use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{Charge, Fallback, Op, Settled, Step, Store};
 use tidegate::{Clock, Cost, Quota, Tick};
 
@@ -35,7 +35,9 @@ pub(super) fn find_away(fallback: &Fallback, now: Tick) {
     let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
     let charges = [Charge::new(&[0], &quota, Cost::ONE)];
     // Answered at once, and of no meaning: the key is nobody's.
-    let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
+    for _ in 0..OUTAGE_AFTER {
+        let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
+    }
 }
 
 fn tell(change: &Change, store: &'static str, states: &StoreState) {

@@ -138,11 +138,12 @@ pub(super) struct TransportLabel {
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum Transport {
     http,
+    grpc,
     resp,
 }
 
 impl Transport {
-    pub(super) const ALL: [Self; 2] = [Self::http, Self::resp];
+    pub(super) const ALL: [Self; 3] = [Self::http, Self::grpc, Self::resp];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -60,7 +60,8 @@ impl Part {
         Self::always(u32::try_from(safe).unwrap_or(Self::WHOLE))
     }
 
-    /// Makes a part that does not end, and holds again when one that was [set](Part::set) has ended. More than the whole counts as the whole.
+    /// Makes a part that does not end, and holds again when one that was [set](Part::set) has ended. More than the whole counts as the
+    /// whole.
     #[must_use]
     pub fn always(safe: u32) -> Self {
         let safe = safe.min(Self::WHOLE);
@@ -68,7 +69,8 @@ impl Part {
         Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes, writes: Mutex::default() }) }
     }
 
-    /// Sets the part, of [`Part::WHOLE`], from now until a tick, to whose millisecond it is rounded down. More than the whole counts as the whole.
+    /// Sets the part, of [`Part::WHOLE`], from now until a tick, to whose millisecond it is rounded down. More than the whole counts as the
+    /// whole.
     pub fn set(&self, part: u32, now: Tick, until: Tick) {
         let part = part.min(Self::WHOLE);
         // Locked throughout, so that what is remembered is what held.
@@ -100,8 +102,8 @@ impl Part {
 
     /// Returns the least part of a span that ends now.
     ///
-    /// What has come to this node within the time in which a limit fills up, another node may have spent before; it counts when nobody has used
-    /// it for so long. Costs a look at the changes within the span, of the last 64 at most, and no lock.
+    /// What has come to this node within the time in which a limit fills up, another node may have spent before; it counts when nobody has
+    /// used it for so long. Costs a look at the changes within the span, of the last 64 at most, and no lock.
     #[must_use]
     pub fn least(&self, now: Tick, span: Duration) -> u32 {
         let changes = self.shared.changes.load();

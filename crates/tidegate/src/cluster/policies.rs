@@ -1,11 +1,11 @@
 //! One policy file for all nodes: put once, followed by each, and back to an earlier one when it was wrong.
 //!
-//! The file's bytes are a document, with a version of their own: 1, 2, 3. A node [follows](follow) it. What it cannot take over it refuses: the
-//! policies it has stay in force, and it [says](super::Says::refused) which version it refuses, and why, for all to see ([`nodes`]). So one mistake in a file
-//! stops no node, and a file that only some nodes understand shows as such.
+//! The file's bytes are a document, with a version of their own: 1, 2, 3. A node [follows](follow) it. What it cannot take over it refuses:
+//! the policies it has stay in force, and it [says](super::Says::refused) which version it refuses, and why, for all to see ([`nodes`]). So
+//! one mistake in a file stops no node, and a file that only some nodes understand shows as such.
 //!
-//! [`put`] keeps what was in force before it, the last sixteen versions. [`rollback`] puts one of them again, as a new version: versions only grow,
-//! and each node goes the same way.
+//! [`put`] keeps what was in force before it, the last sixteen versions. [`rollback`] puts one of them again, as a new version: versions
+//! only grow, and each node goes the same way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -128,8 +128,8 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
     Ok(read(coordinator, NAME).await?.0)
 }
 
-/// Puts policies in force on every node, and returns their version. `expected` is the version that they are to replace, 0 for none; without it, whichever
-/// is in force. They are not looked at: whoever puts them has checked them, and each node checks them again.
+/// Puts policies in force on every node, and returns their version. `expected` is the version that they are to replace, 0 for none; without
+/// it, whichever is in force. They are not looked at: whoever puts them has checked them, and each node checks them again.
 ///
 /// # Errors
 /// [`PutError`]. After [`CoordinatorError::Unavailable`] they may be in force.

@@ -34,7 +34,7 @@ const SERVER: Table = Table {
             None,
             "Where metrics and administration are answered; they are at http",
         ),
-        key("grpc", Kind::Unavailable, None, "Where Envoy's rate limit protocol is answered"),
+        key("grpc", Kind::Socket, None, "Where Envoy's rate limit service is answered; nowhere unless given"),
         key("resp", Kind::Socket, None, "Where Redis clients are answered; nowhere unless given"),
     ],
     required: &[],

@@ -18,12 +18,10 @@ pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
 }
 
 impl GateDecision {
-    /// Returns the quota that held for a limit of the request, and whether the check brought it; `None` where nothing limits it.
-    pub(crate) fn quota_of(
-        &self,
-        limit: &LimitDecision,
-        request: &Descriptor<'_>,
-    ) -> Option<(&Arc<Quota>, bool)> {
+    /// Returns the quota that held for a limit of the request that was decided, and whether the check brought it; `None` where nothing limits
+    /// it. Looks a tier or an override up again where the policy has some; else costs nothing.
+    #[must_use]
+    pub fn quota_of(&self, limit: &LimitDecision, request: &Descriptor<'_>) -> Option<(&Arc<Quota>, bool)> {
         let own = self.policies.quota_in_force(limit.policy, limit.limit, request)?;
         let brought = self.brought.as_ref().filter(|brought| holds_in_place_of(brought, own));
         Some(brought.map_or((own, false), |brought| (brought, true)))

@@ -137,7 +137,7 @@ impl Gate {
         let demoted;
         let check = if decision.policies.demotes() {
             let policies = decision.keep_policies();
-            demoted = self.demoted(check, &policies, Waits::Yes).await;
+            demoted = Box::pin(self.demoted(check, &policies, Waits::Yes)).await;
             decision.priority = demoted.priority;
             &demoted
         } else {
@@ -150,7 +150,8 @@ impl Gate {
                 decided => return decided.map(|()| decision).inspect(|decision| self.count(check, decision)),
             }
         }
-        let decided = self.decide_routed_async(decision, check, keep).await;
+        // Apart, since it is large, and every caller's future would have room for it.
+        let decided = Box::pin(self.decide_routed_async(decision, check, keep)).await;
         decided.inspect(|decision| self.count(check, decision))
     }
 

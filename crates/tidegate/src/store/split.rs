@@ -1,30 +1,33 @@
 //! A store of this process that grants this node's part of each limit, and asks nobody: `share: split`.
 //!
-//! Somebody agrees with the other nodes which [`Part`] of the whole is this node's, and changes it as demand moves ([`crate::cluster::shares`]). Here each
-//! limit is divided by it: rates, bursts, counts and places, each rounded down ([`Quota::divided`]).
+//! Somebody agrees with the other nodes which [`Part`] of the whole is this node's, and changes it as demand moves
+//! ([`crate::cluster::shares`]). Here each limit is divided by it: rates, bursts, counts and places, each rounded down
+//! ([`Quota::divided`]).
 //!
 //! # Never more than the limit
 //! While the parts of all nodes add up to the whole at most, at every instant, all nodes together grant at most what the limit grants: no
-//! node and no engine is asked for that. A part that has become smaller counts at once, for what is not yet spent. One that has become larger counts when it has
-//! been this node's for as long as the limit takes to fill up ([`Quota::fills_within`]): before, what has come may have been spent by whoever had it. So
-//! of a limit per minute, a part that has moved is used a minute later; and a node that starts has what is
-//! [always](Part::always) its own for that long, because nobody knows what it granted before it was started again.
+//! node and no engine is asked for that. A part that has become smaller counts at once, for what is not yet spent. One that has become
+//! larger counts when it has been this node's for as long as the limit takes to fill up ([`Quota::fills_within`]): before, what has come
+//! may have been spent by whoever had it. So of a limit per minute, a part that has moved is used a minute later; and a node that starts
+//! has what is [always](Part::always) its own for that long, because nobody knows what it granted before it was started again.
 //!
-//! Think of the whole as of many small limits, each in the hands of one node. One that changes hands rests until it is full. Thus whoever has it then
-//! finds at least what it counts on, and each of them keeps its own rate and burst.
+//! Think of the whole as of many small limits, each in the hands of one node. One that changes hands rests until it is full. Thus whoever
+//! has it then finds at least what it counts on, and each of them keeps its own rate and burst.
 //!
-//! What is settled later may be more than was charged; it is booked as a debt where it was charged, as everywhere, and moves to no other node.
+//! What is settled later may be more than was charged; it is booked as a debt where it was charged, as everywhere, and moves to no other
+//! node.
 //!
 //! # What it is for
-//! Limits of many units at once, with a steady demand: of 10 units on 4 nodes each has two, rounded down, and of 3 units none. What leaves a
-//! node less than one unit is refused, as is what cannot be divided: calendar windows, pacers, warm-ups, places that never lapse, breakers. A
-//! policy file that asks for the latter is refused, and warned of the former.
+//! Limits of many units at once, with a steady demand: of 10 units on 4 nodes each has two, rounded down, and of 3 units none. What leaves
+//! a node less than one unit is refused, as is what cannot be divided: calendar windows, pacers, warm-ups, places that never lapse,
+//! breakers. A policy file that asks for the latter is refused, and warned of the former.
 //!
 //! A charge whose part has changed since gives nothing back when it ends with less.
 //!
 //! # Limits that change
 //! A limit of which this node's part changes is to the store a limit that has changed: what was spent stays spent, or each change of a part
-//! would give all of it again. So [`Replace::Reset`], by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`] here.
+//! would give all of it again. So [`Replace::Reset`], by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`]
+//! here.
 
 use std::fmt;
 use std::sync::Arc;
@@ -41,7 +44,8 @@ use super::step::{Charge, Ending, Op, Settled, Settlement, Step};
 use super::{Caps, Home, MemoryStore, Occupancy, Settling, Store, StoreError};
 use crate::cluster::Part;
 
-/// What is this node's of a limit, and of the whole when it was divided: the last part that was asked for, which is nearly always the next one.
+/// What is this node's of a limit, and of the whole when it was divided: the last part that was asked for, which is nearly always the next
+/// one.
 type Divided = ArcSwap<(Option<Arc<Quota>>, u32)>;
 
 /// A store of this process that grants this node's part of each limit; see the [module](self).
@@ -188,7 +192,8 @@ impl Split {
     }
 }
 
-/// How what was spent goes over to another part: as it does to another limit, but never forgotten, or each change would give all of it again.
+/// How what was spent goes over to another part: as it does to another limit, but never forgotten, or each change would give all of it
+/// again.
 const fn kept(replace: Replace) -> Replace {
     match replace {
         Replace::Reset => Replace::AsIs,

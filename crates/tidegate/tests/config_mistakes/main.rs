@@ -34,12 +34,12 @@ fn mistakes_of_a_file() {
         ("version: 2\npolicies: []\n", &["t:1:10  error  version: 2 is out of range; use 1"][..]),
         ("policies: []\n", &["t:1:1  error  file has no version"][..]),
         (
-            "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { grpc: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
+            "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
                 "t:2:28  error  store.url: \"x\" does not begin with redis:// or rediss://; write redis://HOST:6379",
-                "t:3:17  error  server.grpc is not available in this version",
-                "t:3:36  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080",
-                "t:3:45  error  unknown key \"htpp\" in server; did you mean \"http\"?",
+                "t:3:18  error  server.admin is not available in this version",
+                "t:3:37  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080",
+                "t:3:46  error  unknown key \"htpp\" in server; did you mean \"http\"?",
                 "t:4:1  error  policies has no value; give it one or leave it out",
             ][..],
         ),
@@ -237,7 +237,7 @@ fn a_part_of_less_than_one_unit_is_told() {
 fn a_default_of_split_leaves_guards_to_each_node() {
     let text = |limit| {
         format!(
-            "version: 1\nstore: {{ kind: redis, url: redis://a:6379 }}\ndefaults: {{ share: split }}\npolicies:\n  - {{ name: p, limit: {limit} }}\n"
+            "version: 1\nstore: {{ kind: redis, url: redis://a:6379, nodes: 3 }}\ndefaults: {{ share: split }}\npolicies:\n  - {{ name: p, limit: {limit} }}\n"
         )
     };
     let (config, _) =

@@ -2,19 +2,19 @@
 
 use std::sync::Arc;
 
-use super::quotas::Quotas;
 use crate::app::App;
+use crate::requests::BroughtQuotas;
 
 /// The RESP door of one server.
 #[derive(Debug)]
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
-    pub(super) quotas: Quotas,
+    pub(super) quotas: BroughtQuotas,
 }
 
 impl RespDoor {
     pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: Quotas::default() }
+        Self { app, quotas: BroughtQuotas::default() }
     }
 }
 

@@ -8,12 +8,12 @@ use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Quota, Rate, Retry};
 
-use super::quotas::Brought;
 use super::redis;
 use super::reply::Replies;
 use super::session::RespDoor;
 use crate::engine::Engine;
 use crate::metrics::Decided;
+use crate::requests::Brought;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) {

@@ -2,7 +2,8 @@
 
 use crate::cluster::Part;
 
-/// The part of the whole that is always each node's own, with an engine or without: small, because what idle nodes keep of it is used by nobody.
+/// The part of the whole that is always each node's own, with an engine or without: small, because what idle nodes keep of it is used by
+/// nobody.
 const ALWAYS: u32 = Part::WHOLE / 32;
 
 /// The part of the pool that is divided evenly among the members, so that one which was idle can begin: as small, for the same reason.
@@ -21,8 +22,8 @@ pub struct Division {
 }
 
 impl Division {
-    /// Divides among so many nodes at most, 1 to 32,768; other numbers count as the nearest. It is a promise of whoever deploys them: a node
-    /// that cannot ask the engine trusts it.
+    /// Divides among so many nodes at most, 1 to 32,768; other numbers count as the nearest. It is a promise of whoever deploys them: a
+    /// node that cannot ask the engine trusts it.
     #[must_use]
     pub fn among(most: u64) -> Self {
         Self { most: u32::try_from(most).unwrap_or(u32::MAX).clamp(1, ALWAYS) }
@@ -53,7 +54,8 @@ impl Division {
         members > self.most as usize
     }
 
-    /// Divides a pool by demand, each rounded down: a small piece of it evenly, the rest in proportion. Without any demand all of it evenly.
+    /// Divides a pool by demand, each rounded down: a small piece of it evenly, the rest in proportion. Without any demand all of it
+    /// evenly.
     #[must_use]
     pub fn divide(&self, pool: u32, demands: &[u64]) -> Vec<u32> {
         let nodes = demands.len().max(1) as u128;

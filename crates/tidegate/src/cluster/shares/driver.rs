@@ -23,8 +23,8 @@ use crate::later::Later;
 /// The name of the document.
 pub(super) const NAME: &str = "shares";
 
-/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang before
-/// the part ends: the third begins three quarters into that time, and the part ends at four fifths.
+/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang
+/// before the part ends: the third begins three quarters into that time, and the part ends at four fifths.
 const ROUNDS: u32 = 4;
 
 /// How long after one look of whoever leads the next one is.
@@ -108,8 +108,9 @@ impl fmt::Debug for Driver {
 
 impl Driver {
     /// Makes one. `demand` returns how many units this node has been asked for in all, allowed or not, as
-    /// [`Split::demand`](crate::store::Split::demand) counts them; a number that goes back counts as one that stands still. Only the proportion
-    /// between nodes matters, so all of them have to count the same: a node that counts requests where others count units gets too little.
+    /// [`Split::demand`](crate::store::Split::demand) counts them; a number that goes back counts as one that stands still. Only the
+    /// proportion between nodes matters, so all of them have to count the same: a node that counts requests where others count units gets
+    /// too little.
     pub fn new(
         coordinator: Arc<dyn Coordinator>,
         clock: impl Clock + 'static,

@@ -14,8 +14,8 @@ const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
 /// The side of the shares that writes the document: a node that joined before all others, or believes so.
 ///
-/// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the promise of
-/// [the module](super#never-more-than-the-whole) if it is written in place of the very document that it was shown.
+/// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the
+/// promise of [the module](super#never-more-than-the-whole) if it is written in place of the very document that it was shown.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     division: Division,
@@ -36,8 +36,9 @@ impl Leader {
         Self { division, keeps, waits: BTreeMap::new(), line: None, target: None, turn: None }
     }
 
-    /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed that one
-    /// has joined. Returns what is to be written in place of that document, if anything. `None` is a document that is not there or cannot be read.
+    /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed
+    /// that one has joined. Returns what is to be written in place of that document, if anything. `None` is a document that is not there or
+    /// cannot be read.
     ///
     /// `drawn` is a number that nobody else has: it becomes the line of a document that is begun.
     ///

@@ -1,7 +1,7 @@
 //! The protocol of shares, in a world where anything may be late, lost, or cut off: is more ever in use than there is?
 //!
-//! Each exchange is taken apart: an engine does what it is asked at some time or never, and its answer comes at some later time or
-//! never. Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be deleted. All orders of events are
+//! Each exchange is taken apart: an engine does what it is asked at some time or never, and its answer comes at some later time or never.
+//! Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be deleted. All orders of events are
 //! tried, to a bound; beyond it, long random walks with more nodes.
 
 mod world;

@@ -33,11 +33,12 @@ impl Node {
         self.until
     }
 
-    /// Takes over what a round has found: the node was a member under this number when it renewed, it then read the document, and began at this tick. `None`
-    /// is a document that is not there, or cannot be read. Rounds come one after the other: each has ended, or was given up, before the next begins.
+    /// Takes over what a round has found: the node was a member under this number when it renewed, it then read the document, and began at
+    /// this tick. `None` is a document that is not there, or cannot be read. Rounds come one after the other: each has ended, or was given
+    /// up, before the next begins.
     ///
-    /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run alike, and for requests that
-    /// are decided while it ends.
+    /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run alike, and for
+    /// requests that are decided while it ends.
     pub(super) fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
         let Some(shares) = shares else {
             // What was divided is not known any more.

@@ -1,4 +1,4 @@
-//! What the model check compares purses by: two that are equal in it behave alike from then on.
+//! The state of a purse that decides what it does next. The model check takes two purses that are equal in it for one.
 
 use super::Purse;
 

@@ -11,27 +11,27 @@ const REMEMBERED: usize = 256;
 
 /// The limits that callers brought lately: making one costs more than deciding by it.
 #[derive(Debug, Default)]
-pub(super) struct Quotas {
+pub(crate) struct BroughtQuotas {
     slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
 }
 
 /// A limit as it is asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Brought {
+pub(crate) struct Brought {
     /// What is granted at once.
-    pub(super) burst: u64,
+    pub(crate) burst: u64,
     /// How much comes back in each period.
-    pub(super) count: u64,
+    pub(crate) count: u64,
     /// In seconds.
-    pub(super) period: u64,
+    pub(crate) period: u64,
 }
 
-impl Quotas {
+impl BroughtQuotas {
     /// Returns the limit.
     ///
     /// # Errors
     /// What is out of range.
-    pub(super) fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
+    pub(crate) fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
         let mut slots = self.slots.lock();
         if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
             let quota = Arc::clone(&slots[at].1);

@@ -1,0 +1,204 @@
+//! A stranger at the gRPC door: floods of frames, bodies without end, thousands of connections. Whatever comes, memory has a bound, and honest
+//! callers of this and the other doors are served meanwhile.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use crate::raw::connect;
+use crate::rounds;
+use crate::seed::Seed;
+use crate::serving::{Desk, Serving};
+
+const FILE: &str = "version: 1
+policies:
+  - name: witness
+    limit: { rate: 1000000/s }
+";
+
+/// The preface of a connection, and its settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// A call of the domain `d` with the entry `a: b`.
+const CALL: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01b";
+
+/// How much more memory an attack may take than there was before it, in KiB.
+const MORE: usize = 64 << 10;
+
+fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
+    let serving = desk.serve(&[&["--grpc", "127.0.0.1:0"], arguments].concat());
+    let line = serving.hears("over gRPC on ");
+    let grpc = line.rsplit(' ').next().unwrap().parse().unwrap();
+    (serving, grpc)
+}
+
+/// One frame: its type, flags, stream and payload.
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
+    frame.extend([kind, flags]);
+    frame.extend(stream.to_be_bytes());
+    frame.extend_from_slice(payload);
+    frame
+}
+
+/// The head of a call; no header is indexed, so that each stands for itself.
+fn head() -> Vec<u8> {
+    // POST, http.
+    let mut block = vec![0x83, 0x86];
+    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+    for (name, value) in [(":path", path), ("content-type", "application/grpc")] {
+        block.push(0);
+        for text in [name, value] {
+            block.push(u8::try_from(text.len()).unwrap());
+            block.extend(text.bytes());
+        }
+    }
+    block
+}
+
+fn begin(stream: u32) -> Vec<u8> {
+    frame(1, 4, stream, &head())
+}
+
+/// Sends what the server takes of these bytes within a second: who is not read any more is not read for ever.
+fn pour(grpc: SocketAddr, bytes: &[u8]) -> TcpStream {
+    let mut stream = connect(grpc);
+    stream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
+    let _ = stream.write_all(PREFACE).and_then(|()| stream.write_all(bytes));
+    stream
+}
+
+/// Requires that an honest call is answered with OK.
+#[track_caller]
+fn is_served(grpc: SocketAddr) {
+    let mut stream = connect(grpc);
+    stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, CALL)].concat()).unwrap();
+    let mut read = Vec::new();
+    let mut piece = [0; 4096];
+    // The statuses of the answer: overall OK, and one descriptor.
+    while !read.windows(3).any(|bytes| bytes == [8, 1, 0x12]) {
+        let more = stream.read(&mut piece).unwrap();
+        assert_ne!(more, 0, "closed after {read:?}");
+        read.extend_from_slice(&piece[..more]);
+    }
+}
+
+#[test]
+fn floods_of_frames_cost_bounded_memory_and_nobody_else() {
+    let desk = Desk::with(FILE);
+    let (mut serving, grpc) = serve(&desk, &[]);
+    is_served(grpc);
+    let before = serving.resident();
+    let many = rounds(50_000, 2_000_000);
+    let streams = || (0..u32::try_from(many / 2).unwrap()).map(|at| 2 * at + 1);
+    let reset = |stream| frame(3, 0, stream, &[0, 0, 0, 8]);
+    // A header of 4,000 bytes, in a list that never ends.
+    let endless = [&[0x00, 0x01, b'x', 0x7f, 0xa1, 0x1e][..], &[b'y'; 4000]].concat();
+    for (what, flood) in [
+        ("reset at once", streams().flat_map(|stream| [begin(stream), reset(stream)].concat()).collect()),
+        ("calls without an end", streams().flat_map(begin).collect()),
+        ("settings", frame(4, 0, 0, &[]).repeat(many)),
+        ("settings that change", frame(4, 0, 0, &[0, 4, 0, 0, 255, 255]).repeat(many)),
+        ("pings", frame(6, 0, 0, &[0; 8]).repeat(many)),
+        ("empty data", [begin(1), frame(0, 0, 1, &[]).repeat(many)].concat()),
+        ("data byte by byte", [begin(1), frame(0, 0, 1, &[0]).repeat(many)].concat()),
+        ("windows", frame(8, 0, 0, &[0, 0, 0, 1]).repeat(many)),
+        ("a window too large", frame(8, 0, 0, &[0x7f, 0xff, 0xff, 0xff]).repeat(3)),
+        (
+            "headers without end",
+            [frame(1, 0, 1, &head()), frame(9, 0, 1, &endless).repeat(many / 50)].concat(),
+        ),
+        ("frames that there are not", frame(0xee, 0xff, 1, &[1; 64]).repeat(many)),
+        ("a promise", frame(5, 4, 1, &[0, 0, 0, 2]).repeat(10)),
+    ] {
+        let flood: Vec<u8> = flood;
+        let held = pour(grpc, &flood);
+        is_served(grpc);
+        let more = serving.resident().saturating_sub(before);
+        assert!(more < MORE, "{what}: {more} KiB more");
+        drop(held);
+    }
+    serving.is_well();
+}
+
+#[test]
+fn messages_that_never_end_and_answers_that_nobody_reads_cost_bounded_memory() {
+    let desk = Desk::with(FILE);
+    let (mut serving, grpc) = serve(&desk, &[]);
+    is_served(grpc);
+    let before = serving.resident();
+    // 200 calls of 5 MB each on one connection, interleaved.
+    let mut held = Vec::new();
+    for _ in 0..rounds(2, 20) {
+        let mut bytes: Vec<u8> = (0..200).flat_map(|at| begin(2 * at + 1)).collect();
+        for _ in 0..10 {
+            bytes.extend((0..200).flat_map(|at| frame(0, 0, 2 * at + 1, &[0; 16_000])));
+        }
+        held.push(pour(grpc, &bytes));
+        is_served(grpc);
+    }
+    let more = serving.resident().saturating_sub(before);
+    assert!(more < MORE, "bodies: {more} KiB more");
+    drop(held);
+    // Calls without end whose answers are not read: no window is left to them, and nothing is read from the socket.
+    let shut = frame(4, 0, 0, &[0, 4, 0, 0, 0, 0]);
+    let calls = |from: u32| {
+        (from..from + 20_000).flat_map(|at| [begin(2 * at + 1), frame(0, 1, 2 * at + 1, CALL)].concat())
+    };
+    let unread = pour(grpc, &[shut, calls(0).collect()].concat());
+    is_served(grpc);
+    let more = serving.resident().saturating_sub(before);
+    assert!(more < MORE, "answers: {more} KiB more");
+    drop(unread);
+    serving.is_well();
+}
+
+#[test]
+fn bytes_that_are_no_frames_end_their_own_connection() {
+    let desk = Desk::with(FILE);
+    let (mut serving, grpc) = serve(&desk, &[]);
+    let mut seed = Seed::printed("bytes_that_are_no_frames");
+    for _ in 0..rounds(200, 20_000) {
+        let length = 1 + seed.below(4096);
+        let mut bytes = seed.bytes(length);
+        match seed.below(4) {
+            // Goes further in: frames of every kind on few streams, and calls with any message.
+            0 => {
+                let (kind, flags) = (seed.below(11) as u8, seed.below(64) as u8);
+                bytes = frame(kind, flags, seed.below(8) as u32, &bytes);
+            }
+            1 => bytes = [begin(1), frame(0, 1, 1, &bytes)].concat(),
+            2 => {
+                let framed = [&[0][..], &(length as u32).to_be_bytes(), &bytes].concat();
+                bytes = [begin(1), frame(0, 1, 1, &framed)].concat();
+            }
+            _ => {}
+        }
+        drop(pour(grpc, &bytes));
+    }
+    is_served(grpc);
+    serving.is_well();
+}
+
+#[test]
+fn thousands_of_connections_that_do_nothing_keep_nobody_out() {
+    let desk = Desk::with(FILE);
+    let (mut serving, grpc) = serve(&desk, &["--connections", "200"]);
+    is_served(grpc);
+    let mut held = Vec::new();
+    for at in 0..rounds(800, 5000) {
+        let mut stream = connect(grpc);
+        // Some say nothing, some are polite and then idle, some begin a call and leave it.
+        let said = match at % 3 {
+            0 => Vec::new(),
+            1 => PREFACE.to_vec(),
+            _ => [PREFACE, &begin(1)[..20]].concat(),
+        };
+        let _ = stream.write_all(&said);
+        held.push(stream);
+        if at % 100 == 0 {
+            is_served(grpc);
+        }
+    }
+    is_served(grpc);
+    serving.is_well();
+}

@@ -1,0 +1,80 @@
+//! The gRPC door: Envoy's rate limit service, health, and what the door offers.
+//!
+//! HTTP/2 is the `h2` crate's. Each core has a thread with a runtime of its own, and a connection stays on one of them: calls are small tasks
+//! beside their connection, and what several of them answer goes out with one write. Above the frames a call is bytes in, bytes out
+//! ([`methods`]); what is wrong with one call is a status of that call alone.
+//!
+//! | | |
+//! |---|---|
+//! | [`threads`] | a thread per core, each with its own runtime |
+//! | [`connection`] | one connection: from its preface to the last answer |
+//! | [`call`] | one call: its head, its message, its deadline, its answer |
+//! | [`methods`] | which bytes answer which bytes |
+//! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
+
+mod call;
+mod connection;
+mod framing;
+mod health;
+mod lent;
+mod methods;
+mod rate_limit;
+mod service;
+mod status;
+mod threads;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::net::TcpStream;
+use tokio::sync::oneshot;
+
+use self::service::Service;
+use self::threads::Threads;
+use crate::app::App;
+use crate::connections::{Door, Place};
+use crate::options::Timeouts;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use self::rate_limit::fuzzing;
+
+/// The gRPC door of one server.
+#[derive(Debug)]
+pub(crate) struct GrpcDoor {
+    service: Arc<Service>,
+    threads: Threads,
+}
+
+impl GrpcDoor {
+    /// Makes the door and starts its threads, which end with it.
+    ///
+    /// # Errors
+    /// The system's, if it starts no thread.
+    pub(crate) fn new(app: Arc<App>) -> std::io::Result<Self> {
+        Ok(Self { service: Arc::new(Service::new(app)), threads: Threads::start()? })
+    }
+}
+
+impl Door for GrpcDoor {
+    async fn serve(
+        self: Arc<Self>,
+        stream: TcpStream,
+        _: SocketAddr,
+        place: &Arc<Place>,
+        timeouts: Timeouts,
+    ) {
+        // A stream is woken by the runtime it was made in, so it moves as a plain socket.
+        let Ok(stream) = stream.into_std() else { return };
+        let (over, ended) = oneshot::channel::<()>();
+        let (service, place) = (Arc::clone(&self.service), Arc::clone(place));
+        let running = self.threads.run(async move {
+            if let Ok(stream) = TcpStream::from_std(stream) {
+                connection::serve(stream, service, place, timeouts).await;
+            }
+            drop(over);
+        });
+        running.await;
+        // Whether it is dropped by the connection or with its thread: it is over.
+        let _ = ended.await;
+    }
+}

@@ -1,0 +1,218 @@
+//! One call: its head, its message, its deadline, its answer.
+
+use std::future::{Future as _, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use h2::RecvStream;
+use h2::server::SendResponse;
+use http::header::{CONTENT_TYPE, HeaderMap};
+use http::{Request, Response, StatusCode, request};
+use tidegate::deadline::header::read_grpc_timeout;
+use tokio::time::{Instant, timeout_at};
+
+use super::framing;
+use super::methods::Method;
+use super::service::Service;
+use super::status::{self, CONTENT, Code, Status};
+use crate::connections::{Place, now};
+use crate::options::Timeouts;
+
+/// The most bytes of messages that are not complete, of all calls of a connection together.
+pub(super) const MAX_UNFINISHED: usize = 4 << 20;
+
+/// What the calls of one connection share.
+#[derive(Debug)]
+pub(super) struct Calls {
+    service: Arc<Service>,
+    pub(super) place: Arc<Place>,
+    pub(super) timeouts: Timeouts,
+    /// Calls that are being answered.
+    pub(super) in_flight: AtomicUsize,
+    /// Bytes of messages that are not complete.
+    unfinished: AtomicUsize,
+}
+
+impl Calls {
+    pub(super) fn new(service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) -> Self {
+        Self { service, place, timeouts, in_flight: AtomicUsize::new(0), unfinished: AtomicUsize::new(0) }
+    }
+}
+
+/// A call that is being answered, counted until it is dropped.
+struct Counted(Arc<Calls>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        // Relaxed, as all counts here: the calls of a connection and the connection are tasks of one thread.
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Begins to answer a call, in a task of its own: the connection sends what several calls answer with one write.
+pub(super) fn begin(calls: &Arc<Calls>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+    calls.in_flight.fetch_add(1, Ordering::Relaxed);
+    tokio::spawn(run(Counted(Arc::clone(calls)), request, respond));
+}
+
+/// # Cancel safety
+/// A call that its caller gives up is dropped, and has then spent nothing.
+async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    let calls = &*counted.0;
+    let _in_flight = calls.service.app.begin_request();
+    let answered = {
+        let mut answering = pin!(answer(calls, request));
+        poll_fn(|cx| match answering.as_mut().poll(cx) {
+            Poll::Ready(answered) => Poll::Ready(Some(answered)),
+            // Only who is waited for is watched: most calls are answered at once.
+            Poll::Pending => respond.poll_reset(cx).map(|_| None),
+        })
+        .await
+    };
+    // An error means that the caller is gone.
+    let _ = match answered {
+        None => Ok(()),
+        Some(Ok(message)) => send(respond, message),
+        Some(Err(refused)) => respond.send_response(refused, true).map(drop),
+    };
+}
+
+fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
+    let mut response = Response::new(());
+    response.headers_mut().insert(CONTENT_TYPE, CONTENT);
+    let mut body = respond.send_response(response, false)?;
+    body.send_data(message, false)?;
+    body.send_trailers(status::ok())
+}
+
+/// Answers a call with the body of its answer.
+///
+/// # Errors
+/// The response that has no body: a status of gRPC, or one of HTTP where the request is none of gRPC.
+async fn answer(calls: &Calls, request: Request<RecvStream>) -> Result<Bytes, Response<()>> {
+    let (head, body) = request.into_parts();
+    is_call(&head)?;
+    let deadline = deadline(&head.headers).map_err(|status| status.response())?;
+    let answered = async {
+        let method = Method::of(head.uri.path())?;
+        method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
+        let message = framing::message(read(calls, body).await?)?;
+        method.answer(&calls.service, &head.headers, message).await
+    };
+    // By reference: what is handed on by value has room in each future that it passes through, and each call would allocate all of that.
+    let answered = pin!(answered);
+    let answered = match deadline {
+        None => answered.await,
+        Some(deadline) => timeout_at(deadline, answered).await.unwrap_or_else(|_| {
+            Err(Status::new(Code::DeadlineExceeded, "the caller's deadline came before the answer"))
+        }),
+    };
+    answered.map_err(|status| status.response())
+}
+
+/// Says whether a request is a call of gRPC.
+///
+/// # Errors
+/// 405 or 415, as the protocol wants it.
+fn is_call(head: &request::Parts) -> Result<(), Response<()>> {
+    let refused = |status| {
+        let mut response = Response::new(());
+        *response.status_mut() = status;
+        Err(response)
+    };
+    if head.method != http::Method::POST {
+        return refused(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    match head.headers.get(CONTENT_TYPE) {
+        Some(kind) if framing::is_grpc(kind.as_bytes()) => Ok(()),
+        _ => refused(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    }
+}
+
+/// Returns when the answer is of no use any more, by the time that the caller gives.
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
+    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    match read_grpc_timeout(value.as_bytes()) {
+        // Ten years are as good as no deadline.
+        Some(time) if time > Duration::from_secs(10 * 365 * 24 * 3600) => Ok(None),
+        Some(time) => Ok(now().checked_add(time)),
+        None => {
+            let message =
+                "grpc-timeout cannot be read; write 1 to 8 digits and one of H, M, S, m, u, n, as 20m";
+            Err(Status::new(Code::InvalidArgument, message))
+        }
+    }
+}
+
+/// Bytes of a message that is not complete, counted until they are dropped.
+struct Unfinished<'c> {
+    all: &'c AtomicUsize,
+    bytes: BytesMut,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+/// Reads the whole body.
+///
+/// # Errors
+/// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::DeadlineExceeded`] when it does not come in time;
+/// [`Code::Internal`] when it breaks off.
+async fn read(calls: &Calls, mut body: RecvStream) -> Result<Bytes, Status> {
+    // Usually the message came with the head, in one piece: no clock is read, and nothing is copied.
+    let first = match chunk(&mut body).now_or_never() {
+        None => None,
+        Some(first) => match first? {
+            None => return Ok(Bytes::new()),
+            Some(first) if body.is_end_stream() => return framing::bounded(first.len()).map(|()| first),
+            first => first,
+        },
+    };
+    let gathered = Box::pin(gather(calls, body, first));
+    match now().checked_add(calls.timeouts.body) {
+        None => gathered.await,
+        Some(until) => timeout_at(until, gathered).await.unwrap_or_else(|_| {
+            Err(Status::new(Code::DeadlineExceeded, "the rest of the message did not come in time"))
+        }),
+    }
+}
+
+/// Gathers a body that comes in pieces; `first` is the piece that came already.
+async fn gather(calls: &Calls, mut body: RecvStream, first: Option<Bytes>) -> Result<Bytes, Status> {
+    let mut unfinished = Unfinished { all: &calls.unfinished, bytes: BytesMut::new() };
+    let mut next = match first {
+        None => chunk(&mut body).await?,
+        first => first,
+    };
+    while let Some(piece) = next {
+        framing::bounded(unfinished.bytes.len() + piece.len())?;
+        let all = unfinished.all.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
+        unfinished.bytes.extend_from_slice(&piece);
+        if all > MAX_UNFINISHED {
+            let message = "the messages of this connection that are not complete are too long together";
+            return Err(Status::new(Code::ResourceExhausted, message));
+        }
+        next = chunk(&mut body).await?;
+    }
+    Ok(Bytes::copy_from_slice(&unfinished.bytes))
+}
+
+async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
+    match body.data().await {
+        None => Ok(None),
+        Some(Ok(chunk)) => {
+            // The peer may send as much again; an error means that it is gone.
+            let _ = body.flow_control().release_capacity(chunk.len());
+            Ok(Some(chunk))
+        }
+        Some(Err(error)) => Err(Status::new(Code::Internal, format!("the message breaks off: {error}"))),
+    }
+}

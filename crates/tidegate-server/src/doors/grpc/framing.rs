@@ -1,0 +1,118 @@
+//! Messages in the body of a call: one byte that says whether it is compressed, four that say its length, and the message.
+//!
+//! # Source
+//! "gRPC over HTTP2", Length-Prefixed-Message.
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use prost::Message;
+
+use super::status::{Code, Status};
+
+/// The bytes before a message.
+const PREFIX: usize = 5;
+
+/// The longest message. What callers can make a proxy put into one lies far below: an answer of status 8 is let through by a proxy that fails
+/// open, so nobody may be able to provoke it by long headers.
+pub(super) const MAX_MESSAGE: usize = 1 << 20;
+
+/// Says whether a content type is that of messages in protocol buffers.
+pub(super) fn is_grpc(kind: &[u8]) -> bool {
+    match kind.strip_prefix(b"application/grpc") {
+        Some([]) => true,
+        Some([b';', ..]) => true,
+        Some(rest) => rest == b"+proto" || rest.starts_with(b"+proto;"),
+        None => false,
+    }
+}
+
+/// Returns the message of a whole body of a call that has one.
+///
+/// # Errors
+/// [`Code::Unimplemented`] for a message that is compressed, [`Code::Internal`] for bytes that are not one message.
+pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
+    let Some(prefix) = body.first_chunk::<PREFIX>() else {
+        let message =
+            format!("the body has {} bytes and no message; a message begins with five bytes", body.len());
+        return Err(Status::new(Code::Internal, message));
+    };
+    let [compressed, length @ ..] = *prefix;
+    match compressed {
+        0 => {}
+        1 => {
+            let message = "compressed messages are not read here; send them with grpc-encoding identity";
+            return Err(Status::new(Code::Unimplemented, message));
+        }
+        other => {
+            let message = format!("the first byte of a message is 0 or 1, and this one is {other}");
+            return Err(Status::new(Code::Internal, message));
+        }
+    }
+    let (length, there) = (u32::from_be_bytes(length) as usize, body.len() - PREFIX);
+    if length != there {
+        let message = format!("the message says that it has {length} bytes, and {there} came");
+        return Err(Status::new(Code::Internal, message));
+    }
+    Ok(body.split_off(PREFIX))
+}
+
+/// Says whether a body that begins so is longer than any that is read.
+///
+/// # Errors
+/// [`Code::ResourceExhausted`].
+pub(super) fn bounded(length: usize) -> Result<(), Status> {
+    if length <= PREFIX + MAX_MESSAGE {
+        return Ok(());
+    }
+    let message = format!("the message is too long; at most {MAX_MESSAGE} bytes are read");
+    Err(Status::new(Code::ResourceExhausted, message))
+}
+
+/// Writes a message as the body of an answer.
+pub(super) fn body(message: &impl Message) -> Bytes {
+    let length = message.encoded_len();
+    let mut out = BytesMut::with_capacity(PREFIX + length);
+    out.put_u8(0);
+    // An answer is bounded far below 4 GiB.
+    out.put_u32(length as u32);
+    // The room is there, so it cannot fail.
+    let _ = message.encode(&mut out);
+    out.freeze()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn code(bytes: &'static [u8]) -> Option<Code> {
+        message(Bytes::from_static(bytes)).err().map(|status| status.code)
+    }
+
+    #[test]
+    fn a_body_is_one_message() {
+        assert_eq!(message(Bytes::from_static(b"\0\0\0\0\x02hi")), Ok(Bytes::from_static(b"hi")));
+        assert_eq!(message(Bytes::from_static(b"\0\0\0\0\0")), Ok(Bytes::new()));
+        assert_eq!(code(b""), Some(Code::Internal));
+        assert_eq!(code(b"\0\0\0\0"), Some(Code::Internal));
+        assert_eq!(code(b"\0\0\0\0\x02h"), Some(Code::Internal));
+        assert_eq!(code(b"\0\0\0\0\x01hi"), Some(Code::Internal), "a second one behind it");
+        assert_eq!(code(b"\0\xff\xff\xff\xffhi"), Some(Code::Internal));
+        assert_eq!(code(b"\x01\0\0\0\x02hi"), Some(Code::Unimplemented));
+        assert_eq!(code(b"\x02\0\0\0\x02hi"), Some(Code::Internal));
+        assert!(bounded(MAX_MESSAGE + PREFIX).is_ok() && bounded(MAX_MESSAGE + PREFIX + 1).is_err());
+    }
+
+    #[test]
+    fn content_types() {
+        for (kind, is) in [
+            ("application/grpc", true),
+            ("application/grpc+proto", true),
+            ("application/grpc;charset=utf-8", true),
+            ("application/grpc+json", false),
+            ("application/grpc-web", false),
+            ("application/json", false),
+            ("", false),
+        ] {
+            assert_eq!(is_grpc(kind.as_bytes()), is, "{kind}");
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: one call is one request of a proxy's client.
+//!
+//! Each descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. All descriptors of a call are
+//! charged, or none is. What is allowed or refused is an answer, never an error: proxies let pass what they get an error for, unless told
+//! otherwise, so no error may depend on what a proxy's client sends.
+
+mod answered;
+mod asked;
+mod details;
+mod mended;
+
+use std::slice::from_ref;
+use std::time::Duration;
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use http::header::HeaderMap;
+use prost::Message as _;
+use smallvec::SmallVec;
+use tidegate::deadline::header::read_grpc_timeout;
+use tidegate::{Check, Deadline};
+
+use self::asked::{Asked, Units};
+use self::details::Details;
+use super::framing;
+use super::service::Service;
+use super::status::{Code, Status};
+use crate::engine::{Conclusion, Engine, Held, Together, Want};
+use crate::live::Live;
+use crate::metrics::Transport;
+
+/// The path of the method.
+pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+
+/// Decides a call.
+///
+/// # Errors
+/// [`Code::Internal`] for bytes that are no message of this kind, [`Code::InvalidArgument`] for one that asks nothing, or cannot.
+///
+/// # Cancel safety
+/// Dropped before it ends, it has spent nothing.
+pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
+    let details = Details::wanted(headers)?;
+    let request = read(&message)?;
+    let asked = asked::read(&request, &service.quotas)?;
+    let answer = if asked.iter().any(|asked| asked.refused.is_some()) {
+        answered::unasked(&asked)
+    } else {
+        decide(&service.app.engine, &asked, headers, details).await?
+    };
+    Ok(framing::body(&answer))
+}
+
+/// Reads the message of a call.
+fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
+    RateLimitRequest::decode(message.clone())
+        .or_else(|_| {
+            let mut mended = message.to_vec();
+            mended::mend(&mut mended);
+            RateLimitRequest::decode(&*mended)
+        })
+        .map_err(|error| Status::new(Code::Internal, format!("the message is no RateLimitRequest: {error}")))
+}
+
+/// Takes back what was charged when it is dropped before the caller was answered.
+struct HungUp<'a> {
+    engine: &'a Engine,
+    held: Option<Held>,
+}
+
+impl Drop for HungUp<'_> {
+    fn drop(&mut self) {
+        if let Some(held) = self.held.take() {
+            self.engine.undo_unwatched(&held);
+        }
+    }
+}
+
+async fn decide(
+    engine: &Engine,
+    asked: &[Asked<'_>],
+    headers: &HeaderMap,
+    details: Details,
+) -> Result<RateLimitResponse, Status> {
+    let live = engine.live();
+    let deadline = waits_until(engine, &live, headers);
+    let mut hung_up = HungUp { engine, held: live.delays.then(Held::default) };
+    let held = hung_up.held.as_mut();
+    let (one, several);
+    let (conclusions, allowed, wait) = match asked {
+        [alone] if !matches!(alone.units, Units::GiveBack(_)) => {
+            let want = if alone.units == Units::Look { Want::Peek } else { Want::Take };
+            let mut check = alone.check();
+            check.deadline = deadline;
+            one = engine.decide(&live, check, None, want, held, Transport::grpc).await;
+            let (allowed, wait) = match &one {
+                Conclusion::Decided(decision) => (decision.allowed, decision.wait),
+                Conclusion::Unsettled { allowed, .. } => (*allowed, Duration::ZERO),
+            };
+            (from_ref(&one), allowed, wait)
+        }
+        asked => {
+            several = Box::pin(decide_several(engine, &live, asked, deadline, held)).await?;
+            (&*several.conclusions, several.allowed, several.wait)
+        }
+    };
+    if !wait.is_zero() {
+        // A proxy cannot hold its client's request back, so the answer is.
+        tokio::time::sleep(wait).await;
+    }
+    hung_up.held = None;
+    let facts = |conclusion: &Conclusion| engine.facts(&live, conclusion);
+    let mut answer = answered::decided(asked, conclusions, allowed, facts);
+    details.write(engine, &live, asked, conclusions, &mut answer, allowed);
+    Ok(answer)
+}
+
+/// Decides the descriptors that spend and look, all or none; where they may pass, those that give back do.
+async fn decide_several(
+    engine: &Engine,
+    live: &Live,
+    asked: &[Asked<'_>],
+    deadline: Option<Deadline>,
+    held: Option<&mut Held>,
+) -> Result<Together, Status> {
+    let gives_back = |asked: &Asked<'_>| matches!(asked.units, Units::GiveBack(_));
+    let checks: SmallVec<[Check<'_, '_>; 4]> = asked
+        .iter()
+        .filter(|asked| !gives_back(asked))
+        .map(|asked| {
+            let mut check = asked.check();
+            check.deadline = deadline;
+            check
+        })
+        .collect();
+    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    let mut together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
+    if checks.len() == asked.len() || together.conclusions.len() != checks.len() {
+        return Ok(together);
+    }
+    let mut spent = together.conclusions.into_iter();
+    let mut conclusions = Vec::with_capacity(asked.len());
+    for asked in asked {
+        match asked.units {
+            Units::Take(_) | Units::Look => conclusions.extend(spent.next()),
+            Units::GiveBack(units) => {
+                if together.allowed {
+                    engine.give_back(asked.check().maybe_cost(Some(units))).await;
+                }
+                let look = engine.decide(live, asked.check(), None, Want::Peek, None, Transport::grpc);
+                conclusions.push(look.await);
+            }
+        }
+    }
+    together.conclusions = conclusions;
+    Ok(together)
+}
+
+/// Returns when whoever waits for the answer stops waiting, where a policy may hold a request back.
+fn waits_until(engine: &Engine, live: &Live, headers: &HeaderMap) -> Option<Deadline> {
+    let left = headers.get("grpc-timeout").filter(|_| live.delays)?;
+    Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
+}
+
+/// The door as the fuzz target has it: bytes in, bytes out.
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing {
+    use std::fmt;
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use http::header::{HeaderMap, HeaderValue};
+    use tidegate::config::{Config, Format, StoreSettings};
+    use tidegate::policy::PolicySet;
+    use tokio::runtime::{Builder, Runtime};
+    use tokio::sync::watch;
+
+    use super::super::framing;
+    use super::super::service::Service;
+    use crate::app::App;
+    use crate::engine::{Engine, TicketSeal};
+    use crate::options::ServerOptions;
+    use crate::phase::Phase;
+    use crate::reload::Reload;
+    use crate::settings::{Settings, Source};
+    use crate::stores::OpenStore;
+
+    /// A door without its connections.
+    pub struct RateLimitDoor {
+        runtime: Runtime,
+        service: Service,
+    }
+
+    impl fmt::Debug for RateLimitDoor {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.debug_struct("RateLimitDoor").finish_non_exhaustive()
+        }
+    }
+
+    impl RateLimitDoor {
+        /// Makes the door of a policy file.
+        ///
+        /// # Panics
+        /// With a file that has mistakes.
+        #[must_use]
+        pub fn new(policies: &str) -> Self {
+            let runtime =
+                Builder::new_current_thread().enable_all().build().expect("the system has a runtime");
+            let (config, _) =
+                Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
+            let settings = Settings::from(config);
+            let service = runtime.block_on(async {
+                let ServerOptions { tickets, clock, .. } = ServerOptions::default();
+                let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
+                let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
+                let seal = TicketSeal::of(&tickets, here).expect("a key can be drawn");
+                let engine = Engine::new(&settings, store, clock, seal);
+                let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))));
+                let (_, phase) = watch::channel(Phase::Serving);
+                Service::new(Arc::new(App::new(engine, reload, None, phase)))
+            });
+            Self { runtime, service }
+        }
+
+        /// Answers the body of a call with the body of the answer, or with a code and a message. `details` is what the call asks to be told
+        /// beside the statuses.
+        pub fn answer(&self, details: &'static str, body: &[u8]) -> Result<Vec<u8>, (u8, String)> {
+            let mut headers = HeaderMap::new();
+            headers.insert("x-tidegate-details", HeaderValue::from_static(details));
+            let answered = self.runtime.block_on(async {
+                let message = framing::message(Bytes::copy_from_slice(body))?;
+                super::answer(&self.service, &headers, message).await
+            });
+            match answered {
+                Ok(body) => Ok(body.to_vec()),
+                Err(status) => Err((status.code as u8, status.message.into_owned())),
+            }
+        }
+    }
+}

@@ -1,0 +1,146 @@
+//! Writes what a call is answered: one status for each descriptor, from which a proxy makes its own headers, and what beside them was asked for.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::rate_limit::Unit;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::{
+    Code, DescriptorStatus, RateLimit,
+};
+use envoy_types::pb::google::protobuf;
+use tidegate::GateDecision;
+
+use super::asked::{Asked, Refused, Units};
+use crate::engine::Conclusion;
+use crate::live::Facts;
+
+/// Answers a call that no limit was asked about, because some of its descriptors are refused whatever their limits say.
+pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
+    let status = |asked: &Asked<'_>| DescriptorStatus {
+        code: code(asked.refused.is_none()),
+        current_limit: (asked.refused == Some(Refused::NothingGranted)).then(RateLimit::default),
+        ..DescriptorStatus::default()
+    };
+    RateLimitResponse {
+        overall_code: code(false),
+        statuses: asked.iter().map(status).collect(),
+        ..RateLimitResponse::default()
+    }
+}
+
+/// Returns the overall code and the statuses of a call that was decided; `facts` returns those of the policies of a conclusion.
+pub(super) fn decided(
+    asked: &[Asked<'_>],
+    conclusions: &[Conclusion],
+    allowed: bool,
+    facts: impl Fn(&Conclusion) -> Arc<[Facts]>,
+) -> RateLimitResponse {
+    let status = |(at, asked): (usize, &Asked<'_>)| {
+        // One conclusion for all where none could be decided.
+        match conclusions.get(at).or(conclusions.first()) {
+            Some(conclusion @ Conclusion::Decided(decision)) => status(decision, asked, &facts(conclusion)),
+            Some(Conclusion::Unsettled { allowed, .. }) => {
+                DescriptorStatus { code: code(*allowed), ..DescriptorStatus::default() }
+            }
+            None => DescriptorStatus { code: code(allowed), ..DescriptorStatus::default() },
+        }
+    };
+    RateLimitResponse {
+        overall_code: code(allowed),
+        statuses: asked.iter().enumerate().map(status).collect(),
+        ..RateLimitResponse::default()
+    }
+}
+
+fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> DescriptorStatus {
+    // Where another descriptor refuses the call, this one may not have been asked whole: it refuses nothing by that.
+    let refuses = refuses(decision, asked);
+    let mut status = DescriptorStatus { code: code(!refuses), ..DescriptorStatus::default() };
+    let Some(limit) = decision.binding.and_then(|at| decision.limits.get(at)) else { return status };
+    let standing = limit.decision.standing;
+    let quota = decision.quota_of(limit, &asked.request).map(|(quota, _)| quota);
+    let window = quota.and_then(|quota| facts[limit.policy].window(quota, decision.at));
+    status.current_limit = Some(RateLimit {
+        name: decision.policies.policies()[limit.policy].name.clone(),
+        requests_per_unit: whole(standing.limit),
+        unit: unit(window) as i32,
+    });
+    status.limit_remaining = whole(limit.remaining().min(standing.limit));
+    let wait =
+        if limit.decision.is_allowed() { Some(standing.reset_after) } else { limit.decision.retry().after() };
+    // Without a window, as of places, no number of seconds says when.
+    status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
+    status
+}
+
+/// Says whether a descriptor refuses the call; one that gives back never does, however full its limits are.
+pub(super) fn refuses(decision: &GateDecision, asked: &Asked<'_>) -> bool {
+    let refuses = decision.denied_by_list.is_some() || decision.refusing().next().is_some();
+    refuses && !matches!(asked.units, Units::GiveBack(_))
+}
+
+fn code(allowed: bool) -> i32 {
+    if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
+}
+
+/// Returns the unit in which a limit that is used up is full again; none where it is full after another time.
+fn unit(seconds: Option<u64>) -> Unit {
+    const DAY: u64 = 86_400;
+    // Calendar days and months have their own lengths, also where clocks are changed.
+    const HOURS_23: u64 = 23 * 3600;
+    const HOURS_25: u64 = 25 * 3600;
+    match seconds {
+        Some(1) => Unit::Second,
+        Some(60) => Unit::Minute,
+        Some(3600) => Unit::Hour,
+        Some(HOURS_23 | DAY | HOURS_25) => Unit::Day,
+        Some(604_800) => Unit::Week,
+        Some(days) if (28 * DAY - 3600..=31 * DAY + 3600).contains(&days) => Unit::Month,
+        Some(days) if (365 * DAY..=366 * DAY).contains(&days) => Unit::Year,
+        _ => Unit::Unknown,
+    }
+}
+
+/// Whole seconds, rounded up: a proxy tells its client the seconds alone, and who comes back by them is not refused again.
+fn seconds_up(span: Duration) -> protobuf::Duration {
+    let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
+    // The most that the message allows is 10,000 years.
+    protobuf::Duration { seconds: seconds.min(315_576_000_000) as i64, nanos: 0 }
+}
+
+fn whole(number: u64) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_is_told_in_the_unit_that_it_is() {
+        for (seconds, named) in [
+            (1, Unit::Second),
+            (60, Unit::Minute),
+            (3600, Unit::Hour),
+            (86_400, Unit::Day),
+            (604_800, Unit::Week),
+            (28 * 86_400, Unit::Month),
+            (31 * 86_400, Unit::Month),
+            (365 * 86_400, Unit::Year),
+            (2, Unit::Unknown),
+            (600, Unit::Unknown),
+            (27 * 86_400, Unit::Unknown),
+        ] {
+            assert_eq!(unit(Some(seconds)), named, "{seconds}");
+        }
+        assert_eq!(unit(None), Unit::Unknown);
+    }
+
+    #[test]
+    fn seconds_are_rounded_up() {
+        assert_eq!(seconds_up(Duration::from_nanos(1)).seconds, 1);
+        assert_eq!(seconds_up(Duration::from_secs(2)).seconds, 2);
+        assert_eq!(seconds_up(Duration::MAX).seconds, 315_576_000_000);
+    }
+}

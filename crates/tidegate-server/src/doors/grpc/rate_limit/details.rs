@@ -1,0 +1,181 @@
+//! What a call is answered beside its statuses, if it asks for it: a call that does not pays nothing for it.
+
+use std::collections::HashMap;
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use envoy_types::pb::google::protobuf::value::Kind;
+use envoy_types::pb::google::protobuf::{Struct, Value};
+use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
+use tidegate::http_answer::{PROBLEM_JSON, over};
+use tidegate::policy::Mode;
+use tidegate::visible::excerpt;
+use tidegate::{GateDecision, Retry};
+
+use super::super::status::{Code, Status};
+use super::answered::refuses;
+use super::asked::Asked;
+use crate::engine::{Conclusion, Engine};
+use crate::live::Live;
+
+/// The metadata of a call that says what it wants to be told.
+const WANTED: &str = "x-tidegate-details";
+/// The name of the decision, in headers and in the metadata of the answer.
+const DECISION_ID: &str = "x-tidegate-decision-id";
+
+/// What a call wants to be told.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Details {
+    /// The rate-limit headers of the policy file, and the problem that says why a request is refused.
+    pub(super) headers: bool,
+    /// Which policy decided, and under which name the decision is remembered.
+    pub(super) decision: bool,
+}
+
+impl Details {
+    /// Reads what the metadata of a call asks for.
+    ///
+    /// # Errors
+    /// [`Code::InvalidArgument`] names a word that there is not.
+    pub(super) fn wanted(headers: &HeaderMap) -> Result<Self, Status> {
+        let mut wanted = Self::default();
+        for value in headers.get_all(WANTED) {
+            let words = String::from_utf8_lossy(value.as_bytes());
+            for word in words.split(',').map(str::trim).filter(|word| !word.is_empty()) {
+                match word {
+                    "headers" => wanted.headers = true,
+                    "decision" => wanted.decision = true,
+                    other => {
+                        let shown = excerpt(other);
+                        let message = format!("{WANTED}: \"{shown}\" is none; use headers, decision or both");
+                        return Err(Status::new(Code::InvalidArgument, message));
+                    }
+                }
+            }
+        }
+        Ok(wanted)
+    }
+
+    /// Adds to an answer what was asked for, and what every answer says: when a refused client may come again, and which policies let a request
+    /// pass over their limits.
+    pub(super) fn write(
+        self,
+        engine: &Engine,
+        live: &Live,
+        asked: &[Asked<'_>],
+        conclusions: &[Conclusion],
+        answer: &mut RateLimitResponse,
+        allowed: bool,
+    ) {
+        let Some((told, conclusion)) = told(asked, conclusions) else { return };
+        if let Conclusion::Decided(decision) = conclusion {
+            if allowed && decision.policies.lets_through() {
+                let mut marks = HeaderMap::new();
+                over::write(decision, &mut marks);
+                answer.request_headers_to_add.extend(pairs(&marks));
+            }
+            if self.headers {
+                headers(engine, live, told, conclusion, decision, allowed, answer);
+            } else if let Some(wait) = retry_after(decision, allowed) {
+                answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
+            }
+        }
+        if self.decision {
+            let id = engine.name(live, &told.check(), None, conclusion).to_string();
+            let to = if allowed {
+                &mut answer.request_headers_to_add
+            } else {
+                &mut answer.response_headers_to_add
+            };
+            to.push(pair(DECISION_ID, id.clone()));
+            answer.dynamic_metadata = Some(metadata(conclusion, &id));
+        }
+    }
+}
+
+/// Returns the descriptor that an answer tells of: the first that refuses, else the one with least left of its limit.
+fn told<'a, 'r>(
+    asked: &'a [Asked<'r>],
+    conclusions: &'a [Conclusion],
+) -> Option<(&'a Asked<'r>, &'a Conclusion)> {
+    let left = |(asked, conclusion): &(&Asked<'r>, &Conclusion)| match conclusion {
+        Conclusion::Unsettled { allowed, .. } => (*allowed, 0),
+        Conclusion::Decided(decision) => {
+            let refuses = refuses(decision, asked);
+            let limit = decision.binding.map(|at| &decision.limits[at]);
+            let share = limit.map_or(u128::MAX, |limit| {
+                (u128::from(limit.remaining()) << 64) / u128::from(limit.decision.standing.limit.max(1))
+            });
+            (!refuses, share)
+        }
+    };
+    asked.iter().zip(conclusions).min_by_key(left)
+}
+
+/// Returns the whole seconds after which a refused client may come again; at least one.
+fn retry_after(decision: &GateDecision, allowed: bool) -> Option<String> {
+    match decision.retry() {
+        _ if allowed => None,
+        Retry::After(wait) => {
+            Some(wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0)).max(1).to_string())
+        }
+        Retry::Unknown | Retry::Never => None,
+    }
+}
+
+/// Adds the headers of the policy file's form and, of a refusal, the problem as the body of the proxy's answer.
+fn headers(
+    engine: &Engine,
+    live: &Live,
+    told: &Asked<'_>,
+    conclusion: &Conclusion,
+    decision: &GateDecision,
+    allowed: bool,
+    answer: &mut RateLimitResponse,
+) {
+    let facts = engine.facts(live, conclusion);
+    let mut out = HeaderMap::new();
+    let shown =
+        ShownLimits::of(decision, &told.request, |policy, quota| facts[policy].window(quota, decision.at));
+    shown.write(live.headers, &mut out);
+    if !allowed && !decision.allowed {
+        let refusal = Refusal::of_gate(decision);
+        answer.raw_body = refusal.public(refusal.status(), None).to_json().into_bytes();
+        out.insert(CONTENT_TYPE, PROBLEM_JSON);
+    }
+    answer.response_headers_to_add.extend(pairs(&out));
+}
+
+/// Says which policy decided, in which mode, and under which name it is remembered: for the access log of a proxy.
+fn metadata(conclusion: &Conclusion, id: &str) -> Struct {
+    let (policy, mode) = match conclusion {
+        Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),
+        Conclusion::Decided(decision) => {
+            let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
+            (policy.map(|policy| policy.name.as_str()), policy.map(|policy| word(policy.mode)))
+        }
+    };
+    let text = |text: &str| Value { kind: Some(Kind::StringValue(text.to_owned())) };
+    let mut fields = HashMap::with_capacity(3);
+    fields.insert("decision_id".to_owned(), text(id));
+    policy.map(|policy| fields.insert("policy".to_owned(), text(policy)));
+    mode.map(|mode| fields.insert("mode".to_owned(), text(mode)));
+    Struct { fields }
+}
+
+const fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Off => "off",
+        Mode::Shadow => "shadow",
+        Mode::Enforce => "enforce",
+    }
+}
+
+fn pairs(headers: &HeaderMap) -> impl Iterator<Item = HeaderValue> + '_ {
+    headers.iter().filter_map(|(name, value)| Some(pair(name.as_str(), value.to_str().ok()?.to_owned())))
+}
+
+fn pair(key: &str, value: String) -> HeaderValue {
+    HeaderValue { key: key.to_owned(), value, raw_value: Vec::new() }
+}

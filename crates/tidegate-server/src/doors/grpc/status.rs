@@ -1,0 +1,80 @@
+//! How a call ends, in the words of gRPC.
+//!
+//! # Source
+//! "gRPC over HTTP2", the section on responses: `grpc-status` in decimal, `grpc-message` percent-encoded.
+
+use std::borrow::Cow;
+
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
+use http::{Response, StatusCode};
+use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
+
+/// The codes that are answered here.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Code {
+    InvalidArgument = 3,
+    DeadlineExceeded = 4,
+    NotFound = 5,
+    PermissionDenied = 7,
+    ResourceExhausted = 8,
+    Unimplemented = 12,
+    Internal = 13,
+    Unavailable = 14,
+    Unauthenticated = 16,
+}
+
+/// Why a call has no answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Status {
+    pub(super) code: Code,
+    /// A sentence for people.
+    pub(super) message: Cow<'static, str>,
+}
+
+/// The content type of calls and answers.
+pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// Bytes of a message that are escaped: all but printable ASCII, and the escape itself.
+const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
+
+impl Status {
+    pub(super) fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into() }
+    }
+
+    /// Returns the answer that is one block of headers: all that there is to say is how the call ended.
+    pub(super) fn response(&self) -> Response<()> {
+        let mut response = Response::new(());
+        *response.status_mut() = StatusCode::OK;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, CONTENT);
+        headers.insert(STATUS, HeaderValue::from(self.code as u16));
+        let message = percent_encode(self.message.as_bytes(), ESCAPED).to_string();
+        if let Ok(message) = HeaderValue::try_from(message) {
+            headers.insert(MESSAGE, message);
+        }
+        response
+    }
+}
+
+/// Returns the trailers of a call that was answered.
+pub(super) fn ok() -> HeaderMap {
+    let mut trailers = HeaderMap::with_capacity(1);
+    trailers.insert(STATUS, HeaderValue::from_static("0"));
+    trailers
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_is_one_line_of_ascii() {
+        let response = Status::new(Code::InvalidArgument, "50 % of\n\"ä\"").response();
+        assert_eq!(response.headers()["grpc-status"], "3");
+        assert_eq!(response.headers()["grpc-message"], "50 %25 of%0A\"%C3%A4\"");
+        assert_eq!(response.headers()["content-type"], "application/grpc");
+    }
+}

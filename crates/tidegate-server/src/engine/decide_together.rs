@@ -1,0 +1,68 @@
+//! Several checks of one call, decided as one.
+
+use std::time::Duration;
+
+use tidegate::gate::Check;
+use tidegate::store::StoreError;
+
+use super::{Conclusion, Engine, Held, Want};
+use crate::live::Live;
+use crate::metrics::Transport;
+
+/// What came of several checks of one call.
+#[derive(Debug)]
+pub(crate) struct Together {
+    /// Whether the call may pass.
+    pub(crate) allowed: bool,
+    /// How long to hold it back.
+    pub(crate) wait: Duration,
+    /// One for each check, in order; a single one where none could be decided.
+    pub(crate) conclusions: Vec<Conclusion>,
+}
+
+impl Engine {
+    /// Decides checks as one like [`Engine::decide`]: all are charged, or none is. Looks among them spend nothing, and refuse the call like
+    /// others. Puts what was charged into `held`, where somebody wants that.
+    ///
+    /// # Errors
+    /// [`StoreError::TwoQuotas`] where two of them bring different quotas for one key: a mistake of the caller's. What else fails is concluded
+    /// by what the policies say of it.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::decide`].
+    pub(crate) async fn decide_together(
+        &self,
+        live: &Live,
+        checks: &[Check<'_, '_>],
+        held: Option<&mut Held>,
+        transport: Transport,
+    ) -> Result<Together, StoreError> {
+        let checks: Vec<Check<'_, '_>> = checks.iter().map(|check| self.prepared(live, *check)).collect();
+        let deciding = async {
+            match held {
+                Some(held) => self.gate.charge_together_async(&checks, &mut held.charged).await,
+                None => self.gate.check_together_async(&checks).await,
+            }
+        };
+        let together = match self.metrics.time(transport, deciding).await {
+            Ok(together) => together,
+            Err(error @ StoreError::TwoQuotas { .. }) => return Err(error),
+            Err(error) => {
+                let conclusions = vec![self.undecided(error)];
+                return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
+            }
+        };
+        let each = checks.iter().zip(together.decisions);
+        let conclusions: Vec<Conclusion> = each
+            .map(|(check, decision)| {
+                let want = if check.peek { Want::Peek } else { Want::Take };
+                self.conclude(live, check.request, Ok(decision), want)
+            })
+            .collect();
+        // A policy that its store has left may refuse what the gate allows.
+        let closed = conclusions
+            .iter()
+            .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));
+        Ok(Together { allowed: together.allowed && !closed, wait: together.wait, conclusions })
+    }
+}

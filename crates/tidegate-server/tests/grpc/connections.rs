@@ -1,0 +1,105 @@
+//! Connections: places, idleness, floods, and a drain that loses no call.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use super::client::{Client, RATE_LIMIT, call, framed, reply};
+use super::running::until;
+use super::{started, started_with};
+use tidegate_server::Stopped;
+
+const POLICIES: &str = "
+version: 1
+policies:
+  - name: witness
+    limit: { rate: 1000000/s }
+";
+
+/// The preface of a connection, and its settings.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+fn body() -> Bytes {
+    framed(&call(&[&[("a", "b")]]).encode_to_vec()).into()
+}
+
+/// Sends bytes and reads until the server closes.
+async fn until_closed(to: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
+    let mut stream = TcpStream::connect(to).await.unwrap();
+    let mut read = Vec::new();
+    // A server that has closed takes no more.
+    let _ = stream.write_all(bytes).await;
+    let rest = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut read));
+    // A reset is as good an end.
+    let _ = rest.await.expect("the server closes");
+    read
+}
+
+#[tokio::test]
+async fn what_is_no_http_2_is_closed() {
+    let (_server, grpc) = started(POLICIES).await;
+    for bytes in [&b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"[..], b"\0\0\0\0", &[0xff; 5000]] {
+        let sent = if bytes.len() < 24 { [bytes, &[0; 24]].concat() } else { bytes.to_vec() };
+        until_closed(grpc, &sent).await;
+    }
+    assert_eq!(Client::connect(grpc).await.ask(&call(&[&[("a", "b")]])).await.overall_code, 1);
+}
+
+#[tokio::test]
+async fn a_preface_that_does_not_come_and_a_connection_that_idles_are_closed() {
+    let (server, grpc) = started_with(POLICIES, |options| {
+        options.timeouts.head = Duration::from_millis(50);
+        options.timeouts.idle = Duration::from_millis(50);
+    })
+    .await;
+    until_closed(grpc, b"PRI * HTTP/2.0\r\n").await;
+    // Told to go away, frame type 7, before it is closed.
+    let said = until_closed(grpc, PREFACE).await;
+    assert!(said.windows(4).any(|frame| frame[0] == 8 && frame[1] == 7), "{said:?}");
+    let cut = "tidegate_connections_cut_total{reason=\"head\"} 1";
+    assert!(server.get("/metrics").await.text.contains(cut));
+}
+
+#[tokio::test]
+async fn idle_connections_make_room_and_health_is_told_when_all_are_busy() {
+    let (_server, grpc) = started_with(POLICIES, |options| options.connections = 4).await;
+    let mut idle = Vec::new();
+    for _ in 0..40 {
+        idle.push(Client::connect(grpc).await);
+    }
+    let mut client = Client::connect(grpc).await;
+    assert_eq!(client.ask(&call(&[&[("a", "b")]])).await.overall_code, 1);
+    drop(idle);
+    // Calls whose messages do not come keep their connections busy.
+    let mut busy = Vec::new();
+    for _ in 0..4 {
+        let mut client = Client::connect(grpc).await;
+        busy.push((client.begin(RATE_LIMIT, &[]).await.unwrap(), client));
+    }
+    until("only the reserve is left", async || {
+        let mut client = Client::connect(grpc).await;
+        let full = client.call(RATE_LIMIT, &[], body()).await.is_ok_and(|reply| reply.code == Some(14));
+        let health = client.call("/grpc.health.v1.Health/Check", &[], framed(b"")).await;
+        full && health.is_ok_and(|reply| reply.code == Some(0))
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_answers_what_was_begun_and_says_that_it_goes() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let _idle = Client::connect(grpc).await;
+    let (response, mut stream) = client.begin(RATE_LIMIT, &[]).await.unwrap();
+    // Answered, so the head before it has arrived.
+    client.ask(&call(&[&[("a", "b")]])).await;
+    server.handle.stop();
+    until("no new connection", async || TcpStream::connect(grpc).await.is_err()).await;
+    stream.send_data(body(), true).unwrap();
+    assert_eq!(reply(response).await.unwrap().answer().overall_code, 1);
+    assert_eq!(server.stopped().await, Stopped::Drained);
+    assert!(client.call(RATE_LIMIT, &[], body()).await.is_err());
+}

@@ -1,0 +1,91 @@
+//! What a call is told beside its statuses, if it asks for it.
+
+use envoy_types::pb::envoy::config::core::v3::HeaderValue;
+use envoy_types::pb::google::protobuf::value::Kind;
+
+use super::client::{Client, RATE_LIMIT, call, framed};
+use super::started;
+
+const POLICIES: &str = "
+version: 1
+policies:
+  - name: logins
+    by: [remote_address]
+    limit: { rate: 1/min }
+  - name: soft
+    match: { attributes: { kind: soft } }
+    limit: { rate: 1/h }
+    over: mark
+";
+
+fn said<'h>(headers: &'h [HeaderValue], key: &str) -> Option<&'h str> {
+    headers.iter().find(|header| header.key == key).map(|header| &*header.value)
+}
+
+#[tokio::test]
+async fn a_call_that_asks_is_told_which_policy_decided_and_under_which_name() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let body = framed(&prost::Message::encode_to_vec(&call(&[&[("remote_address", "192.0.2.1")]])));
+    let wanted = [("x-tidegate-details", "headers, decision")];
+    let allowed = client.call(RATE_LIMIT, &wanted, body.clone()).await.unwrap().answer();
+    assert_eq!(said(&allowed.response_headers_to_add, "ratelimit"), Some("\"logins\";r=0;t=60"));
+    let id = said(&allowed.request_headers_to_add, "x-tidegate-decision-id").unwrap();
+    assert_eq!(id.len(), 26);
+
+    let refused = client.call(RATE_LIMIT, &wanted, body).await.unwrap().answer();
+    assert_eq!(said(&refused.response_headers_to_add, "retry-after"), Some("60"));
+    assert_eq!(said(&refused.response_headers_to_add, "content-type"), Some("application/problem+json"));
+    assert!(String::from_utf8(refused.raw_body).unwrap().contains("\"violated-policies\":[\"logins\"]"));
+    let fields = refused.dynamic_metadata.unwrap().fields;
+    let text = |name: &str| match fields[name].kind.clone().unwrap() {
+        Kind::StringValue(text) => text,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!((&*text("policy"), &*text("mode")), ("logins", "enforce"));
+    let id = text("decision_id");
+    assert_eq!(said(&refused.response_headers_to_add, "x-tidegate-decision-id"), Some(&*id));
+    // Operators find the refusal by it.
+    let explained = server.get(&format!("/v1/explain?id={id}")).await;
+    assert_eq!(explained.status, 200, "{explained:?}");
+    assert!(explained.text.contains("DENIED by logins"), "{}", explained.text);
+}
+
+#[tokio::test]
+async fn a_word_that_there_is_not_is_named() {
+    let (_server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let body = framed(&prost::Message::encode_to_vec(&call(&[&[("a", "b")]])));
+    let wrong = client.call(RATE_LIMIT, &[("x-tidegate-details", "heders")], body).await.unwrap();
+    assert_eq!(wrong.code, Some(3));
+    assert_eq!(wrong.message, "x-tidegate-details: \"heders\" is none; use headers, decision or both");
+}
+
+#[tokio::test]
+async fn the_next_hop_is_told_that_a_request_is_over_a_limit_that_only_marks() {
+    let (_server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let soft = |address| call(&[&[("remote_address", address), ("kind", "soft")]]);
+    assert!(client.ask(&soft("a")).await.request_headers_to_add.is_empty());
+    let marked = client.ask(&soft("b")).await;
+    assert_eq!(said(&marked.request_headers_to_add, "x-tidegate-marked"), Some("soft"));
+    assert_eq!((marked.overall_code, marked.statuses[0].code), (1, 1));
+}
+
+#[tokio::test]
+async fn decisions_are_counted_by_their_door() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let ask = call(&[&[("remote_address", "192.0.2.1")]]);
+    for _ in 0..3 {
+        client.ask(&ask).await;
+    }
+    let metrics = server.get("/metrics").await.text;
+    for line in [
+        "tidegate_decision_duration_seconds_count{transport=\"grpc\"} 3",
+        "tidegate_decisions_total{policy=\"logins\",decision=\"allowed\",mode=\"enforce\"} 1",
+        "tidegate_decisions_total{policy=\"logins\",decision=\"denied\",mode=\"enforce\"} 2",
+    ] {
+        assert!(metrics.lines().any(|have| have == line), "{line} is missing in\n{metrics}");
+    }
+}

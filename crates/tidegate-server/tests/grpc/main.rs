@@ -1,0 +1,35 @@
+//! The gRPC door, over real sockets: what it decides, what it makes of bad input, and what real Envoy and a client in Python make of it.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../running/mod.rs"]
+mod running;
+
+mod bad_input;
+mod client;
+mod connections;
+mod decisions;
+mod details;
+mod real;
+
+use std::net::SocketAddr;
+
+use running::{Running, start_with};
+use tidegate_server::ServerOptions;
+
+/// Starts a server that answers gRPC; returns where.
+async fn started(policies: &str) -> (Running, SocketAddr) {
+    started_with(policies, |_| {}).await
+}
+
+/// Starts a server with other options.
+async fn started_with(policies: &str, change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = start_with(policies, |mut options| {
+        options.grpc = Some(free);
+        change(&mut options);
+        options
+    })
+    .await;
+    (server, free)
+}

@@ -1,0 +1,205 @@
+//! Real callers: Envoy with the manual's own configuration, and the Python client of gRPC.
+//!
+//! Both are Python packages, in the environment that `cargo xtask test` makes ([`environment`]). Where one is missing its test says so and
+//! skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use prost::Message as _;
+
+use super::client::{RATE_LIMIT, call};
+use super::running::wire::exchange;
+use super::running::{Running, start, until};
+use super::started;
+
+/// The page whose configuration is tried.
+const PAGE: &str = include_str!("../../../../docs/envoy.md");
+
+/// Where `cargo xtask test` puts Python packages.
+fn environment() -> PathBuf {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    cache.unwrap_or_default().join("tidegate/python")
+}
+
+/// Finds a program of the environment.
+fn program(name: &str) -> Option<PathBuf> {
+    let path = environment().join("bin").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it",
+        path.display()
+    );
+    eprintln!("skipped: there is no {}; cargo xtask test installs it", path.display());
+    None
+}
+
+fn free() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Returns the block of the page that begins with this line.
+fn block(begin: &str) -> &'static str {
+    let from = PAGE.find(begin).unwrap();
+    PAGE[from..].split("```").next().unwrap()
+}
+
+/// Envoy in front of a program. Killed when dropped, lest a failed test leave it behind.
+struct Envoy {
+    child: Child,
+    front: SocketAddr,
+    log: PathBuf,
+    _app: Running,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Envoy {
+    /// Starts it with the page's configuration, which asks `grpc`; `change` makes of it what else is wanted.
+    async fn start(program: PathBuf, grpc: SocketAddr, change: impl FnOnce(String) -> String) -> Self {
+        let app = start("version: 1\npolicies: []\n").await;
+        let front = free();
+        let port = |text: String, of: u16, to: SocketAddr| {
+            let (from, to) = (format!("port_value: {of} "), format!("port_value: {} ", to.port()));
+            assert!(text.contains(&from), "{of}");
+            text.replace(&from, &to)
+        };
+        let text =
+            port(port(port(block("# envoy.yaml").to_owned(), 10_000, front), 8081, grpc), 3000, app.addr);
+        let dir = tempfile::tempdir().unwrap();
+        let (file, log) = (dir.path().join("envoy.yaml"), dir.path().join("log"));
+        std::fs::write(&file, change(text)).unwrap();
+        let child = Command::new(program)
+            .args(["--concurrency", "1", "--log-level", "warn", "--use-dynamic-base-id", "-c"])
+            .arg(&file)
+            .stdout(std::fs::File::create(&log).unwrap())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let envoy = Self { child, front, log, _app: app, _dir: dir };
+        until("Envoy listens", async || tokio::net::TcpStream::connect(front).await.is_ok()).await;
+        envoy
+    }
+
+    /// Asks for a page with another header line; returns the head of the answer.
+    async fn get(&self, header: &str) -> String {
+        let request =
+            [b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", header.as_bytes(), b"\r\n"];
+        exchange(self.front, &request.concat()).await
+    }
+}
+
+fn status(answer: &str) -> &str {
+    answer.get(9..12).unwrap_or_default()
+}
+
+fn line<'a>(answer: &'a str, name: &str) -> &'a str {
+    let lines = answer.lines().filter_map(|line| line.split_once(": "));
+    lines.filter(|(have, _)| *have == name).map(|(_, value)| value).next().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn envoy_limits_by_the_manuals_configuration() {
+    let Some(program) = program("envoy") else { return };
+    let (server, grpc) =
+        started(&block("# policies.yaml").replace("server: { grpc: 127.0.0.1:8081 }\n", "")).await;
+    let envoy = Envoy::start(program, grpc, |text| text).await;
+    for left in ["19", "18"] {
+        let answer = envoy.get("").await;
+        assert_eq!(status(&answer), "200", "{answer}");
+        assert_eq!(line(&answer, "x-ratelimit-limit"), "20, 20;w=60;name=\"per-address\"");
+        assert_eq!(line(&answer, "x-ratelimit-remaining"), left);
+    }
+    // Two descriptors: the key runs out first, and then neither is charged.
+    for left in ["4", "3", "2", "1", "0"] {
+        let answer = envoy.get("x-api-key: k1\r\n").await;
+        assert_eq!((status(&answer), line(&answer, "x-ratelimit-remaining")), ("200", left), "{answer}");
+    }
+    let refused = envoy.get("x-api-key: k1\r\n").await;
+    assert_eq!(status(&refused), "429", "{refused}");
+    assert_eq!(line(&refused, "x-envoy-ratelimited"), "true");
+    assert_eq!(line(&refused, "retry-after"), "3600");
+    let id = line(&refused, "x-tidegate-decision-id");
+    assert_eq!(server.get(&format!("/v1/explain?id={id}")).await.status, 200);
+    let answer = envoy.get("").await;
+    assert_eq!(line(&answer, "x-ratelimit-remaining"), "12", "the address was not charged by the refusal");
+    let said = format!("429 policy=per-key decision={id}");
+    until("the access log", async || std::fs::read_to_string(&envoy.log).unwrap().contains(&said)).await;
+    // A header that is too long to be a key, and bytes that are no text, are no way around.
+    let long = envoy.get(&format!("x-api-key: {}\r\n", "k".repeat(20_000))).await;
+    assert_eq!(status(&long), "429", "{long}");
+    let request =
+        b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\nx-api-key: k\xff\xfe1\r\n\r\n";
+    let mut last = String::new();
+    for _ in 0..6 {
+        last = exchange(envoy.front, request).await;
+    }
+    assert_eq!(status(&last), "429", "{last}");
+}
+
+#[tokio::test]
+async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
+    for (deny, expected) in [("false", "200"), ("true", "500")] {
+        let Some(program) = program("envoy") else { return };
+        let (server, grpc) = started("version: 1\npolicies: [{ name: one, limit: { rate: 1/day } }]\n").await;
+        let change =
+            |text: String| text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"));
+        let envoy = Envoy::start(program, grpc, change).await;
+        assert_eq!(status(&envoy.get("").await), "200");
+        assert_eq!(status(&envoy.get("").await), "429");
+        server.handle.stop();
+        server.stopped().await;
+        let gone = envoy.get("").await;
+        assert_eq!(status(&gone), expected, "failure_mode_deny: {deny}: {gone}");
+    }
+}
+
+const SCRIPT: &str = "
+import sys, grpc
+channel = grpc.insecure_channel(sys.argv[1])
+ask = channel.unary_unary(sys.argv[2])
+message = bytes.fromhex(sys.argv[3])
+for _ in range(3):
+    print(ask(message, timeout=20).hex())
+futures = [ask.future(b'', timeout=20) for _ in range(500)]
+print({future.code().name for future in futures})
+try:
+    # The domain, once more and long enough to be compressed; the last one holds.
+    ask(b'\\x0a\\x04shop' * 200 + message, timeout=20, compression=grpc.Compression.Gzip)
+except grpc.RpcError as error:
+    print(error.code().name)
+health = channel.unary_unary('/grpc.health.v1.Health/Check')
+print(health(b'', timeout=20).hex())
+";
+
+#[tokio::test]
+async fn the_python_client_asks() {
+    let Some(python) = program("python3") else { return };
+    let (_server, grpc) = started("version: 1\npolicies: [{ name: two, limit: { rate: 2/day } }]\n").await;
+    let message: String =
+        call(&[&[("a", "b")]]).encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut asking = Command::new(python);
+    asking.args(["-c", SCRIPT, &grpc.to_string(), RATE_LIMIT, &message]);
+    let said = tokio::task::spawn_blocking(move || asking.output().unwrap()).await.unwrap();
+    let text = String::from_utf8_lossy(&said.stdout).into_owned();
+    let lines: Vec<&str> = text.lines().collect();
+    assert_eq!(lines.len(), 6, "{text}{}", String::from_utf8_lossy(&said.stderr));
+    // The first field is the overall code: OK twice, then OVER_LIMIT.
+    assert!(
+        lines[0].starts_with("0801") && lines[1].starts_with("0801") && lines[2].starts_with("0802"),
+        "{text}"
+    );
+    assert_eq!(lines[3..], ["{'INVALID_ARGUMENT'}", "UNIMPLEMENTED", "0801"]);
+}

