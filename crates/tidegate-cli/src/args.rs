@@ -3,6 +3,7 @@
 mod breaker;
 mod limit;
 mod logs;
+mod policies;
 mod reading;
 mod serving;
 mod values;
@@ -17,6 +18,7 @@ use tidegate::Priority;
 pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
+pub(crate) use self::policies::Policies;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
@@ -137,6 +139,9 @@ pub(crate) enum Verb {
     /// List the breakers of a running server, or put one in a state
     #[command(subcommand)]
     Breaker(Breaker),
+    /// Put policies in force on every node of a cluster, and see who goes by which
+    #[command(subcommand)]
+    Policies(Policies),
     /// Print a completion script
     Completions {
         /// Which shell

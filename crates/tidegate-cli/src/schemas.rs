@@ -22,6 +22,8 @@ pub(crate) enum Document {
     Explain,
     /// What `breaker` prints
     Breaker,
+    /// What `policies put`, `show`, `history`, `rollback` and `nodes` print
+    Policies,
     /// What `config check` and `serve --check` print
     ConfigCheck,
     /// What `config show --origin` prints
@@ -52,6 +54,7 @@ impl Document {
             Self::Suggest => include_str!("../schemas/suggest.json"),
             Self::Explain => include_str!("../schemas/explain.json"),
             Self::Breaker => include_str!("../schemas/breaker.json"),
+            Self::Policies => include_str!("../schemas/policies.json"),
             Self::ConfigCheck => include_str!("../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../schemas/config-origin.json"),
             Self::ConfigFmt => include_str!("../schemas/config-fmt.json"),

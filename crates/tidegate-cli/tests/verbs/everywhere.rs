@@ -2,7 +2,7 @@
 
 use crate::{Desk, sample};
 
-const VERBS: [&[&str]; 13] = [
+const VERBS: [&[&str]; 19] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -14,6 +14,12 @@ const VERBS: [&[&str]; 13] = [
     &["replay"],
     &["suggest"],
     &["explain"],
+    &["policies"],
+    &["policies", "put"],
+    &["policies", "show"],
+    &["policies", "history"],
+    &["policies", "rollback"],
+    &["policies", "nodes"],
     &["completions"],
     &["man"],
 ];

@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+#[cfg(all(unix, any(feature = "etcd", feature = "zookeeper")))]
+mod cluster_policies;
 mod config;
 mod everywhere;
 mod explain;
