@@ -4,6 +4,7 @@ mod bench;
 mod breaker;
 mod limit;
 mod logs;
+mod policies;
 mod reading;
 mod serving;
 mod values;
@@ -19,6 +20,7 @@ pub(crate) use self::bench::{Asks, Bench};
 pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
+pub(crate) use self::policies::Policies;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
 pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
@@ -141,6 +143,9 @@ pub(crate) enum Verb {
     /// List the breakers of a running server, or put one in a state
     #[command(subcommand)]
     Breaker(Breaker),
+    /// Put policies in force on every node of a cluster, and see who goes by which
+    #[command(subcommand)]
+    Policies(Policies),
     /// Print a completion script
     Completions {
         /// Which shell

@@ -5,6 +5,7 @@ pub(crate) mod breaker;
 pub(crate) mod config;
 pub(crate) mod explain;
 pub(crate) mod init;
+pub(crate) mod policies;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod shell;

@@ -99,6 +99,23 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
+/// Says whether the script decides a limit, in one round trip. All others are decided by compare-and-set, in two: one reads, one writes.
+///
+/// Now and then it hands one of its own over, in two round trips as well: the page of the store lists when.
+///
+/// # Examples
+/// ```
+/// use tidegate_core::Quota;
+/// use tidegate_redis::decided_by_script;
+/// assert!(decided_by_script(&Quota::per_second(100).gcra()?));
+/// assert!(!decided_by_script(&Quota::per_second(100).sliding_log()?));
+/// # Ok::<(), tidegate_core::QuotaError>(())
+/// ```
+#[must_use]
+pub fn decided_by_script(quota: &Quota) -> bool {
+    Form::of(quota).is_some()
+}
+
 impl Form {
     /// Returns the form of a quota that the script decides; `None` for all others.
     pub(crate) fn of(quota: &Quota) -> Option<Self> {

@@ -42,6 +42,7 @@ mod store;
 mod sweep;
 mod work;
 
+pub use cell::decided_by_script;
 pub use counts::Counts;
 pub use error::ConnectError;
 pub use loss::AfterLoss;

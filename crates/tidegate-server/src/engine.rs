@@ -37,6 +37,7 @@ use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
+use crate::metrics::judged;
 use crate::metrics::{Decided, Metrics, Tally, Transport};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
@@ -48,7 +49,7 @@ pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
-pub(crate) use self::sharing::LEASES_EVERY;
+pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
@@ -300,7 +301,13 @@ impl Engine {
         self.show_breakers(&live);
         self.show_places(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
-        let shared = |registry: &mut Registry| self.show_shared(registry);
+        let shared = |registry: &mut Registry| {
+            self.show_shared(registry);
+            let judges = live.set.policies().iter().zip(&*live.policies);
+            let judges =
+                judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
+            judged::show(registry, judges);
+        };
         self.metrics.write(self.now(), self.store.occupancy(), series, shared)
     }
 
@@ -345,6 +352,12 @@ impl Engine {
                 facts.series.shadow.count(decided);
             }
             let (mut denied, mut near) = (false, false);
+            if let (Some(judge), None, Some(line)) = (&facts.judge, &decision.brought, own.clone().next())
+                // What another policy refused was not charged here, and this one refused none of it.
+                && (decision.allowed || !line.decision.is_allowed())
+            {
+                judge.ask(decision.at, line.cost.units(), decision.allowed);
+            }
             for line in own {
                 let standing = line.decision.standing;
                 let used = standing.limit.saturating_sub(standing.remaining);

@@ -58,8 +58,11 @@ mod unknown_numbers;
 pub use auth::{Token, TokenError};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
-pub use settings::{Refused, Settings, Source};
-pub use stores::{OpenStore, OpenStoreError, Sharing, check_store, open_store};
+pub use settings::{Refused, Settings, SharedPolicies, Source};
+pub use stores::{
+    DecidedIn, OpenStore, OpenStoreError, PolicyCost, Sharing, check_store, open_coordinator, open_store,
+    round_trips,
+};
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use unknown_numbers::unknown_numbers;
 

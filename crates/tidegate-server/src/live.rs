@@ -12,6 +12,7 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
+use crate::metrics::judged::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
 use crate::settings::Settings;
@@ -41,6 +42,8 @@ pub(crate) struct Live {
 pub(crate) struct Facts {
     pub(crate) series: Arc<PolicySeries>,
     pub(crate) keys: Arc<Keys>,
+    /// Judges what passes by the limit, where that can be said.
+    pub(crate) judge: Option<Arc<Judge>>,
     /// The window of each of its quotas, found by the quota's address: quotas are shared and outlive this.
     windows: HashMap<usize, Window>,
 }
@@ -120,6 +123,7 @@ impl Facts {
                 None => Arc::new(metrics.policy(&policy.name, most)),
             },
             keys: before.map_or_else(Arc::default, |before| Arc::clone(&before.keys)),
+            judge: Judge::of(policy, settles(policy), before.and_then(|before| before.judge.as_ref())),
             windows,
         }
     }

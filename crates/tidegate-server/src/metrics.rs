@@ -4,6 +4,7 @@
 //! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in
 //! [`crate::live::Live`], without a look-up by name.
 
+pub(crate) mod judged;
 mod labels;
 pub(crate) mod leases;
 mod peak;

@@ -4,6 +4,7 @@
 //! and from what stops the server, and is given up after [`PATIENCE`].
 //! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
 
+mod cluster_policies;
 mod counter_warnings;
 mod restart_warnings;
 
@@ -13,9 +14,10 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
+pub(crate) use self::cluster_policies::Taken;
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
-use crate::settings::{AtStart, Refused, Settings, Source};
+use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;
 
@@ -29,6 +31,8 @@ pub(crate) struct Reload {
     jobs: BlockingJobs,
     turn: Turn<()>,
     refused: Mutex<Option<Arc<Refused>>>,
+    /// What came of the policies that were put for all nodes.
+    shared: Mutex<Taken>,
     /// What the first configuration that was read says of things that are read at the start only.
     at_start: OnceLock<Option<AtStart>>,
 }
@@ -46,18 +50,25 @@ impl Reload {
             jobs: BlockingJobs::new(PATIENCE),
             turn: Turn::new(()),
             refused: Mutex::new(None),
+            shared: Mutex::default(),
             at_start: OnceLock::new(),
         }
     }
 
-    /// Reads without putting in force.
+    /// Reads without putting in force: what is the file's own, and the policies of all nodes that are in force.
     ///
     /// # Errors
     /// [`Refused`] with every mistake, or with the one reason why there is nothing to read: it takes longer than
     /// [`PATIENCE`], or an earlier reading still hangs.
     pub(crate) async fn read(&self) -> Result<Settings, Refused> {
+        let shared = self.shared.lock().in_force.clone();
+        self.read_with(shared).await
+    }
+
+    /// Reads with these policies of all nodes in place of the file's.
+    async fn read_with(&self, shared: Option<Arc<SharedPolicies>>) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        let read = self.jobs.run(move || source.load()).await;
+        let read = self.jobs.run(move || source.load(shared.as_deref())).await;
         let settings = read.unwrap_or_else(|none| {
             let name = self.source.watched().map(|path| path.display().to_string());
             Err(format!("{}: reading it {none}", name.as_deref().unwrap_or("the configuration")).into())
@@ -78,6 +89,13 @@ impl Reload {
         systemd::reloading();
         let _announced = Announced;
         let read = self.read().await;
+        let result = self.put_in_force(engine, read);
+        *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
+        result
+    }
+
+    /// Puts in force what was read, or says why not.
+    fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<Loaded, Refused> {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
                 let mut warnings = std::mem::take(&mut settings.warnings);
@@ -92,7 +110,6 @@ impl Reload {
                 engine.metrics.reloaded(true);
                 let live = engine.live();
                 tracing::info!(config = live.number, policies = live.set.len(), "configuration reloaded");
-                *self.refused.lock() = None;
                 Ok(Loaded { warnings })
             }
             Err(refused) => {
@@ -101,7 +118,6 @@ impl Reload {
                 }
                 tracing::error!("the configuration was refused; the old one stays in force");
                 engine.metrics.reloaded(false);
-                *self.refused.lock() = Some(Arc::new(refused.clone()));
                 Err(refused)
             }
         }

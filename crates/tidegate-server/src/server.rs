@@ -10,6 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::cluster::policies;
 use tidegate::config::StoreSettings;
 use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
@@ -20,7 +21,7 @@ use crate::app::App;
 use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::RespDoor;
-use crate::engine::{Engine, LEASES_EVERY, TicketSeal};
+use crate::engine::{ClusterPolicies, Engine, LEASES_EVERY, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
@@ -188,7 +189,6 @@ impl Server {
                 }
             },
         };
-        let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: settings.policies.len() };
         let tickets = TicketSeal::of(&options.tickets, addr)?;
         let store = match options.store {
             Some(store) => store,
@@ -198,6 +198,10 @@ impl Server {
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
+        if let Some(through) = engine.cluster_policies() {
+            reload.take_first(&engine, &through).await;
+        }
+        let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: engine.live().set.len() };
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
@@ -336,9 +340,9 @@ impl ServerHandle {
     }
 }
 
-/// Follows signals and the file, and tidies leases, for as long as the server runs.
+/// Follows signals, the file and the policies put for all nodes, and tidies leases, for as long as the server runs.
 ///
-/// A stop is acted on whatever a reload waits for: the five run side by side. Reloads asked for during one become one more.
+/// A stop is acted on whatever a reload waits for: the six run side by side. Reloads asked for during one become one more.
 async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<FileWatch>) -> Infallible {
     let wanted = Notify::new();
     let signals = async {
@@ -377,7 +381,16 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
             handle.app.engine.tidy_leases().await;
         }
     };
+    let policies = async {
+        if let Some(ClusterPolicies { coordinator, clock, said }) = handle.app.engine.cluster_policies() {
+            let app = &handle.app;
+            let take_over = |version| app.reload.take_over(&app.engine, version);
+            policies::follow(coordinator, clock, said, take_over).await;
+        }
+        std::future::pending().await
+    };
     tokio::select! {
+        never = policies => never,
         never = signals => never,
         never = leases => never,
         never = changes => never,

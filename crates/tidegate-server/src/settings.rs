@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate::config::{self, Config, ForwardAuth, HeaderForm, StoreSettings, TicketSettings};
+use tidegate::config::{self, Config, Diagnostic, ForwardAuth, HeaderForm, StoreSettings, TicketSettings};
 use tidegate::policy::{ClientIp, PolicySet};
 
 /// The part of a configuration that can change while the server runs.
@@ -86,7 +86,31 @@ pub struct Source {
     watched: Option<PathBuf>,
 }
 
-type Load = dyn Fn() -> Result<Settings, Refused> + Send + Sync;
+type Load = dyn Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync;
+
+/// Policies that were put for all nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SharedPolicies {
+    /// Their version.
+    pub version: u64,
+    /// What was put, as it stands.
+    pub text: String,
+}
+
+impl SharedPolicies {
+    /// Puts them in the place of those of a node's own file.
+    ///
+    /// # Errors
+    /// [`Refused`] with every mistake in them; places are of `policies@` and the version.
+    pub fn over(&self, own: &Config) -> Result<(Config, Vec<String>), Refused> {
+        let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
+        match own.with_policies(&self.text, &format!("policies@{}", self.version)) {
+            Ok((config, warnings)) => Ok((config, lines(warnings))),
+            Err(mistakes) => Err(Refused::new(lines(mistakes))),
+        }
+    }
+}
 
 impl Source {
     /// Makes a source of a function that reads and checks the whole configuration.
@@ -94,6 +118,14 @@ impl Source {
     /// It may block: it runs on a thread of its own and is given up after 10 s, as a refusal. Until it returns it is not
     /// called again.
     pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
+        Self::sharing(move |_| load())
+    }
+
+    /// Makes a source of a function that reads this node's own configuration, and takes the policies of all nodes over it where there
+    /// are some ([`SharedPolicies::over`]). Otherwise as [`Source::new`].
+    pub fn sharing(
+        load: impl Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync + 'static,
+    ) -> Self {
         Self { load: Arc::new(load), watched: None }
     }
 
@@ -104,15 +136,18 @@ impl Source {
         let watched = path.as_ref().to_owned();
         let load = {
             let path = watched.clone();
-            move || match Config::read(&path) {
-                Ok((config, warnings)) => {
-                    let warnings = warnings.iter().map(ToString::to_string).collect();
-                    Ok(Settings { warnings, ..config.into() })
-                }
-                Err(mistakes) => Err(Refused::new(mistakes.iter().map(ToString::to_string).collect())),
+            move |shared: Option<&SharedPolicies>| {
+                let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
+                let (own, warnings) =
+                    Config::read(&path).map_err(|mistakes| Refused::new(lines(mistakes)))?;
+                let (config, warnings) = match shared {
+                    Some(shared) => shared.over(&own)?,
+                    None => (own, lines(warnings)),
+                };
+                Ok(Settings { warnings, ..config.into() })
             }
         };
-        Self::new(load).watching(watched)
+        Self::sharing(load).watching(watched)
     }
 
     /// Reloads whenever this file holds something else.
@@ -122,8 +157,8 @@ impl Source {
         self
     }
 
-    pub(crate) fn load(&self) -> Result<Settings, Refused> {
-        (self.load)()
+    pub(crate) fn load(&self, shared: Option<&SharedPolicies>) -> Result<Settings, Refused> {
+        (self.load)(shared)
     }
 
     pub(crate) fn watched(&self) -> Option<&Path> {

@@ -17,6 +17,7 @@ mod opened;
 mod password;
 #[cfg(feature = "redis")]
 mod redis;
+mod round_trips;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
@@ -25,11 +26,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Clock;
+use tidegate::cluster::Coordinator;
 use tidegate::config::{EngineKind, EngineSettings, StoreKind, StoreSettings};
 
-use self::dial::Dial;
+use self::dial::{Dial, Failed};
 pub(crate) use self::opened::Kept;
 pub use self::opened::{OpenStore, OpenStoreError, Sharing};
+pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names, with room for `keys` in place of its own number where one is named; `http` is where the server listens, by
 /// which a folder that the file does not name is called. A folder that another process has is waited for as long as `patience`: that
@@ -73,6 +76,26 @@ pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: settings.word() }) }
 }
 
+/// Reaches the engine through which the nodes of a file agree, without being one of them.
+///
+/// # Errors
+/// [`OpenStoreError`], also where the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store through which nodes agree on nothing.
+pub async fn open_coordinator(settings: &StoreSettings) -> Result<Arc<dyn Coordinator>, OpenStoreError> {
+    let kind = settings.word();
+    let StoreKind::Engine(engine) = &settings.kind else {
+        return Err(OpenStoreError::NoCoordinator { kind });
+    };
+    let dial = dial_of(kind, engine)?;
+    if !dial.coordinates {
+        return Err(OpenStoreError::NoCoordinator { kind });
+    }
+    match (dial.attempt)().await {
+        Ok(dialled) => dialled.coordinator.ok_or(OpenStoreError::NoCoordinator { kind }),
+        Err(Failed::Away(reason)) => Err(OpenStoreError::Engine { kind, reason }),
+        Err(Failed::ForGood(error)) => Err(error),
+    }
+}
+
 async fn open_engine(
     settings: &StoreSettings,
     engine: &EngineSettings,
@@ -86,6 +109,7 @@ async fn open_engine(
         keys: keys.unwrap_or(settings.keys),
         full_keys: settings.full_keys,
         coordinator: dialled.coordinator,
+        cluster_policies: engine.cluster_policies,
     };
     let opened = OpenStore::new(dialled.store, kind);
     Ok(OpenStore { sharing: Some(sharing), away, warnings: dialled.warnings, ..opened })

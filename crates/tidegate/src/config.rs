@@ -59,7 +59,7 @@ use std::time::Duration;
 use self::diagnostic::Findings;
 use self::keys::FILE;
 use self::kind::Kind;
-use self::node::{Node, Spot};
+use self::node::{Name, Node, Spot, Value};
 use crate::policy::span;
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 
@@ -118,7 +118,12 @@ pub struct Config {
     /// What is in effect, and where it comes from.
     pub effective: Effective,
     places: Vec<Spot>,
+    /// The sections of [`OWN_SECTIONS`], as they were written.
+    own: Vec<(Name, Node)>,
 }
+
+/// The sections that say how a node runs: its own, also where nodes share their policies.
+const OWN_SECTIONS: [&str; 3] = ["server", "store", "tickets"];
 
 impl Config {
     /// Reads and validates a file; its name tells the format, see [`Format::of`].
@@ -159,19 +164,71 @@ impl Config {
     pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut findings = Findings::of(name);
         let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
-        shape::check(&file, &Kind::Table(&FILE), "file", &mut findings);
+        Self::build(&file, name, findings)
+    }
+
+    /// Validates a text of policies that all nodes share, for the node that this file is of: `server`, `store` and `tickets` are the
+    /// node's own and may not be in the text, and everything else is the text's. The text says itself whether it is YAML or TOML
+    /// ([`Format::of_text`]).
+    ///
+    /// Returns the warnings beside the configuration, and is bounded as [`Config::parse`] is.
+    ///
+    /// # Errors
+    /// As [`Config::read`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{Config, Format};
+    /// let node = "version: 1\nserver: { http: 127.0.0.1:9000 }\npolicies: []\n";
+    /// let (node, _) = Config::parse(node, "tidegate.yaml", Format::Yaml).unwrap();
+    /// let shared = "version: 1\npolicies:\n  - { name: all, limit: { rate: 60/min } }\n";
+    /// let (whole, _) = node.with_policies(shared, "policies@7").unwrap();
+    /// assert_eq!((whole.server.http.port(), whole.policies.len()), (9000, 1));
+    /// let mistakes = node.with_policies("version: 1\nserver: {}\npolicies: []\n", "policies@8").unwrap_err();
+    /// assert!(mistakes[0].to_string().starts_with("policies@8:2:1  error  `server` is each node's own"));
+    /// ```
+    pub fn with_policies(&self, text: &str, name: &str) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::of(name);
+        let Some(mut file) = read::read(text, Format::of_text(text), &mut findings) else {
+            return Err(findings.finish());
+        };
+        if let Value::Map(entries) = &mut file.value {
+            for (name, _) in entries.iter().filter(|(name, _)| OWN_SECTIONS.contains(&&*name.text)) {
+                findings.error(
+                    name.spot,
+                    format_args!(
+                        "`{}` is each node's own; leave it out of policies that all nodes share",
+                        name.text
+                    ),
+                );
+            }
+            if findings.refused() {
+                return Err(findings.finish());
+            }
+            entries.extend(self.own.iter().cloned());
+        }
+        Self::build(&file, name, findings)
+    }
+
+    /// Makes a configuration of a tree.
+    fn build(
+        file: &Node,
+        name: &str,
+        mut findings: Findings,
+    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        shape::check(file, &Kind::Table(&FILE), "file", &mut findings);
         findings.check_patterns();
         if findings.beyond {
             return Err(findings.finish());
         }
-        let built = policies::policies(&file, &mut findings);
+        let built = policies::policies(file, &mut findings);
         let client_ip = client_ip(file.get("client_ip"));
-        let forward_auth = forward_auth::forward_auth(&file, &mut findings);
+        let forward_auth = forward_auth::forward_auth(file, &mut findings);
         let access = policies::access(file.get("access"));
-        relations::check(&file, &mut findings);
-        store::check(&file, &mut findings);
+        relations::check(file, &mut findings);
+        store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
-        settled::check_lives(&file, &mut findings);
+        settled::check_lives(file, &mut findings);
         if findings.refused() {
             return Err(findings.finish());
         }
@@ -193,12 +250,13 @@ impl Config {
             server: server(file.get("server")),
             client_ip,
             forward_auth,
-            store: store::read(&file),
+            store: store::read(file),
             tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
             policies,
-            effective: Effective::of(&file, name),
+            effective: Effective::of(file, name),
             places: list.iter().map(|node| node.spot).collect(),
+            own: own_sections(file),
         };
         Ok((config, findings.finish()))
     }
@@ -208,6 +266,11 @@ impl Config {
     pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
         self.places.get(policy).map(|spot| (spot.line, spot.column))
     }
+}
+
+fn own_sections(file: &Node) -> Vec<(Name, Node)> {
+    let own = file.entries().iter().filter(|(name, _)| OWN_SECTIONS.contains(&&*name.text));
+    own.cloned().collect()
 }
 
 fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {

@@ -28,7 +28,7 @@ mod take;
 
 pub use crate::later::Later;
 pub use breaker_view::{BreakerView, Handling};
-pub use cas::{ByteMap, CasStore, Read, Versioned, Write};
+pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write};
 pub use cell::Cell;
 pub use fallback::Fallback;
 pub use leased::Leased;

@@ -5,12 +5,13 @@ use std::path::PathBuf;
 use anyhow::Result;
 use serde_json::json;
 use tidegate::config::{Config as PolicyConfig, Diagnostic, MAX_BYTES, Severity, read_text};
-use tidegate_server::unknown_numbers;
+use tidegate_server::{DecidedIn, PolicyCost, round_trips, unknown_numbers};
 
 use crate::args::{Config, PolicyFile};
 use crate::diagnostics;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
+use crate::styled::Styled;
 use crate::table::table;
 use crate::{policies, writing};
 
@@ -35,6 +36,7 @@ pub(crate) fn run(verb: &Config, printer: &Printer) -> Result<Exit> {
 /// Reports every mistake of every file.
 pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     let (mut found, mut sources) = (Vec::<Diagnostic>::new(), Vec::new());
+    let mut costs: Vec<(String, PolicyCost)> = Vec::new();
     for file in files {
         let loaded = policies::load(file)?;
         match loaded.outcome {
@@ -42,6 +44,9 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                 found.extend(warnings);
                 let unknown = unknown_numbers(&config.policies).into_iter();
                 let name = file.display().to_string();
+                costs.extend(
+                    round_trips(&config.store, &config.policies).into_iter().map(|cost| (name.clone(), cost)),
+                );
                 found.extend(unknown.map(|message| Diagnostic::of_file(&name, Severity::Warn, message)));
             }
             Err(mistakes) => found.extend(mistakes),
@@ -57,6 +62,11 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
             // What concerns the whole file has no place in it.
             "line": (one.line > 0).then_some(one.line), "column": (one.column > 0).then_some(one.column),
             "severity": one.severity.to_string(), "message": one.message,
+        })).collect::<Vec<_>>(),
+        "costs": costs.iter().map(|(file, cost)| json!({
+            "file": file, "policy": cost.policy, "share": cost.share.word(),
+            "decided_in": cost.decided_in.word(), "round_trips": cost.round_trips,
+            "lease_units": cost.lease_units, "settling_round_trips": cost.settling,
         })).collect::<Vec<_>>(),
     });
     printer.value(&value, |_| {
@@ -78,9 +88,35 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
                 )
             }
         });
+        let mut text = Styled::from(text);
+        if !costs.is_empty() {
+            text.push("\n\n");
+            text.push(costs_table(&costs, files.len() > 1));
+        }
         Ok(text)
     })?;
     Ok(if errors > 0 { Exit::Bad } else { Exit::Done })
+}
+
+/// What policies cost in round trips to their engine.
+fn costs_table(costs: &[(String, PolicyCost)], several: bool) -> Styled {
+    let rows = costs.iter().map(|(file, cost)| {
+        let trips = match (cost.decided_in, cost.round_trips) {
+            (DecidedIn::Leases, Some(trips)) => {
+                let most = cost.lease_units.unwrap_or_default();
+                format!("{trips} for a lease of up to {most} units, else 0")
+            }
+            (DecidedIn::CompareAndSet, Some(trips)) => {
+                format!("{trips}; a refusal 1, each writer that came first {trips} more")
+            }
+            (DecidedIn::Unknown, _) | (_, None) => "built without the engine's client".to_owned(),
+            (_, Some(trips)) => trips.to_string(),
+        };
+        let settling = if cost.settling == 0 { "-".to_owned() } else { cost.settling.to_string() };
+        let policy = if several { format!("{file}: {}", cost.policy) } else { cost.policy.clone() };
+        vec![policy, cost.share.word().to_owned(), cost.decided_in.word().to_owned(), trips, settling]
+    });
+    table(&["POLICY", "SHARE", "DECIDED IN", "ROUND TRIPS OF A REQUEST", "TO SETTLE IT"], &[], rows)
 }
 
 fn show(named: &PolicyFile, origin: bool, printer: &Printer) -> Result<Exit> {

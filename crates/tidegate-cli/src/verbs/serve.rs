@@ -9,8 +9,8 @@ use anyhow::Result;
 use tidegate::config::QUICKSTART;
 use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, StoreKind, StoreSettings};
 use tidegate_server::{
-    OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, Source, TicketKeyError,
-    TicketOptions, Token, TokenError, check_store, open_store,
+    OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
+    TicketKeyError, TicketOptions, Token, TokenError, check_store, open_store,
 };
 
 use crate::args::{Proxy, Serve};
@@ -44,9 +44,12 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let watched = file.clone().filter(|_| !serve.no_watch);
     let quickstart = file.is_none();
     let proxy = serve.forward_auth;
-    let load = move || {
-        let mut settings =
-            load(file.as_deref()).map(|(config, warnings)| settings(config, warnings, proxy))?;
+    let load = move |shared: Option<&SharedPolicies>| {
+        let (mut config, mut warnings) = load(file.as_deref())?;
+        if let Some(shared) = shared {
+            (config, warnings) = shared.over(&config)?;
+        }
+        let mut settings = settings(config, warnings, proxy);
         if quickstart && proxy.is_some() {
             // The quickstart trusts nobody; with a proxy named, all its callers would be one. It is asked from this machine.
             let loopback = ["127.0.0.0/8", "::1/128"].into_iter();
@@ -56,8 +59,8 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         Ok(settings)
     };
     let source = match watched {
-        Some(watched) => Source::new(load).watching(watched),
-        None => Source::new(load),
+        Some(watched) => Source::sharing(load).watching(watched),
+        None => Source::sharing(load),
     };
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
@@ -95,7 +98,7 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
 }
 
 /// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
-fn unopened(error: OpenStoreError) -> anyhow::Error {
+pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
     if error.is_in_the_file() { Mistake(error.to_string()).into() } else { error.into() }
 }
 

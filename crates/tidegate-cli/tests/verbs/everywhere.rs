@@ -2,7 +2,7 @@
 
 use crate::{Desk, sample};
 
-const VERBS: [&[&str]; 14] = [
+const VERBS: [&[&str]; 20] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -15,6 +15,12 @@ const VERBS: [&[&str]; 14] = [
     &["suggest"],
     &["explain"],
     &["bench"],
+    &["policies"],
+    &["policies", "put"],
+    &["policies", "show"],
+    &["policies", "history"],
+    &["policies", "rollback"],
+    &["policies", "nodes"],
     &["completions"],
     &["man"],
 ];

@@ -4,6 +4,8 @@
 
 #[cfg(unix)]
 mod bench;
+#[cfg(all(unix, any(feature = "etcd", feature = "zookeeper")))]
+mod cluster_policies;
 mod config;
 mod everywhere;
 mod explain;

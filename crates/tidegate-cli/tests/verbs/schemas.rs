@@ -105,7 +105,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
         (
             "config-check",
             vec![
-                vec!["config", "check", "p.yaml", "bad.yaml", "gone.yaml"],
+                vec!["config", "check", "p.yaml", "bad.yaml", "gone.yaml", "engine.yaml"],
                 vec!["serve", "-c", "p.yaml", "--check"],
             ],
         ),
@@ -142,6 +142,8 @@ fn every_document_is_what_its_schema_says() {
     desk.write("p.yaml", FILE);
     desk.write("bad.yaml", "version: 1\npolicies:\n  - name: a\n    limit: { rate: 5/M, bust: 1 }\n");
     let good = "203.0.113.9 - - [02/Mar/2026:09:00:00 +0000] \"GET / HTTP/1.1\" 200 1 \"-\" \"-\"\n";
+    let engine = "version: 1\nstore: { kind: etcd, url: 'http://127.0.0.1:1', nodes: 2 }";
+    desk.write("engine.yaml", FILE.replace("version: 1", engine));
     desk.write("odd.log", format!("{good}rubbish\n"));
     desk.write("failing.jsonl", failing());
     desk.write("over.yaml", OVER);

@@ -60,10 +60,16 @@ impl Serving {
 
     /// Waits for the greeting, which comes when it listens: from then on connections queue.
     #[track_caller]
-    pub(crate) fn greeted(mut self) -> Self {
+    pub(crate) fn greeted(self) -> Self {
+        self.greeting().0
+    }
+
+    /// Waits for the greeting, and returns it too.
+    #[track_caller]
+    pub(crate) fn greeting(mut self) -> (Self, String) {
         let greeting = self.hears("tidegate serves");
         greeting.split_once(" on ").unwrap().1.clone_into(&mut self.url);
-        self
+        (self, greeting)
     }
 
     /// Waits for a line that has these words in it.

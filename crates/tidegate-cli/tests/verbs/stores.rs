@@ -136,6 +136,96 @@ impl Drop for Redis {
     }
 }
 
+#[cfg(feature = "redis")]
+impl Redis {
+    /// Returns how many scripts it has run so far: each is a round trip of the store.
+    fn scripts_run(&self) -> u64 {
+        use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+        let mut wire = BufReader::new(std::net::TcpStream::connect((self.host, self.port)).unwrap());
+        wire.get_mut().write_all(b"INFO commandstats\r\n").unwrap();
+        let mut length = String::new();
+        wire.read_line(&mut length).unwrap();
+        let mut text = vec![0; length.trim().trim_start_matches('$').parse().unwrap()];
+        wire.read_exact(&mut text).unwrap();
+        let text = String::from_utf8(text).unwrap();
+        let calls = text.lines().find_map(|line| line.strip_prefix("cmdstat_evalsha:calls="));
+        calls.map_or(0, |calls| calls.split(',').next().unwrap().parse().unwrap())
+    }
+}
+
+/// What `config check` says that a policy costs is what goes over the wire.
+#[cfg(feature = "redis")]
+#[test]
+fn round_trips_are_as_the_check_says() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk, "127.0.0.24") else { return };
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
+    let limits = [
+        ("limit: { rate: 5/day }", "script", 1),
+        ("limit: { algorithm: fixed-window, rate: 6/day, calendar: UTC }", "script", 1),
+        ("limits: [{ rate: 5/day }, { algorithm: fixed-window, rate: 6/h }]", "script", 1),
+        ("limit: { algorithm: sliding-log, rate: 6/day }", "compare-and-set", 2),
+        ("limit: { algorithm: token-bucket, rate: 6/day }", "compare-and-set", 2),
+        ("limits: [{ rate: 5/day }, { algorithm: sliding-window, rate: 6/h }]", "compare-and-set", 2),
+        ("limit: { algorithm: concurrency, max: 9, ttl: 1min }", "compare-and-set", 2),
+    ];
+    for (at, (limit, decided_in, trips)) in limits.into_iter().enumerate() {
+        let store = redis.store().replace("nodes: 2", &format!("nodes: 2, prefix: p{at}"));
+        let file = format!(
+            "version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {store}\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    share: central\n    {limit}\n"
+        );
+        desk.write("p.yaml", file);
+        let told = desk.run(&["config", "check", "p.yaml", "-o", "json"]).code(0).json();
+        let cost = &told["costs"][0];
+        assert_eq!(
+            (&cost["decided_in"], &cost["round_trips"]),
+            (&decided_in.into(), &trips.into()),
+            "{limit}"
+        );
+        let node = Serving::start(&desk, &["-c", "p.yaml"]);
+        // The first one loads the script, and is the first in this namespace.
+        node.statuses("192.0.2.1", 2);
+        let before = redis.scripts_run();
+        assert_eq!(node.statuses("203.0.113.1", 4), [200; 4], "{limit}");
+        assert_eq!(redis.scripts_run() - before, 4 * trips, "{limit}");
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
+/// Of leases, of what this process decides, and of what nodes settle.
+#[cfg(feature = "redis")]
+#[test]
+fn a_check_tells_of_leases() {
+    let desk = Desk::new();
+    let file = "version: 1
+store: { kind: redis, url: 'redis://127.0.0.1:1', nodes: 2 }
+policies:
+  - { name: all, limit: { rate: 1000/s } }
+  - { name: few, limit: { rate: 5/day } }
+  - { name: own, share: local, limit: { rate: 6/day } }
+  - { name: work, share: central, limit: { algorithm: concurrency, max: 3, ttl: 1min } }
+";
+    desk.write("p.yaml", file);
+    let told = desk.run(&["config", "check", "p.yaml"]).code(0).out;
+    let lines: Vec<String> = told
+        .lines()
+        .skip_while(|line| !line.is_empty())
+        .skip(1)
+        .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
+        .collect();
+    assert_eq!(
+        lines,
+        [
+            "POLICY SHARE DECIDED IN ROUND TRIPS OF A REQUEST TO SETTLE IT",
+            "all leased leases 2 for a lease of up to 25 units, else 0 -",
+            "few leased script 1 -",
+            "own local process 0 -",
+            "work central compare-and-set 2; a refusal 1, each writer that came first 2 more 2",
+        ],
+        "{told}"
+    );
+}
+
 fn count(statuses: &[u16], status: u16) -> usize {
     statuses.iter().filter(|have| **have == status).count()
 }

@@ -11,8 +11,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tidegate::cluster::Part;
 use tidegate::cluster::shares::{Division, Driver, Status};
+use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::policy::{PolicySet, Share};
 use tidegate::store::{Leased, MemoryStore, Split, Store};
 use tidegate::{Clock, Gate};
@@ -38,6 +38,12 @@ pub(super) struct Membership {
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
     /// What was last said of it in the log.
     pub(super) said: Mutex<Said>,
+    /// Through what nodes agree, and what this one says of itself there.
+    pub(super) coordinator: Arc<dyn Coordinator>,
+    pub(super) told: cluster::Said,
+    pub(super) clock: Arc<dyn Clock>,
+    /// Whether it goes by the policies that were put for all nodes.
+    pub(super) cluster_policies: bool,
     /// Ends it, and the task that keeps it.
     pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
@@ -78,11 +84,13 @@ pub(super) fn gate(
             let demanded = move || asked.units();
             let division = Division::among(sharing.nodes);
             let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded);
-            let (part, status) = (driver.part(), Box::new(driver.status()));
+            let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.said());
             let (leaves, over) = oneshot::channel();
             let task = runtime.spawn(driver.run(async move { drop(over.await) }));
             let (leaves, said) = (Mutex::new(Some((leaves, task))), Mutex::default());
-            (part, Some(Membership { status, said, leaves }))
+            let (coordinator, cluster_policies) = (Arc::clone(coordinator), sharing.cluster_policies);
+            let clock = Arc::clone(clock);
+            (part, Some(Membership { status, said, coordinator, told, clock, cluster_policies, leaves }))
         }
     };
     let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))

@@ -1,9 +1,12 @@
 //! What an engine that several nodes share asks for beside decisions: leases that are tidied, a membership, an orderly end.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use prometheus_client::registry::Registry;
+use tidegate::Clock;
 use tidegate::cluster::shares::Status;
+use tidegate::cluster::{Coordinator, Said as ToldOthers};
 
 use super::Engine;
 use super::shared_gate::Said;
@@ -18,6 +21,13 @@ const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 /// How long a server that stops waits until the last counters are on disk: a busy disk takes a second, and service managers kill
 /// after 30 s to 90 s.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
+
+/// What it takes to go by the policies that were put for all nodes.
+pub(crate) struct ClusterPolicies {
+    pub(crate) coordinator: Arc<dyn Coordinator>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) said: ToldOthers,
+}
 
 impl Engine {
     /// Gives back what leases held too long. Called every [`LEASES_EVERY`].
@@ -64,6 +74,17 @@ impl Engine {
         Some((member.status)())
     }
 
+    /// Returns through what the policies come that were put for all nodes, and where this one says what came of them; `None` where it goes by
+    /// its own.
+    pub(crate) fn cluster_policies(&self) -> Option<ClusterPolicies> {
+        let member = self.shared.as_ref()?.member.as_ref().filter(|member| member.cluster_policies)?;
+        Some(ClusterPolicies {
+            coordinator: Arc::clone(&member.coordinator),
+            clock: Arc::clone(&member.clock),
+            said: member.told.clone(),
+        })
+    }
+
     /// Says in the log when nodes stop agreeing on their parts and when they agree again. Called every [`LEASES_EVERY`].
     pub(crate) fn tell_membership(&self) {
         let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };
@@ -98,6 +119,9 @@ impl Engine {
         }
         if let Some(status) = self.membership() {
             leases::show_membership(registry, &status);
+        }
+        if let Some(policies) = self.cluster_policies() {
+            leases::show_policies(registry, &policies.said.now());
         }
     }
 }

@@ -5,8 +5,8 @@
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::registry::Registry;
-use tidegate::cluster::Part;
 use tidegate::cluster::shares::Status;
+use tidegate::cluster::{Part, Says};
 use tidegate::store::leased::LeaseHealth;
 
 /// Adds what leases tell.
@@ -59,4 +59,18 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
             ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
         );
     }
+}
+
+/// Adds which of the policies that were put for all nodes this one goes by.
+pub(crate) fn show_policies(registry: &mut Registry, says: &Says) {
+    registry.register(
+        "cluster_policies_version",
+        "Version of the policies put for all nodes that this one goes by; 0 for those of its file",
+        ConstGauge::new(i64::try_from(says.policies).unwrap_or(i64::MAX)),
+    );
+    registry.register(
+        "cluster_policies_refused",
+        "1 while this node refuses the policies that were put last for all nodes",
+        ConstGauge::new(i64::from(says.refused.is_some())),
+    );
 }

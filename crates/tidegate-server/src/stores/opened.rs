@@ -41,6 +41,8 @@ pub struct Sharing {
     pub full_keys: bool,
     /// Through what nodes agree on their parts; `None` where each has an even part of the most there may be.
     pub coordinator: Option<Arc<dyn Coordinator>>,
+    /// Whether this node goes by the policies that were put through the coordinator, once there are some.
+    pub cluster_policies: bool,
 }
 
 /// Counters that are kept somewhere while this process decides.
@@ -74,6 +76,14 @@ pub enum OpenStoreError {
     )]
     NotBuilt {
         /// The kind, which is the feature's name too.
+        kind: &'static str,
+    },
+    /// Nodes agree on nothing through it.
+    #[error(
+        "store.kind: {kind}: nodes agree on nothing through it; that takes store.kind: etcd or zookeeper"
+    )]
+    NoCoordinator {
+        /// The kind.
         kind: &'static str,
     },
     /// A file beside the configuration cannot be read.
@@ -111,7 +121,11 @@ impl OpenStoreError {
         match self {
             Self::Capacity(CapacityError::NoMemory { .. }) | Self::File { .. } | Self::Engine { .. } => false,
             Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
-            Self::Capacity(_) | Self::NoFolder(_) | Self::NotBuilt { .. } | Self::Setting { .. } => true,
+            Self::Capacity(_)
+            | Self::NoFolder(_)
+            | Self::NotBuilt { .. }
+            | Self::NoCoordinator { .. }
+            | Self::Setting { .. } => true,
         }
     }
 }

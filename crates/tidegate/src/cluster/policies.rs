@@ -30,6 +30,9 @@ const AGAIN_AFTER: Duration = Duration::from_secs(1);
 /// How long the engine is waited for before it is asked anew: one that was cut off without a word says nothing.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
+/// Why a node does not go by a document in another form.
+pub const UNREADABLE: &str = "it was not put by this program, nor by one like it";
+
 /// A policy file at a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
@@ -46,7 +49,7 @@ pub struct Following {
     pub node: String,
     /// The version it goes by; 0 for what it began with.
     pub follows: u64,
-    /// The version it refuses, and why.
+    /// The version it refuses, and why; 0 for a document in a form that it does not know.
     pub refused: Option<(u64, String)>,
 }
 
@@ -232,16 +235,16 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
     Ok(members.into_iter().map(following).collect())
 }
 
-/// Follows the policies for as long as it is polled: hands each new version to `apply`, and says what came of it. What `apply` refuses,
-/// with a reason, is not handed to it again.
+/// Follows the policies for as long as it is polled: hands each new version to `apply`, waits until it has come to an end with it, and says what came
+/// of it. What `apply` refuses, with a reason, is not handed to it again. It gets `None` for a document in a form that this program does not know.
 ///
 /// `said` is that of the [driver](super::shares::Driver) that keeps this node a member ([`Driver::said`](super::shares::Driver::said)). While the engine is away, what
 /// is in force stays in force.
-pub async fn follow(
+pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
     said: Said,
-    mut apply: impl FnMut(&Version) -> Result<(), String> + Send,
+    mut apply: impl FnMut(Option<Version>) -> Applying + Send,
 ) {
     let mut seen = 0;
     loop {
@@ -257,12 +260,13 @@ pub async fn follow(
         seen = document.version;
         // Removed, it leaves what is in force.
         let Some(bytes) = document.bytes else { continue };
-        let version = Version::decode(&bytes);
-        let result = match &version {
-            Some(version) => apply(version),
-            None => Err("it was not put by this program, nor by one like it".to_owned()),
+        let decoded = Version::decode(&bytes);
+        let version = decoded.as_ref().map_or(0, |version| version.version);
+        let readable = decoded.is_some();
+        let result = match apply(decoded).await {
+            Ok(()) if !readable => Err(UNREADABLE.to_owned()),
+            result => result,
         };
-        let version = version.map_or(0, |version| version.version);
         said.tell(|says| match result {
             Ok(()) => (says.policies, says.refused) = (version, None),
             Err(why) => says.refused = Some((version, why)),

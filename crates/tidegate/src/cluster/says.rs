@@ -25,7 +25,7 @@ pub struct Says {
     pub turn: u64,
     /// The version of the policies that it goes by; 0 for those it began with.
     pub policies: u64,
-    /// The version of the policies that it refuses, and why.
+    /// The version of the policies that it refuses, and why; 0 for a document in a form that it does not know.
     pub refused: Option<(u64, String)>,
 }
 

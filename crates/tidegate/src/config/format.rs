@@ -12,6 +12,28 @@ pub enum Format {
 }
 
 impl Format {
+    /// Returns the format of a text that has no name, by its first line that is neither empty nor a comment: TOML where that begins a table or
+    /// gives a key its value by `=`, YAML where not.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::Format;
+    /// assert_eq!(Format::of_text("# ours\nversion: 1\npolicies: []\n"), Format::Yaml);
+    /// assert_eq!(Format::of_text("version = 1\npolicies = []\n"), Format::Toml);
+    /// ```
+    #[must_use]
+    pub fn of_text(text: &str) -> Self {
+        let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+        let Some(first) = lines.next() else { return Self::Yaml };
+        let is_toml = match first.find(['=', ':', '{', ']']) {
+            Some(at) => {
+                first.as_bytes()[at] == b'=' || (first.as_bytes()[at] == b']' && first.starts_with('['))
+            }
+            None => false,
+        };
+        if is_toml { Self::Toml } else { Self::Yaml }
+    }
+
     /// Returns the format of a file by its name: TOML for `.toml`, YAML for every other.
     #[must_use]
     pub fn of(path: &Path) -> Self {

@@ -67,6 +67,8 @@ pub struct EngineSettings {
     pub nodes: u64,
     /// How long it has to answer.
     pub deadline: Duration,
+    /// Whether a node goes by the policies that were put for all nodes ([`crate::cluster::policies`]), once there are some, and not by its file's.
+    pub cluster_policies: bool,
 }
 
 /// An engine that several nodes share.
@@ -120,6 +122,12 @@ impl StoreSettings {
     pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
         let keys = keys.unwrap_or(self.keys);
         if self.full_keys { MemoryStore::with_full_keys(keys) } else { MemoryStore::with_capacity(keys) }
+    }
+
+    /// Says whether a node goes by the policies that were put for all nodes.
+    #[must_use]
+    pub const fn takes_cluster_policies(&self) -> bool {
+        matches!(&self.kind, StoreKind::Engine(engine) if engine.cluster_policies)
     }
 
     /// Returns the word of the file for what keeps counters.
@@ -183,6 +191,7 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
         prefix: word(node, "prefix").unwrap_or("tg").to_owned(),
         nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),
+        cluster_policies: word(node, "policies") == Some("cluster"),
     }
 }
 

@@ -97,6 +97,10 @@ pub trait ByteMap: Debug + Send + Sync + 'static {
     }
 }
 
+/// The round trips of a step that nobody else writes into: a read and a write. One that changes nothing, as a refusal, takes the read alone; each
+/// write that came too late takes both again.
+pub const CAS_ROUND_TRIPS: u32 = 2;
+
 /// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
 ///
 /// # Time

@@ -72,6 +72,7 @@ use std::time::Duration;
 pub use health::LeaseHealth;
 use shared::{Counts, Inner};
 use table::Table;
+pub use terms::most_held;
 use terms::{AllTerms, LeaseOptions};
 use tidegate_core::Tick;
 
@@ -227,7 +228,7 @@ impl Leased {
             engine: Arc::new(engine),
             clock: Arc::new(clock),
             part: Part::even(1),
-            options: LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS },
+            options: LeaseOptions::USUAL,
             keys: KEYS,
             background: Background::default(),
         }

@@ -13,6 +13,7 @@ use crate::engine::Outage;
 use crate::json;
 use crate::phase::Phase;
 use crate::problem::Problem;
+use crate::reload::Taken;
 
 /// `/livez`: the process runs. Asks nothing, least of all the store: restarting us would not mend it.
 pub(crate) fn livez() -> Response {
@@ -90,13 +91,33 @@ fn checks(app: &App, serving: bool) -> String {
         };
         format!("\n{mark} nodes: {members}this one has {part:.1} % of each limit{why}")
     });
+    let policies =
+        app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
     format!(
-        "{} serving\n{config}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Without the request for these lines.
         app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     )
+}
+
+/// Which of the policies put for all nodes are in force.
+fn policies_line(taken: &Taken) -> String {
+    let in_force = taken.in_force.as_ref().map_or_else(
+        || "those of the file are in force".to_owned(),
+        |policies| format!("version {} is in force", policies.version),
+    );
+    match &taken.refused {
+        None => format!("\n[+] policies put for all nodes: {in_force}"),
+        Some((0, why)) => {
+            format!("\n[!] policies put for all nodes: {in_force}; the last are refused: {why}")
+        }
+        Some((version, why)) => format!(
+            "\n[!] policies put for all nodes: {in_force}; version {version} is refused: {}",
+            visible::line(why)
+        ),
+    }
 }
 
 /// `/metrics`, in the OpenMetrics text form.

@@ -37,11 +37,15 @@ impl Running {
         let applied = Arc::new(Mutex::new(Vec::new()));
         let took = Arc::clone(&applied);
         let follows = policies::follow(coordinator, Arc::new(clock), said, move |version| {
-            if version.bytes == b"wrong" {
-                return Err("line 1: it is wrong".to_owned());
-            }
-            took.lock().push(version.version);
-            Ok(())
+            let result = match version {
+                None => Err(policies::UNREADABLE.to_owned()),
+                Some(version) if version.bytes == b"wrong" => Err("line 1: it is wrong".to_owned()),
+                Some(version) => {
+                    took.lock().push(version.version);
+                    Ok(())
+                }
+            };
+            std::future::ready(result)
         });
         let (over, until) = futures_util::future::abortable(std::future::pending::<()>());
         let (sender, ended) = sync_channel(1);

@@ -76,6 +76,12 @@ pub(super) const STORE: Table = Table {
             Some("half"),
             "redis: how full limits start when the engine has lost what was spent: after a failover, a flush, a restart",
         ),
+        key(
+            "policies",
+            Kind::Word(&["file", "cluster"], &[]),
+            Some("file"),
+            "etcd, zookeeper: whose policies hold: this file's, or those that were put for all nodes (tidegate policies put) once there are some",
+        ),
     ],
     required: &[],
 };

@@ -9,7 +9,7 @@ use crate::config::node::Node;
 use crate::policy::span;
 
 /// The keys of `store` that only some kinds have, with those kinds.
-const ONLY: [(&str, &[&str]); 12] = [
+const ONLY: [(&str, &[&str]); 13] = [
     ("path", &["disk"]),
     ("flush", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
@@ -22,6 +22,7 @@ const ONLY: [(&str, &[&str]); 12] = [
     ("nodes", &["redis", "etcd", "zookeeper"]),
     ("deadline", &["redis", "etcd", "zookeeper"]),
     ("after_loss", &["redis"]),
+    ("policies", &["etcd", "zookeeper"]),
 ];
 
 /// Says whether a key of `store` says something about a kind.

@@ -1,0 +1,157 @@
+//! Judges what this node admits under a policy by the limit as the file has it, whoever decided it: a lease, an engine, this node alone while the
+//! engine was gone.
+//!
+//! Judged are policies of which it can be said exactly what their limit allows: enforced, without `by`, of one limit that is a rate and a burst,
+//! the same for all requests, that holds no request back and whose charges stay as they are.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use std::sync::atomic::{AtomicI64, AtomicU64};
+use tidegate::policy::{Mode, Policy};
+use tidegate::{Quota, Tick};
+use tidegate_core::Rate;
+use tidegate_core::envelope::Envelope;
+
+use super::labels::PolicyLabel;
+
+/// Judges one policy.
+#[derive(Debug)]
+pub(crate) struct Judge {
+    quota: Arc<Quota>,
+    rate: Rate,
+    judged: Mutex<Judged>,
+}
+
+#[derive(Debug)]
+struct Judged {
+    envelope: Envelope,
+    asked: u64,
+}
+
+impl Judge {
+    /// Makes a judge of a policy, or keeps the one before where its limit is the same; `None` where it cannot be judged. `settles` says whether its
+    /// charges are settled later.
+    pub(crate) fn of(policy: &Policy, settles: bool, before: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+        let [limit] = &*policy.limits else { return None };
+        let one_for_all = policy.by.is_empty() && limit.tiers.is_none() && limit.overrides.is_empty();
+        let binds = policy.mode == Mode::Enforce && !policy.lets_through() && limit.max_wait.is_zero();
+        if !one_for_all || !binds || settles || limit.follows.is_some() {
+            return None;
+        }
+        let quota = limit.terms.quota.as_ref()?;
+        if let Some(before) = before.filter(|before| before.quota == *quota) {
+            return Some(Arc::clone(before));
+        }
+        let (envelope, (rate, _)) = (Envelope::of(quota)?, quota.flow()?);
+        let judged = Mutex::new(Judged { envelope, asked: 0 });
+        Some(Arc::new(Self { quota: Arc::clone(quota), rate, judged }))
+    }
+
+    /// Takes note of a request that passed, or was refused by this policy.
+    pub(crate) fn ask(&self, at: Tick, units: u64, admitted: bool) {
+        let mut judged = self.judged.lock();
+        judged.envelope.ask(at, units, admitted);
+        judged.asked = judged.asked.saturating_add(units);
+    }
+}
+
+/// Adds what judges say.
+pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'a str, &'a Judge)>) {
+    let excess = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
+    let rates = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
+    let [asked, admitted, ideal] = [(); 3].map(|()| Family::<PolicyLabel, Counter>::default());
+    for (policy, judge) in judges {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        let judged = judge.judged.lock();
+        let used = judged.envelope.utilisation();
+        excess.get_or_create(&label).set(i64::try_from(judged.envelope.excess()).unwrap_or(i64::MAX));
+        rates.get_or_create(&label).set(judge.rate.count() as f64 / judge.rate.period().as_secs_f64());
+        for (counters, units) in [(&asked, judged.asked), (&admitted, used.admitted), (&ideal, used.ideal)] {
+            counters.get_or_create(&label).inc_by(units);
+        }
+    }
+    registry.register(
+        "policy_excess_units",
+        "The most by which units that this node admitted in any span exceeded what the limit allows in it",
+        excess,
+    );
+    registry.register("policy_rate", "Units that the limit allows a second in the long run", rates);
+    registry.register("policy_asked_units", "Units asked of the limit here", asked);
+    registry.register("policy_admitted_units", "Units admitted here", admitted);
+    registry.register(
+        "policy_ideal_units",
+        "Units that the limit would have admitted of those asked, were this the only node",
+        ideal,
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use tidegate::policy::Limit;
+
+    use super::*;
+
+    fn policy(quota: Quota) -> Policy {
+        Policy::new("all", Limit::new(quota, "all"))
+    }
+
+    fn gcra(per_second: u64) -> Policy {
+        policy(Quota::per_second(per_second).burst(5).gcra().unwrap())
+    }
+
+    fn shown(judge: &Judge) -> String {
+        let mut registry = Registry::with_prefix("tidegate");
+        show(&mut registry, [("all", judge)].into_iter());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_was_admitted_beyond_the_limit_is_told_and_what_was_refused_within_it() {
+        let judge = Judge::of(&gcra(10), false, None).unwrap();
+        let at = Tick::from_secs(1000);
+        (0..8).for_each(|ask| judge.ask(at, 1, ask < 5));
+        let exact = shown(&judge);
+        assert!(exact.contains("tidegate_policy_excess_units{policy=\"all\"} 0\n"), "{exact}");
+        assert!(exact.contains("tidegate_policy_rate{policy=\"all\"} 10.0\n"), "{exact}");
+        for (name, units) in [("asked", 8), ("admitted", 5), ("ideal", 5)] {
+            let line = format!("tidegate_policy_{name}_units_total{{policy=\"all\"}} {units}\n");
+            assert!(exact.contains(&line), "{line}{exact}");
+        }
+        // A tenth of a second returns one, and three pass.
+        judge.ask(at.after(Duration::from_millis(100)), 3, true);
+        assert!(
+            shown(&judge).contains("tidegate_policy_excess_units{policy=\"all\"} 2\n"),
+            "{}",
+            shown(&judge)
+        );
+        // A second later five would pass, and none does.
+        judge.ask(at.after(Duration::from_millis(1100)), 5, false);
+        let idle = shown(&judge);
+        assert!(idle.contains("admitted_units_total{policy=\"all\"} 8\n"), "{idle}");
+        assert!(idle.contains("ideal_units_total{policy=\"all\"} 10\n"), "{idle}");
+    }
+
+    #[test]
+    fn a_judge_outlives_a_reload_and_judges_what_it_can() {
+        let judge = Judge::of(&gcra(10), false, None).unwrap();
+        assert!(Arc::ptr_eq(&Judge::of(&gcra(10), false, Some(&judge)).unwrap(), &judge));
+        assert!(!Arc::ptr_eq(&Judge::of(&gcra(11), false, Some(&judge)).unwrap(), &judge));
+        let mut shadow = gcra(10);
+        shadow.mode = Mode::Shadow;
+        let mut waits = gcra(10);
+        waits.limits[0].max_wait = Duration::from_secs(1);
+        let others =
+            [gcra(10).by(["client.ip"]), shadow, waits, policy(Quota::per_second(5).sliding_log().unwrap())];
+        assert!(others.iter().all(|other| Judge::of(other, false, None).is_none()));
+        assert!(Judge::of(&gcra(10), true, None).is_none(), "what is settled later is not what was charged");
+    }
+}

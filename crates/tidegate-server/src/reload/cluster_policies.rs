@@ -1,0 +1,106 @@
+//! Policies that were put for all nodes: read, checked and put in force as a file is.
+//!
+//! They take the place of those of the node's file; where none were put, the file's hold. A version that is refused changes nothing.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::cluster::policies::{self, UNREADABLE, Version};
+
+use super::Reload;
+use crate::engine::{ClusterPolicies, Engine};
+use crate::settings::{Refused, SharedPolicies};
+
+/// How long a node that starts waits for the policies that were put for all nodes: as long as an exchange with an engine takes at most. After that
+/// it begins with those of its file.
+const FIRST_WITHIN: Duration = Duration::from_secs(5);
+
+/// What came of the policies that were put for all nodes.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Taken {
+    /// Those in force; `None` where the file's are.
+    pub(crate) in_force: Option<Arc<SharedPolicies>>,
+    /// The version that was refused since, and why; 0 for a document in a form that this program does not know.
+    pub(crate) refused: Option<(u64, Arc<str>)>,
+}
+
+impl Reload {
+    /// Returns what came of the policies that were put for all nodes.
+    pub(crate) fn taken(&self) -> Taken {
+        self.shared.lock().clone()
+    }
+
+    /// Takes over what was put before this node started, so that it serves nobody by other policies; waits for it [`FIRST_WITHIN`] at most. What
+    /// is not there yet, or refused, leaves the file's policies in force.
+    pub(crate) async fn take_first(&self, engine: &Engine, through: &ClusterPolicies) {
+        let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
+            Ok(Ok(Some(version))) => {
+                // Whatever comes of it is logged, and told to the others by who follows.
+                let _ = self.take_over(engine, Some(version)).await;
+                return;
+            }
+            Ok(Ok(None)) => "none were put so far".to_owned(),
+            // Who follows says so of a document that cannot be read.
+            Ok(Err(policies::PutError::Foreign(_))) => return,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("the engine has not told them within {} s", FIRST_WITHIN.as_secs()),
+        };
+        let own = engine.live().set.len();
+        tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");
+    }
+
+    /// Puts a version in force; `None` stands for a document in a form that this program does not know. What is in force already, or was
+    /// refused, is not looked at again.
+    ///
+    /// # Errors
+    /// The first mistake; all of them are in the log.
+    ///
+    /// # Cancel safety
+    /// A call that is dropped while reading puts nothing in force.
+    pub(crate) async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
+        let _turn = self.turn.lock().await;
+        let Some(Version { version, bytes }) = put else {
+            tracing::error!(
+                reason = UNREADABLE,
+                "the policies put for all nodes are refused; the old ones stay in force"
+            );
+            return self.refuse(engine, 0, UNREADABLE);
+        };
+        let taken = self.taken();
+        if taken.in_force.is_some_and(|in_force| in_force.version == version) {
+            self.shared.lock().refused = None;
+            return Ok(());
+        }
+        if let Some((_, why)) = taken.refused.filter(|(refused, _)| *refused == version) {
+            return Err(why.to_string());
+        }
+        tracing::info!(version, "policies were put for all nodes");
+        let read = match String::from_utf8(bytes) {
+            Ok(text) => {
+                let shared = Arc::new(SharedPolicies { version, text });
+                self.read_with(Some(Arc::clone(&shared))).await.map(|settings| (settings, shared))
+            }
+            Err(_) => Err(Refused::from(format!("policies@{version}: the file is no text in UTF-8"))),
+        };
+        let (settings, shared) = match read {
+            Ok((settings, shared)) => (Ok(settings), Some(shared)),
+            Err(refused) => (Err(refused), None),
+        };
+        match self.put_in_force(engine, settings) {
+            Ok(_) => {
+                *self.shared.lock() = Taken { in_force: shared, refused: None };
+                Ok(())
+            }
+            Err(refused) => {
+                let why = refused.diagnostics.first().map_or("refused without a reason", String::as_str);
+                self.refuse(engine, version, why)
+            }
+        }
+    }
+
+    fn refuse(&self, engine: &Engine, version: u64, why: &str) -> Result<(), String> {
+        engine.metrics.reloaded(false);
+        self.shared.lock().refused = Some((version, why.into()));
+        Err(why.to_owned())
+    }
+}

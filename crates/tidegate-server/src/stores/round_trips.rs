@@ -1,0 +1,111 @@
+//! What policies cost in round trips, where their store is an engine.
+//!
+//! Each fact is asked of what decides it: which limits the script of Redis knows, which are leased, what a compare-and-set takes.
+
+use std::sync::Arc;
+
+use tidegate::Quota;
+use tidegate::config::{EngineKind, StoreKind, StoreSettings};
+use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
+use tidegate::store::CAS_ROUND_TRIPS;
+use tidegate::store::leased::most_held;
+
+use crate::live::settles;
+
+/// Where the requests of a policy are decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DecidedIn {
+    /// In this process.
+    Process,
+    /// By the engine's script.
+    Script,
+    /// In this process, over what was read of the engine, and written if nothing has changed.
+    CompareAndSet,
+    /// In this process, out of units that were drawn from the engine.
+    Leases,
+    /// It is not known: the engine's client is not built into this program.
+    Unknown,
+}
+
+impl DecidedIn {
+    /// Returns its word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Process => "process",
+            Self::Script => "script",
+            Self::CompareAndSet => "compare-and-set",
+            Self::Leases => "leases",
+            Self::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a policy costs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PolicyCost {
+    /// The policy.
+    pub policy: String,
+    /// How nodes share it.
+    pub share: Share,
+    /// Where its requests are decided.
+    pub decided_in: DecidedIn,
+    /// The round trips of a request that passes, while no other node writes the same key; of [`DecidedIn::Leases`] those of a draw, and most requests
+    /// make none.
+    pub round_trips: Option<u32>,
+    /// Of leases: the most units that a draw brings to this node while all the nodes there may be are there.
+    pub lease_units: Option<u64>,
+    /// The round trips of the settlement that each request is followed by; 0 where none is expected.
+    pub settling: u32,
+}
+
+/// Returns what each policy that is not off costs; nothing where the store is this process's own.
+#[must_use]
+pub fn round_trips(store: &StoreSettings, policies: &PolicySet) -> Vec<PolicyCost> {
+    let StoreKind::Engine(engine) = &store.kind else { return Vec::new() };
+    let asked = policies.policies().iter().filter(|policy| policy.mode != Mode::Off);
+    asked.map(|policy| cost_of(policy, &engine.engine, engine.nodes)).collect()
+}
+
+fn cost_of(policy: &Policy, engine: &EngineKind, nodes: u64) -> PolicyCost {
+    let share = policy.share.unwrap_or(Share::Leased);
+    let limits = || policy.limits.iter().chain(&policy.shadow_limit);
+    let quotas: Vec<&Arc<Quota>> =
+        limits().flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref()).collect();
+    let made = |decided_in, round_trips, lease_units| {
+        let asks = !matches!(decided_in, DecidedIn::Process);
+        let settling = if asks && settles(policy) { CAS_ROUND_TRIPS } else { 0 };
+        PolicyCost { policy: policy.name.clone(), share, decided_in, round_trips, lease_units, settling }
+    };
+    // A limit that follows another one's load has no numbers before it is asked.
+    let follows = limits().any(|limit| limit.follows.is_some());
+    if matches!(share, Share::Local | Share::Split) || (quotas.is_empty() && !follows) {
+        return made(DecidedIn::Process, Some(0), None);
+    }
+    if share == Share::Leased {
+        let waits = limits().any(|limit| !limit.max_wait.is_zero());
+        let held: Option<Vec<u64>> = quotas.iter().map(|quota| most_held(quota, nodes)).collect();
+        if let (Some(least), false) = (held.and_then(|held| held.into_iter().min()), waits || follows) {
+            // A draw is none of what a script knows.
+            return made(DecidedIn::Leases, Some(CAS_ROUND_TRIPS), Some(least));
+        }
+    }
+    match scripted(engine, &quotas) {
+        Some(true) if !follows => made(DecidedIn::Script, Some(1), None),
+        Some(_) => made(DecidedIn::CompareAndSet, Some(CAS_ROUND_TRIPS), None),
+        None => made(DecidedIn::Unknown, None, None),
+    }
+}
+
+/// Says whether the engine decides all of these in its script; `None` where this program does not know.
+#[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "only the client of Redis has a script"))]
+fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
+    match engine {
+        #[cfg(feature = "redis")]
+        EngineKind::Redis { .. } => Some(quotas.iter().all(|quota| tidegate_redis::decided_by_script(quota))),
+        #[cfg(not(feature = "redis"))]
+        EngineKind::Redis { .. } => None,
+        _ => Some(false),
+    }
+}
