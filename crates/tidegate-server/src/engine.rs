@@ -352,11 +352,8 @@ impl Engine {
                 facts.series.shadow.count(decided);
             }
             let (mut denied, mut near) = (false, false);
-            if let (Some(judge), None, Some(line)) = (&facts.judge, &decision.brought, own.clone().next())
-                // What another policy refused was not charged here, and this one refused none of it.
-                && (decision.allowed || !line.decision.is_allowed())
-            {
-                judge.ask(decision.at, line.cost.units(), decision.allowed);
+            if let (Some(judge), Some(line)) = (&facts.judge, own.clone().next()) {
+                judge.note(decision, line);
             }
             for line in own {
                 let standing = line.decision.standing;

@@ -7,6 +7,7 @@
 mod cluster_policies;
 mod counter_warnings;
 mod restart_warnings;
+mod taken;
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tokio::sync::Mutex as Turn;
 
-pub(crate) use self::cluster_policies::Taken;
+pub(crate) use self::taken::Taken;
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};

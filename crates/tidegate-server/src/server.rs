@@ -10,7 +10,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::cluster::policies;
 use tidegate::config::StoreSettings;
 use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
@@ -21,7 +20,7 @@ use crate::app::App;
 use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
 use crate::doors::resp::RespDoor;
-use crate::engine::{ClusterPolicies, Engine, LEASES_EVERY, TicketSeal};
+use crate::engine::{Engine, LEASES_EVERY, TicketSeal};
 use crate::file_watch::FileWatch;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
@@ -198,9 +197,7 @@ impl Server {
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
         let (phase, seen) = watch::channel(Phase::Serving);
-        if let Some(through) = engine.cluster_policies() {
-            reload.take_first(&engine, &through).await;
-        }
+        reload.take_first(&engine).await;
         let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: engine.live().set.len() };
         let app = Arc::new(App::new(engine, reload, options.token, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
@@ -381,16 +378,8 @@ async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<F
             handle.app.engine.tidy_leases().await;
         }
     };
-    let policies = async {
-        if let Some(ClusterPolicies { coordinator, clock, said }) = handle.app.engine.cluster_policies() {
-            let app = &handle.app;
-            let take_over = |version| app.reload.take_over(&app.engine, version);
-            policies::follow(coordinator, clock, said, take_over).await;
-        }
-        std::future::pending().await
-    };
     tokio::select! {
-        never = policies => never,
+        never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
         never = signals => never,
         never = leases => never,
         never = changes => never,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use tidegate::cluster::{Coordinator, policies};
 use tidegate_server::open_coordinator;
-use tidegate_testkit::{EtcdServer, ZooKeeperServer, runtime};
+use tidegate_testkit::{EtcdServer, ZooKeeperServer, free_port, runtime};
 
 use crate::Desk;
 use crate::schemas::{holds, schema};
@@ -142,22 +142,19 @@ fn policies_come_to_all_nodes_through_zookeeper() {
     ));
 }
 
-/// A node that starts while the engine is away goes by its own file, and by what was put for all when the engine answers.
+/// A node that starts while the engine is away goes by its own file: what that says holds until the engine tells what was put for all.
 #[cfg(feature = "etcd")]
 #[test]
 fn a_node_begins_with_its_own_policies_while_the_engine_is_away() {
-    let Some(etcd) = EtcdServer::start(&[]) else { return };
     let desk = Desk::new();
-    let store = format!("{{ kind: etcd, url: '{}', nodes: 2, policies: cluster }}", etcd.url());
-    desk.write("p.yaml", own(&store));
-    desk.write("shared.yaml", a_day(3));
-    desk.run(&["policies", "put", "shared.yaml", "-c", "p.yaml"]).code(0);
-    desk.write("p.yaml", a_day(1).replace("policies:", &format!("store: {store}\npolicies:")));
-    etcd.signal("-STOP");
+    let store =
+        format!("{{ kind: etcd, url: 'http://127.0.0.1:{}', nodes: 2, policies: cluster }}", free_port());
+    desk.write("p.yaml", a_day(2).replace("policies:", &format!("store: {store}\npolicies:")));
     let node = Serving::start(&desk, &["-c", "p.yaml"]);
-    assert!(node.text("/readyz?verbose").contains("those of the file are in force"));
-    etcd.signal("-CONT");
-    until("the engine answers", || node.text("/readyz?verbose").contains("version 1 is in force"));
+    assert!(node.text("/readyz?verbose").contains("those of the file are in force"), "nothing was put");
+    assert_eq!(node.statuses("203.0.113.1", 2), [200, 429], "half of two");
+    let away = desk.run(&["policies", "nodes", "-c", "p.yaml"]).code(1);
+    assert!(away.err.contains("no etcd answers"), "{away:?}");
     assert_eq!(node.stop(), Some(0));
 }
 

@@ -13,7 +13,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use tidegate::policy::{Mode, Policy};
-use tidegate::{Quota, Tick};
+use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 use tidegate_core::Rate;
 use tidegate_core::envelope::Envelope;
 
@@ -52,8 +52,17 @@ impl Judge {
         Some(Arc::new(Self { quota: Arc::clone(quota), rate, judged }))
     }
 
+    /// Takes note of a decision, and of what the limit made of it.
+    pub(crate) fn note(&self, decision: &GateDecision, line: &LimitDecision) {
+        // What another policy refused was not charged here, and this one refused none of it.
+        let concerns = decision.allowed || !line.decision.is_allowed();
+        if concerns && decision.brought.is_none() {
+            self.ask(decision.at, line.cost.units(), decision.allowed);
+        }
+    }
+
     /// Takes note of a request that passed, or was refused by this policy.
-    pub(crate) fn ask(&self, at: Tick, units: u64, admitted: bool) {
+    fn ask(&self, at: Tick, units: u64, admitted: bool) {
         let mut judged = self.judged.lock();
         judged.envelope.ask(at, units, admitted);
         judged.asked = judged.asked.saturating_add(units);

@@ -2,27 +2,20 @@
 //!
 //! They take the place of those of the node's file; where none were put, the file's hold. A version that is refused changes nothing.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::cluster::policies::{self, UNREADABLE, Version};
 
 use super::Reload;
+use super::taken::Taken;
 use crate::engine::{ClusterPolicies, Engine};
 use crate::settings::{Refused, SharedPolicies};
 
 /// How long a node that starts waits for the policies that were put for all nodes: as long as an exchange with an engine takes at most. After that
 /// it begins with those of its file.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
-
-/// What came of the policies that were put for all nodes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Taken {
-    /// Those in force; `None` where the file's are.
-    pub(crate) in_force: Option<Arc<SharedPolicies>>,
-    /// The version that was refused since, and why; 0 for a document in a form that this program does not know.
-    pub(crate) refused: Option<(u64, Arc<str>)>,
-}
 
 impl Reload {
     /// Returns what came of the policies that were put for all nodes.
@@ -32,7 +25,8 @@ impl Reload {
 
     /// Takes over what was put before this node started, so that it serves nobody by other policies; waits for it [`FIRST_WITHIN`] at most. What
     /// is not there yet, or refused, leaves the file's policies in force.
-    pub(crate) async fn take_first(&self, engine: &Engine, through: &ClusterPolicies) {
+    pub(crate) async fn take_first(&self, engine: &Engine) {
+        let Some(through) = engine.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
                 // Whatever comes of it is logged, and told to the others by who follows.
@@ -49,6 +43,14 @@ impl Reload {
         tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");
     }
 
+    /// Follows what is put for all nodes, where this one goes by it, for as long as it is polled.
+    pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
+        if let Some(ClusterPolicies { coordinator, clock, said }) = engine.cluster_policies() {
+            policies::follow(coordinator, clock, said, |version| self.take_over(engine, version)).await;
+        }
+        std::future::pending().await
+    }
+
     /// Puts a version in force; `None` stands for a document in a form that this program does not know. What is in force already, or was
     /// refused, is not looked at again.
     ///
@@ -57,7 +59,7 @@ impl Reload {
     ///
     /// # Cancel safety
     /// A call that is dropped while reading puts nothing in force.
-    pub(crate) async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
+    async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let Some(Version { version, bytes }) = put else {
             tracing::error!(

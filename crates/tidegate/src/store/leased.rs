@@ -72,9 +72,8 @@ use std::time::Duration;
 pub use health::LeaseHealth;
 use shared::{Counts, Inner};
 use table::Table;
-pub use terms::most_held;
 use terms::{AllTerms, LeaseOptions};
-use tidegate_core::Tick;
+use tidegate_core::{Quota, Tick};
 
 use super::{Answer, Caps, Home, Occupancy, Settled, Settling, Step, Store};
 use crate::background::Background;
@@ -94,6 +93,28 @@ pub const LASTS: Duration = Duration::from_secs(1);
 
 /// For how many keys pockets are kept, unless chosen: some 30 MB.
 pub const KEYS: usize = 65_536;
+
+/// What a deployment has that chooses nothing.
+const USUAL: LeaseOptions =
+    LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS };
+
+/// Returns how many units of a limit one of `nodes` nodes holds at most, where each has an even part and everything else is as usual: no draw is larger.
+/// `None` where the limit is not leased, and each request asks the engine.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::Quota;
+/// use tidegate::store::leased::most_held;
+/// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
+/// assert_eq!(most_held(&quota, 2), Some(25), "an even part of 5 % of the burst");
+/// assert_eq!(most_held(&quota, 100), None, "less than two units");
+/// # Ok::<(), tidegate::QuotaError>(())
+/// ```
+#[must_use]
+pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
+    terms::most_held(quota, nodes, &USUAL)
+}
 
 /// A store that draws units from an engine ahead of time; see the [module](self).
 ///
@@ -228,7 +249,7 @@ impl Leased {
             engine: Arc::new(engine),
             clock: Arc::new(clock),
             part: Part::even(1),
-            options: LeaseOptions::USUAL,
+            options: USUAL,
             keys: KEYS,
             background: Background::default(),
         }

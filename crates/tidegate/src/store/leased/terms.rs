@@ -28,28 +28,9 @@ pub(super) struct LeaseOptions {
     pub(super) lasts: Duration,
 }
 
-impl LeaseOptions {
-    /// What a deployment has that chooses nothing.
-    pub(super) const USUAL: Self =
-        Self { outstanding: super::OUTSTANDING, strict: true, target: super::TARGET, lasts: super::LASTS };
-}
-
-/// Returns how many units of a limit one of `nodes` nodes holds at most, where each has an even part and everything else is as usual: no draw is larger.
-/// `None` where the limit is not leased, and each request asks the engine.
-///
-/// # Examples
-/// ```
-/// use std::sync::Arc;
-/// use tidegate::Quota;
-/// use tidegate::store::leased::most_held;
-/// let quota = Arc::new(Quota::per_second(1_000).burst(1_000).gcra()?);
-/// assert_eq!(most_held(&quota, 2), Some(25), "an even part of 5 % of the burst");
-/// assert_eq!(most_held(&quota, 100), None, "less than two units");
-/// # Ok::<(), tidegate::QuotaError>(())
-/// ```
-#[must_use]
-pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
-    let terms = Terms::of(quota, &LeaseOptions::USUAL)?;
+/// Returns how many units of a limit one of `nodes` nodes holds at most, where each has an even part; `None` where it is not leased.
+pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) -> Option<u64> {
+    let terms = Terms::of(quota, options)?;
     let held = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), terms.limit);
     (held >= LEAST_HELD).then_some(held)
 }
