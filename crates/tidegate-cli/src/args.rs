@@ -18,7 +18,7 @@ pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::reading::{LineFormat, Order, Reading};
-pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
+pub(crate) use self::serving::{Imports, Init, Preset, Proxy, Serve};
 pub(crate) use self::values::Speed;
 use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;
