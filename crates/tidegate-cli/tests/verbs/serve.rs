@@ -20,10 +20,10 @@ policies:
 ";
 
 /// Long enough for a busy machine; a test that passes never waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped, lest a failed test leave it behind.
-struct Serving {
+pub(crate) struct Serving {
     child: Child,
     said: Receiver<String>,
     url: String,
@@ -43,7 +43,7 @@ fn command(arguments: &[&str], folder: &Path) -> Command {
 
 impl Serving {
     #[track_caller]
-    fn start(desk: &Desk, arguments: &[&str]) -> Self {
+    pub(crate) fn start(desk: &Desk, arguments: &[&str]) -> Self {
         let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
         let mut child = command(&all, &desk.path("")).stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
@@ -59,7 +59,7 @@ impl Serving {
 
     /// Waits for a line that has these words in it.
     #[track_caller]
-    fn hears(&self, words: &str) -> String {
+    pub(crate) fn hears(&self, words: &str) -> String {
         let mut before = Vec::new();
         loop {
             match self.said.recv_timeout(PATIENCE) {
@@ -89,7 +89,7 @@ impl Serving {
         (0..checks).map(|_| self.check(ip).status().as_u16()).collect()
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }
