@@ -5,4 +5,5 @@ mod door;
 mod envoy;
 mod limitador;
 mod model;
+mod pages;
 mod refused;

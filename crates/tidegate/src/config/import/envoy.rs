@@ -138,7 +138,7 @@ fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<Rule> {
         if let Some(spot) = keys::flag(node, word, findings) {
             findings.warn(
                 spot,
-                format_args!("{word}: metrics are by policy and not by value; /v1/top-keys tells the values that are refused most"),
+                format_args!("{word}: metrics are by policy and not by value; /v1/keys/top tells the values that are refused most"),
             );
         }
     }
