@@ -131,3 +131,24 @@ async fn what_the_door_says_of_a_descriptor_is_not_taken_from_its_entries() {
     let plain = call(&[&[("plan", "free"), ("user", "ann")]]);
     assert_eq!(told(&client.ask(&plain).await), (OK, vec![(OK, 2, 1, 1)]), "nothing was charged");
 }
+
+const REPLACING: &str = "
+domain: shop
+descriptors:
+  - { key: kind, rate_limit: { name: kinds, unit: minute, requests_per_unit: 1 } }
+  - { key: path, value: '/a,b=|%', rate_limit: { replaces: [{ name: kinds }], unit: minute, requests_per_unit: 3 } }
+";
+
+#[tokio::test]
+async fn a_limit_that_another_descriptor_replaces_is_not_charged() {
+    let (_server, grpc) = started(&converted(Peer::Envoy, REPLACING)).await;
+    let mut client = Client::connect(grpc).await;
+    let both = call(&[&[("kind", "x")], &[("path", "/a,b=|%")]]);
+    for left in [2, 1, 0] {
+        assert_eq!(told(&client.ask(&both).await), (OK, vec![(OK, 0, 0, 0), (OK, 3, 2, left)]));
+    }
+    // A value that looks like the other descriptor is none.
+    let forged = call(&[&[("kind", "x")], &[("user", "|path=/a%2Cb%3D%7C%25|")]]);
+    assert_eq!(told(&client.ask(&forged).await), (OK, vec![(OK, 1, 2, 0), (OK, 0, 0, 0)]));
+    assert_eq!(client.ask(&forged).await.overall_code, OVER);
+}

@@ -96,7 +96,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Mars }"][..],
             &[
-                "t:5:62  error  policy \"p\": unknown time zone \"Mars\"; use an IANA name as Europe/Vienna, or UTC",
+                "t:5:62  error  policy \"p\": unknown time zone \"Mars\"; use an IANA name as Europe/Vienna, UTC or epoch",
             ][..],
         ),
         (

@@ -5,8 +5,17 @@ use tidegate::policy::{Descriptor, PolicySet};
 
 pub(crate) type Entries<'e> = [(&'e str, &'e str)];
 
-/// Describes an entry list of a domain, the descriptor at `index` in its call.
+/// Describes an entry list of a domain, the descriptor at `index` in a call of which the others say nothing.
 pub(crate) fn described(domain: &str, index: usize, entries: &Entries<'_>) -> Descriptor<'static> {
+    one_of(domain, index, entries, &[entries])
+}
+
+/// Describes each descriptor of a call.
+pub(crate) fn called(domain: &str, call: &[&Entries<'_>]) -> Vec<Descriptor<'static>> {
+    call.iter().enumerate().map(|(index, entries)| one_of(domain, index, entries, call)).collect()
+}
+
+fn one_of(domain: &str, index: usize, entries: &Entries<'_>, call: &[&Entries<'_>]) -> Descriptor<'static> {
     let mut request = Descriptor::new();
     for (at, (key, value)) in entries.iter().enumerate() {
         let before = entries[..at].iter().filter(|(other, _)| other == key).count();
@@ -18,6 +27,10 @@ pub(crate) fn described(domain: &str, index: usize, entries: &Entries<'_>) -> De
     request.push("rls.domain", domain.to_owned());
     request.push("rls.keys", keys.join(","));
     request.push("rls.index", index.to_string());
+    let spelled = |entries: &&Entries<'_>| {
+        entries.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(",")
+    };
+    request.push("rls.call", format!("|{}|", call.iter().map(spelled).collect::<Vec<_>>().join("|")));
     request
 }
 

@@ -3,7 +3,7 @@
 use tidegate::config::Peer;
 use tidegate::policy::Mode;
 
-use super::door::{Entries, described, imported, limits};
+use super::door::{Entries, called, described, imported, limits, met, told};
 
 /// Asks a tree about descriptors; each has the limit that it meets, or an empty text.
 #[track_caller]
@@ -221,4 +221,51 @@ fn several_files_are_one() {
             .any(|one| one.to_string().starts_with("other.yaml:2:15  error  key \"a\" and value \"x\"")),
         "{refused:?}"
     );
+}
+
+const REPLACING: &str = "
+domain: shop
+descriptors:
+  - key: kind
+    value: read
+    descriptors:
+      - key: user
+        rate_limit: { name: reads, unit: minute, requests_per_unit: 5 }
+  - key: path
+    value: /search
+    descriptors:
+      - key: user
+        rate_limit: { replaces: [{ name: reads }], unit: minute, requests_per_unit: 9 }
+  - key: path
+    value: /a,b=|%
+    rate_limit: { replaces: [{ name: reads }], unlimited: true }
+";
+
+/// In a call that meets both limits, only the one that replaces the other is asked.
+#[test]
+fn a_replaced_limit_is_not_asked_in_that_call() {
+    let set = imported(Peer::Envoy, REPLACING).config.policies;
+    let names = |call: &[&Entries<'_>]| -> Vec<String> {
+        called("shop", call).iter().flat_map(|request| met(&set, request)).collect()
+    };
+    let (read, search): (&Entries<'_>, &Entries<'_>) =
+        (&[("kind", "read"), ("user", "ann")], &[("path", "/search"), ("user", "ann")]);
+    assert_eq!(names(&[read]), ["shop.kind_read.user"]);
+    assert_eq!(names(&[search]), ["shop.path_/search.user"]);
+    assert_eq!(names(&[read, search]), ["shop.path_/search.user"]);
+    assert_eq!(names(&[search, read]), ["shop.path_/search.user"]);
+    assert_eq!(names(&[read, &[("path", "/other"), ("user", "ann")]]), ["shop.kind_read.user"]);
+    // What replaces is another shape of descriptor.
+    assert_eq!(names(&[read, &[("path", "/search")]]), ["shop.kind_read.user"]);
+}
+
+/// Where the rule that replaces is not spelled out, both limits hold, and that is told.
+#[test]
+fn what_cannot_be_replaced_is_told() {
+    let text = REPLACING.replace("    value: /search\n", "");
+    let told = told(Peer::Envoy, &text);
+    assert!(told.iter().any(|line| line.contains("replaces: \"reads\" holds beside this limit")), "{told:?}");
+    let own = REPLACING.replacen("name: reads", "name: reads, replaces: [{ name: reads }]", 1);
+    let mistakes = super::door::told(Peer::Envoy, &own);
+    assert!(mistakes.iter().any(|line| line.contains("\"reads\" replaces itself")), "{mistakes:?}");
 }

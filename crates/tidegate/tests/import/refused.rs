@@ -15,7 +15,7 @@ descriptors:
     rate_limit: { name: n, unit: day, requests_per_unit: 1 }
   - key: b
     quota_mode: true
-    value: '{x}'
+    value: '{x}*'
     rate_limit:
       unit: day
       requests_per_unit: 1
@@ -27,7 +27,7 @@ descriptors:
     let lines: Vec<&str> = told.iter().map(|line| line.split(':').nth(1).unwrap()).collect();
     assert_eq!(lines, ["1", "4", "5", "6", "7", "8", "13"], "{begins:#?}");
     assert!(told.iter().all(|line| line.contains("  warn   ")), "{told:#?}");
-    assert!(told[6].contains("replaces: both limits hold"), "{told:#?}");
+    assert!(told[6].contains("replaces: \"n\" holds beside this limit"), "{told:#?}");
 }
 
 #[test]

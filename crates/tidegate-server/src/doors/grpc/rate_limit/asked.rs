@@ -21,6 +21,8 @@ const DOMAIN: &str = "rls.domain";
 const KEYS: &str = "rls.keys";
 /// The place of the descriptor in its call, from 0.
 const INDEX: &str = "rls.index";
+/// All descriptors of the call: `|key=value,key=value|key=value|`.
+const CALL: &str = "rls.call";
 /// Before the key of an entry: its value, for keys whose names mean something else in the policy file.
 const ENTRY: &str = "rls.entry.";
 /// The entry that has the caller's address, and the attribute that policies for all doors have it in.
@@ -101,14 +103,19 @@ pub(super) fn read<'r>(
         .map(|(index, descriptor)| {
             let mut asked = one(call, descriptor, quotas)?;
             // Last, and so above entries of these names.
-            describe(&mut asked.request, index, &descriptor.entries, wanted);
+            describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
             Ok(asked)
         })
         .collect()
 }
 
 /// Adds what policies want to know of the descriptor itself.
-fn describe<'r>(request: &mut Descriptor<'r>, index: usize, entries: &[Entry], wanted: &'r [Box<str>]) {
+fn describe<'r>(
+    request: &mut Descriptor<'r>,
+    (call, index): (&RateLimitRequest, usize),
+    entries: &[Entry],
+    wanted: &'r [Box<str>],
+) {
     for name in wanted {
         let value = match &**name {
             DOMAIN => continue,
@@ -117,12 +124,42 @@ fn describe<'r>(request: &mut Descriptor<'r>, index: usize, entries: &[Entry], w
                 Cow::Owned(keys.join(","))
             }
             INDEX => Cow::Owned(index.to_string()),
+            CALL => Cow::Owned(spelled(call)),
             other => match other.strip_prefix(ENTRY).and_then(|key| request.value(key)) {
                 Some(value) => Cow::Owned(value.to_owned()),
                 None => continue,
             },
         };
         request.push(&**name, value);
+    }
+}
+
+/// Writes all descriptors of a call; in keys and values `%`, `|`, `,` and `=` are escaped, so that no value looks like another entry.
+fn spelled(call: &RateLimitRequest) -> String {
+    let mut text = "|".to_owned();
+    for descriptor in &call.descriptors {
+        for (at, entry) in descriptor.entries.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            push_escaped(&mut text, &entry.key);
+            text.push('=');
+            push_escaped(&mut text, &entry.value);
+        }
+        text.push('|');
+    }
+    text
+}
+
+fn push_escaped(text: &mut String, part: &str) {
+    for letter in part.chars() {
+        match letter {
+            '%' => text.push_str("%25"),
+            '|' => text.push_str("%7C"),
+            ',' => text.push_str("%2C"),
+            '=' => text.push_str("%3D"),
+            other => text.push(other),
+        }
     }
 }
 
