@@ -22,7 +22,7 @@ pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::policies::Policies;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
-pub(crate) use self::serving::{Init, Preset, Proxy, Serve};
+pub(crate) use self::serving::{Imports, Init, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;

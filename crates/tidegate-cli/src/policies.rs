@@ -6,10 +6,10 @@ use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 use anyhow::Result;
-use tidegate::config::{Config, Diagnostic, Format, MAX_BYTES, read_text, report};
+use tidegate::config::{Config, Diagnostic, Format, Imported, MAX_BYTES, Peer, read_text, report};
 use tidegate::visible;
 
-use crate::args::PolicyFile;
+use crate::args::{Imports, PolicyFile};
 use crate::diagnostics::{self, Source};
 use crate::exit::Told;
 use crate::output::Printer;
@@ -84,6 +84,34 @@ pub(crate) fn load(path: &Path) -> Result<Loaded> {
 /// Reads a policy file; warnings are remarks, mistakes are printed and end the verb.
 pub(crate) fn read(path: &Path, printer: &Printer) -> Result<Config> {
     accept(load(path)?, printer)
+}
+
+/// Reads files of other rate limiters, at least one; notes are remarks, mistakes are printed and end the verb.
+///
+/// # Errors
+/// [`Told`], or when reading takes longer than 10 s.
+pub(crate) fn import(imports: &Imports, printer: &Printer) -> Result<Imported> {
+    let files = imports.files();
+    let first = files.first().map(|(_, file)| file.clone()).unwrap_or_default();
+    match patiently(&first, move |_| imported(&files))? {
+        Ok(imported) => {
+            imported.notes.iter().for_each(|note| printer.remark(&note.to_string()));
+            Ok(imported)
+        }
+        Err(mistakes) => {
+            printer.say(&visible::lines(&report(&mistakes)));
+            Err(Told.into())
+        }
+    }
+}
+
+/// Reads files of other rate limiters.
+///
+/// # Errors
+/// Their mistakes.
+pub(crate) fn imported(files: &[(Peer, PathBuf)]) -> Result<Imported, Vec<Diagnostic>> {
+    let files: Vec<_> = files.iter().map(|(peer, file)| (*peer, file.as_path())).collect();
+    Imported::read(&files)
 }
 
 /// Reads a policy file from text, in the words of YAML.

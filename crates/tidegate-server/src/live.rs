@@ -31,6 +31,8 @@ pub(crate) struct Live {
     pub(crate) delays: bool,
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
+    /// The attributes beginning with `rls.` that policies name, sorted: what the gRPC door makes up about a descriptor on demand.
+    pub(crate) rls_attributes: Box<[Box<str>]>,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
     /// When it was put in force, by the gate's clock.
@@ -66,8 +68,13 @@ impl Live {
             });
             Facts::of(policy, metrics, before)
         });
+        let named = set.looked_at();
+        let mut rls: Vec<Box<str>> =
+            named.names().filter(|name| name.starts_with("rls.")).map(Box::from).collect();
+        rls.sort_unstable();
         Self {
             policies: facts.collect(),
+            rls_attributes: rls.into(),
             headers: settings.headers,
             settles: policies.iter().any(settles),
             breaks: policies

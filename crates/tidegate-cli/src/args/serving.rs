@@ -5,14 +5,37 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
+use tidegate::config::Peer;
 
 use super::limit::PolicyFile;
 use super::values::{connections, duration, keys, listened};
 
+/// Files of other rate limiters that are read as policies.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Imports {
+    /// Configuration of envoyproxy/ratelimit, read as policies; may be repeated
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) from_envoy: Vec<PathBuf>,
+    /// Limits of Limitador, read as policies; may be repeated
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) from_limitador: Vec<PathBuf>,
+}
+
+impl Imports {
+    /// Returns all of them with whose they are.
+    pub(crate) fn files(&self) -> Vec<(Peer, PathBuf)> {
+        let envoy = self.from_envoy.iter().map(|file| (Peer::Envoy, file.clone()));
+        envoy.chain(self.from_limitador.iter().map(|file| (Peer::Limitador, file.clone()))).collect()
+    }
+}
+
 #[derive(Args, Debug)]
+#[command(mut_arg("from_envoy", |arg| arg.conflicts_with("config")), mut_arg("from_limitador", |arg| arg.conflicts_with("config")))]
 pub(crate) struct Serve {
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
+    #[command(flatten)]
+    pub(crate) imports: Imports,
     /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
     #[arg(long)]
     pub(crate) check: bool,
@@ -62,8 +85,10 @@ pub(crate) enum Proxy {
 #[derive(Args, Debug)]
 pub(crate) struct Init {
     /// Which policies to start from
-    #[arg(long, value_enum, default_value_t = Preset::Api)]
+    #[arg(long, value_enum, default_value_t = Preset::Api, conflicts_with_all = ["from_envoy", "from_limitador"])]
     pub(crate) preset: Preset,
+    #[command(flatten)]
+    pub(crate) imports: Imports,
     /// Where to write: TOML where the name ends in .toml, else YAML; `-` prints it
     #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,

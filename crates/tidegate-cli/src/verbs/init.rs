@@ -1,4 +1,4 @@
-//! Writes a commented policy file to start from.
+//! Writes a commented policy file to start from, or the files of another rate limiter as one.
 
 use std::io::ErrorKind;
 
@@ -9,16 +9,23 @@ use tidegate::config;
 use crate::args::{Init, Preset};
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
-use crate::writing;
+use crate::{policies, writing};
 
 pub(crate) fn run(init: &Init, printer: &Printer) -> Result<Exit> {
-    let text = match init.preset {
-        Preset::Api => config::Preset::Api,
-        Preset::Login => config::Preset::Login,
-        Preset::Outbound => config::Preset::Outbound,
-        Preset::All => config::Preset::All,
-    }
-    .text_as(config::Format::of(&init.file));
+    let format = config::Format::of(&init.file);
+    let text = if init.imports.files().is_empty() {
+        let preset = match init.preset {
+            Preset::Api => config::Preset::Api,
+            Preset::Login => config::Preset::Login,
+            Preset::Outbound => config::Preset::Outbound,
+            Preset::All => config::Preset::All,
+        };
+        preset.text_as(format)
+    } else if format == config::Format::Toml {
+        return Err(Mistake("a converted file is YAML; let its name end in .yaml".to_owned()).into());
+    } else {
+        policies::import(&init.imports, printer)?.text
+    };
     let path = init.file.display();
     if init.file.as_os_str() == "-" {
         printer.value(&json!({ "file": "-", "text": text }), |_| Ok(text.clone()))?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
-use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, StoreKind, StoreSettings};
+use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings};
 use tidegate_server::{
     OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
     TicketKeyError, TicketOptions, Token, TokenError, check_store, open_store,
@@ -20,7 +20,17 @@ use crate::output::Printer;
 use crate::policies;
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
-    let file = policies::file(&serve.policies);
+    let imports = serve.imports.files();
+    // The usual file is older than the words on the command line.
+    let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
+    if serve.check && !imports.is_empty() {
+        let imported = policies::import(&serve.imports, printer)?;
+        for warning in secrets(serve, &imported.config)?.0.warnings {
+            printer.remark(&warning);
+        }
+        printer.people("The files are fine\n")?;
+        return Ok(Exit::Done);
+    }
     if serve.check {
         let file = file.unwrap_or_else(|| PathBuf::from(policies::DEFAULT_FILE));
         // The mistakes of a file that is not good are told by the check.
@@ -35,17 +45,20 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let config = match &file {
         // The server reads the file again, waits as long for it, and logs its warnings.
         Some(file) => policies::read(file, &printer.silent())?,
+        None if !imports.is_empty() => policies::import(&serve.imports, &printer.silent())?.config,
         None => load(None).map_err(|refused| Mistake(refused.to_string()))?.0,
     };
     let mut options = options(serve, &config)?;
     options.log_lines_dropped = log.dropped();
     let store = store_settings(serve, &config)?;
     log.take_panics();
-    let watched = file.clone().filter(|_| !serve.no_watch);
-    let quickstart = file.is_none();
+    let first = imports.first().map(|(_, import)| import.clone());
+    let watched = file.clone().or(first).filter(|_| !serve.no_watch);
+    let quickstart = file.is_none() && imports.is_empty();
     let proxy = serve.forward_auth;
     let load = move |shared: Option<&SharedPolicies>| {
-        let (mut config, mut warnings) = load(file.as_deref())?;
+        let loaded = if imports.is_empty() { load(file.as_deref()) } else { load_imports(&imports) };
+        let (mut config, mut warnings) = loaded?;
         if let Some(shared) = shared {
             (config, warnings) = shared.over(&config)?;
         }
@@ -131,11 +144,22 @@ fn load(file: Option<&Path>) -> Result<(Config, Vec<String>), Refused> {
         Some(file) => Config::read(file),
         None => Config::parse(QUICKSTART, "quickstart", Format::Yaml),
     };
-    let lines = |diagnostics: Vec<config::Diagnostic>| diagnostics.iter().map(ToString::to_string).collect();
     match outcome {
-        Ok((config, warnings)) => Ok((config, lines(warnings))),
-        Err(mistakes) => Err(Refused::new(lines(mistakes))),
+        Ok((config, warnings)) => Ok((config, lines(&warnings))),
+        Err(mistakes) => Err(Refused::new(lines(&mistakes))),
     }
+}
+
+/// Reads the files of other rate limiters.
+fn load_imports(files: &[(Peer, PathBuf)]) -> Result<(Config, Vec<String>), Refused> {
+    match policies::imported(files) {
+        Ok(imported) => Ok((imported.config, lines(&imported.notes))),
+        Err(mistakes) => Err(Refused::new(lines(&mistakes))),
+    }
+}
+
+fn lines(diagnostics: &[config::Diagnostic]) -> Vec<String> {
+    diagnostics.iter().map(ToString::to_string).collect()
 }
 
 fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Settings {

@@ -67,3 +67,52 @@ fn a_dash_prints_and_writes_nothing() {
     let refused = desk.run(&["init", "no/such/folder/x.yaml"]).code(1);
     assert!(refused.err.contains("no/such/folder/x.yaml"), "{refused:?}");
 }
+
+const TREE: &str = "domain: shop
+descriptors:
+  - key: user
+    detailed_metric: true
+    rate_limit: { unit: hour, requests_per_unit: 2 }
+";
+
+const LIMITS: &str =
+    "- { namespace: other, max_value: 1, seconds: 10, variables: [\"descriptors[0].user\"] }\n";
+
+#[test]
+fn files_of_other_rate_limiters_are_written_as_policies() {
+    let desk = Desk::new();
+    desk.write("theirs.yaml", TREE);
+    desk.write("limits.yaml", LIMITS);
+    let arguments = ["init", "--from-envoy", "theirs.yaml", "--from-limitador", "limits.yaml"];
+    let wrote = desk.run(&arguments).code(0);
+    assert!(wrote.err.contains("theirs.yaml:4:5  warn   detailed_metric"), "{wrote:?}");
+    assert!(wrote.err.contains("wrote tidegate.yaml"), "{wrote:?}");
+    let checked = desk.run(&["config", "check"]).code(0);
+    assert!(checked.out.contains("The file is fine"), "{checked:?}");
+    assert_eq!(desk.run(&[&arguments[..], &["-"]].concat()).out, desk.read("tidegate.yaml"));
+    let asked = ["--attr", "rls.domain=shop", "--attr", "rls.keys=user", "--attr", "user=ann"];
+    let told = desk.run(&[&["explain", "-c", "tidegate.yaml"][..], &asked].concat()).code(0);
+    assert!(told.out.contains("shop.user") && told.out.contains("2/h"), "{told:?}");
+    let toml = desk.run(&["init", "--from-envoy", "theirs.yaml", "x.toml"]).code(2);
+    assert!(toml.err.contains("a converted file is YAML"), "{toml:?}");
+    desk.run(&["init", "--from-envoy", "theirs.yaml", "--preset", "api"]).code(2);
+}
+
+#[test]
+fn mistakes_of_other_files_are_told_and_nothing_is_written() {
+    let desk = Desk::new();
+    desk.write("theirs.yaml", TREE.replace("hour", "hours"));
+    for arguments in [&["init", "--from-envoy", "theirs.yaml"][..], &["serve", "--from-envoy", "theirs.yaml"]]
+    {
+        let refused = desk.run(arguments).code(2);
+        let expected = "theirs.yaml:5:25  error  rate_limit: unknown unit \"hours\"; did you mean \"hour\"?";
+        assert!(refused.err.contains(expected), "{refused:?}");
+        assert!(!desk.path("tidegate.yaml").exists());
+    }
+    let none = desk.run(&["init", "--from-limitador", "none.yaml"]).code(2);
+    assert!(none.err.contains("none.yaml  error  the file cannot be read"), "{none:?}");
+    desk.write("theirs.yaml", TREE);
+    let checked = desk.run(&["serve", "--check", "--from-envoy", "theirs.yaml"]).code(0);
+    assert!(checked.err.contains("theirs.yaml:4:5") && checked.out.contains("fine"), "{checked:?}");
+    desk.run(&["serve", "--check", "--from-envoy", "theirs.yaml", "-c", "x.yaml"]).code(2);
+}

@@ -19,6 +19,9 @@ mod replay;
 mod schemas;
 #[cfg(unix)]
 mod serve;
+#[cfg(unix)]
+#[cfg(feature = "grpc")]
+mod serve_imported;
 mod simulate;
 #[cfg(unix)]
 mod stdin_terminal;

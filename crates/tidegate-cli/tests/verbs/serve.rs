@@ -20,7 +20,7 @@ policies:
 ";
 
 /// Long enough for a busy machine; a test that passes never waits for it.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running server. Killed when dropped, lest a failed test leave it behind.
 pub(crate) struct Serving {
@@ -119,7 +119,7 @@ impl Serving {
         self.child.wait().unwrap();
     }
 
-    fn signal(&self, name: &str) {
+    pub(crate) fn signal(&self, name: &str) {
         let sent = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status().unwrap();
         assert!(sent.success());
     }

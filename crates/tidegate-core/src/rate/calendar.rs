@@ -1,4 +1,4 @@
-//! Windows as people name them: a minute, an hour, a day, a week, a month or a year on the clock of one place.
+//! Windows as people name them: a second, a minute, an hour, a day, a week, a month or a year on the clock of one place.
 //!
 //! Two rules give every edge, and no instant lies in two windows or in none:
 //! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over
@@ -9,6 +9,9 @@
 //!   unit, and a change of the clocks never deals out a limit twice.
 //!
 //! UTC, whose clock is never moved, needs no table. The table of all other zones comes with the feature `tz`.
+//!
+//! The zone `epoch` is no place: there every unit has its usual length, and windows are cut at its multiples since 1970, as other rate
+//! limiters cut theirs. A week begins on a Thursday then, and a month is 30 days.
 
 mod unit;
 mod utc;
@@ -22,6 +25,9 @@ pub use unit::CalendarUnit;
 
 /// The name of the one zone that every build has.
 const UTC: &str = "UTC";
+
+/// The name for windows of equal length since 1970.
+const EPOCH: &str = "epoch";
 
 /// Returns the name of every time zone that a calendar window can follow, aliases included, in alphabetical order. Without the
 /// feature `tz` that is `UTC` alone.
@@ -52,14 +58,19 @@ pub(crate) struct Calendar {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Place {
     Utc,
+    Epoch,
     #[cfg(feature = "tz")]
     Zone(zone::Zone),
 }
 
 impl Calendar {
-    /// Finds the zone by its IANA name, whatever its case.
+    /// Finds the zone by its IANA name or `epoch`, whatever its case.
     pub(crate) fn new(unit: CalendarUnit, zone: &str) -> Result<Self, QuotaError> {
-        let place = if zone.eq_ignore_ascii_case(UTC) { Some(Place::Utc) } else { named(zone) };
+        let place = match zone {
+            _ if zone.eq_ignore_ascii_case(UTC) => Some(Place::Utc),
+            _ if zone.eq_ignore_ascii_case(EPOCH) => Some(Place::Epoch),
+            zone => named(zone),
+        };
         let place = place.ok_or_else(|| QuotaError::Parameter {
             name: "time zone",
             value: format!("`{zone}`"),
@@ -79,6 +90,7 @@ impl Calendar {
     pub(crate) fn zone(&self) -> &str {
         match &self.place {
             Place::Utc => UTC,
+            Place::Epoch => EPOCH,
             #[cfg(feature = "tz")]
             Place::Zone(zone) => zone.name(),
         }
@@ -89,6 +101,7 @@ impl Calendar {
     pub(crate) fn around(&self, tick: Tick) -> (Tick, Tick) {
         let (start, end) = match &self.place {
             Place::Utc => utc::around(self.unit, tick),
+            Place::Epoch => utc::even(self.unit.usual(), tick),
             #[cfg(feature = "tz")]
             Place::Zone(zone) => zone.around(self.unit, tick),
         };

@@ -78,7 +78,8 @@ impl FixedWindow {
     }
 
     /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1
-    /// to [`Rate::MAX_COUNT`]. Without the feature `tz` the one zone is `UTC`.
+    /// to [`Rate::MAX_COUNT`]. The zone `epoch` has windows of the unit's usual length, one after the other since 1970. Without the
+    /// feature `tz` the one place is `UTC`.
     ///
     /// # Errors
     /// [`QuotaError::Count`] when the limit is out of range, [`QuotaError::Parameter`] when the zone is not known;
@@ -279,7 +280,7 @@ impl Bytes for FixedWindow {
             }
             Window::Calendar(calendar) => {
                 let unit = CalendarUnit::ALL.iter().position(|unit| *unit == calendar.unit());
-                // Six units.
+                // Seven units.
                 out.u8(1 + unit.expect("all units are in the list") as u8);
                 out.u64(self.limit);
                 out.short_str(calendar.zone());

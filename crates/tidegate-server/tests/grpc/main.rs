@@ -10,6 +10,7 @@ mod client;
 mod connections;
 mod decisions;
 mod details;
+mod imported;
 mod real;
 
 use std::net::SocketAddr;

@@ -66,7 +66,7 @@ impl Match {
                 return Some(format!("what the match asks of {name} contradicts {part}"));
             }
         }
-        let covered = self.left_out().is_some_and(|not| not.covers(self));
+        let covered = self.left_out().iter().any(|not| not.covers(self));
         covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
     }
 
@@ -103,7 +103,7 @@ impl Match {
             };
             other.attributes().iter().filter(|(asked, _)| asked == name).any(|pair| same(&pair))
         });
-        methods && hosts && paths && attributes && self.left_out().is_none()
+        methods && hosts && paths && attributes && self.left_out().is_empty()
     }
 }
 

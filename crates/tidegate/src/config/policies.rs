@@ -231,10 +231,8 @@ fn matching(node: &Node) -> Match {
     for (name, value) in node.get("attributes").map_or(&[][..], Node::entries) {
         built = built.attribute(&name.text, want(value));
     }
-    match node.get("not") {
-        Some(not) => built.not(matching(not)),
-        None => built,
-    }
+    let left_out = node.get("not").map_or(&[][..], Node::each);
+    left_out.iter().fold(built, |built, not| built.not(matching(not)))
 }
 
 fn want(node: &Node) -> Want {

@@ -116,20 +116,21 @@ impl LimitSpec {
     }
 }
 
-/// Returns the calendar's unit of a rate: one whole unit of a minute or longer.
+/// Returns the calendar's unit of a rate: one whole unit of a second or longer.
 fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
     let calendar = match unit {
+        Unit::Second => Some(CalendarUnit::Second),
         Unit::Minute => Some(CalendarUnit::Minute),
         Unit::Hour => Some(CalendarUnit::Hour),
         Unit::Day => Some(CalendarUnit::Day),
         Unit::Week => Some(CalendarUnit::Week),
         Unit::Month => Some(CalendarUnit::Month),
         Unit::Year => Some(CalendarUnit::Year),
-        Unit::Second | Unit::Millisecond | Unit::Microsecond | Unit::Nanosecond => None,
+        Unit::Millisecond | Unit::Microsecond | Unit::Nanosecond => None,
     };
     calendar.filter(|_| times == 1).ok_or_else(|| QuotaError::Parameter {
         name: "a calendar window of",
         value: if times == 1 { unit.name().to_owned() } else { format!("{times} {}", unit.name()) },
-        want: "does not exist; use one min, h, day, week, month or year",
+        want: "does not exist; use one s, min, h, day, week, month or year",
     })
 }

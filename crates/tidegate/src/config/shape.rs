@@ -74,7 +74,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     };
     let most = match of {
         Kind::Table(table) if table.name == "policy" => budget::POLICIES,
-        Kind::Table(table) if table.name == "limit" => budget::FEW,
+        Kind::Table(table) if matches!(table.name, "limit" | "not") => budget::FEW,
         Kind::Attribute => budget::FEW,
         Kind::Method => budget::METHODS,
         Kind::Entry => budget::ENTRIES,
@@ -351,7 +351,7 @@ fn zone(text: &str) -> Result<(), String> {
     let known: Vec<String> = zone_names().collect();
     let hint = match nearest(text, known.iter().map(String::as_str)) {
         Some(name) => format!("; did you mean \"{name}\"?"),
-        None => "; use an IANA name as Europe/Vienna, or UTC".to_owned(),
+        None => "; use an IANA name as Europe/Vienna, UTC or epoch".to_owned(),
     };
     Err(format!("unknown time zone \"{}\"{hint}", excerpt(text)))
 }

@@ -32,7 +32,7 @@ pub struct Match {
     paths: Vec<PathGlob>,
     hosts: Vec<Glob>,
     attributes: Vec<(Box<str>, Want)>,
-    not: Option<Box<Match>>,
+    not: Vec<Match>,
 }
 
 impl Match {
@@ -81,10 +81,10 @@ impl Match {
         self
     }
 
-    /// Leaves out requests that fit `other`.
+    /// Leaves out requests that fit `other`; a further call leaves out more.
     #[must_use]
     pub fn not(mut self, other: Self) -> Self {
-        self.not = Some(Box::new(other));
+        self.not.push(other);
         self
     }
 
@@ -121,8 +121,7 @@ impl Match {
             }
         }
         if !self.reads_path() {
-            let left_out = self.not.as_deref().is_some_and(|not| not.misfit(view).is_none());
-            return left_out.then_some("not");
+            return self.leaves_out(view).then_some("not");
         }
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
         // The same reading must fit the paths and must not fit what is left out.
@@ -131,7 +130,7 @@ impl Match {
             if !self.path_fits(path) {
                 continue;
             }
-            if !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path)) {
+            if !self.not.iter().any(|not| not.fits_reading(view, path)) {
                 return None;
             }
             reason = "not";
@@ -143,7 +142,12 @@ impl Match {
         if !self.paths.is_empty() {
             return Some("path");
         }
-        self.not.as_deref().is_some_and(|not| not.misfit(view).is_none()).then_some("not")
+        self.leaves_out(view).then_some("not")
+    }
+
+    #[inline]
+    fn leaves_out(&self, view: &View<'_, '_>) -> bool {
+        self.not.iter().any(|not| not.misfit(view).is_none())
     }
 
     /// Like [`Match::misfit`] with the path in one given reading; what `not` itself leaves out included.
@@ -152,11 +156,11 @@ impl Match {
             && (self.hosts.is_empty() || self.host_fits(view))
             && self.attributes.iter().all(|(name, want)| want.fits(view.descriptor.value(name)))
             && self.path_fits(path)
-            && !self.not.as_deref().is_some_and(|not| not.fits_reading(view, path))
+            && !self.not.iter().any(|not| not.fits_reading(view, path))
     }
 
     fn reads_path(&self) -> bool {
-        !self.paths.is_empty() || self.not.as_deref().is_some_and(Self::reads_path)
+        !self.paths.is_empty() || self.not.iter().any(Self::reads_path)
     }
 
     fn path_fits(&self, path: &str) -> bool {
@@ -188,18 +192,14 @@ impl Match {
 
     /// Hands over the name of each attribute asked for, those of what is left out included.
     pub fn names(&self, each: &mut impl FnMut(&str)) {
-        let mut part = Some(self);
-        while let Some(asked) = part {
-            asked.attributes.iter().for_each(|(name, _)| each(name));
-            part = asked.not.as_deref();
-        }
+        self.attributes.iter().for_each(|(name, _)| each(name));
+        self.not.iter().for_each(|not| not.names(each));
     }
 
     /// Says whether it asks for a method, for a host and for a path, what is left out included.
     pub(crate) fn reads_places(&self) -> [bool; 3] {
-        let of_left_out = self.not.as_deref().map_or([false; 3], Self::reads_places);
         let own = [!self.methods.is_empty(), !self.hosts.is_empty(), !self.paths.is_empty()];
-        [0, 1, 2].map(|at| own[at] || of_left_out[at])
+        self.not.iter().map(Self::reads_places).fold(own, |all, one| [0, 1, 2].map(|at| all[at] || one[at]))
     }
 
     #[cfg(feature = "config")]
@@ -208,8 +208,8 @@ impl Match {
     }
 
     #[cfg(feature = "config")]
-    pub(crate) fn left_out(&self) -> Option<&Self> {
-        self.not.as_deref()
+    pub(crate) fn left_out(&self) -> &[Self] {
+        &self.not
     }
 }
 

@@ -96,19 +96,19 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: fixed-window, rate: 5/day, calendar: Mars }"][..],
             &[
-                "t:5:62  error  policy \"p\": unknown time zone \"Mars\"; use an IANA name as Europe/Vienna, or UTC",
+                "t:5:62  error  policy \"p\": unknown time zone \"Mars\"; use an IANA name as Europe/Vienna, UTC or epoch",
             ][..],
         ),
         (
             &["limit: { algorithm: fixed-window, rate: 5/2day, calendar: UTC }"][..],
             &[
-                "t:5:45  error  policy \"p\": a calendar window of 2 day does not exist; use one min, h, day, week, month or year",
+                "t:5:45  error  policy \"p\": a calendar window of 2 day does not exist; use one s, min, h, day, week, month or year",
             ][..],
         ),
         (
-            &["limit: { algorithm: fixed-window, rate: 5/s, calendar: UTC }"][..],
+            &["limit: { algorithm: fixed-window, rate: 5/ms, calendar: UTC }"][..],
             &[
-                "t:5:45  error  policy \"p\": a calendar window of s does not exist; use one min, h, day, week, month or year",
+                "t:5:45  error  policy \"p\": a calendar window of ms does not exist; use one s, min, h, day, week, month or year",
             ][..],
         ),
         (

@@ -18,16 +18,20 @@ pub enum CalendarUnit {
     Month,
     /// From the first of January to the next.
     Year,
+    /// From full second to full second.
+    Second,
 }
 
 impl CalendarUnit {
-    /// Every unit, shortest first.
-    pub const ALL: [Self; 6] = [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year];
+    /// Every unit, in the order of their numbers in stored cells, where a new unit comes last.
+    pub const ALL: [Self; 7] =
+        [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year, Self::Second];
 
-    /// Returns the word for it: `minute` to `year`.
+    /// Returns the word for it: `second` to `year`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            Self::Second => "second",
             Self::Minute => "minute",
             Self::Hour => "hour",
             Self::Day => "day",
@@ -42,6 +46,7 @@ impl CalendarUnit {
     #[must_use]
     pub const fn usual(self) -> Duration {
         Duration::from_secs(match self {
+            Self::Second => 1,
             Self::Minute => 60,
             Self::Hour => 3600,
             Self::Day => 86_400,

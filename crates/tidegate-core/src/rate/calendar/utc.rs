@@ -1,25 +1,32 @@
 //! The calendar of UTC: days of equal length, and the months and years of the Gregorian calendar.
 
+use core::time::Duration;
+
 use super::CalendarUnit;
 use crate::time::Tick;
 
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
+/// Returns the first nanosecond of the window around a tick, and the first of the next, where windows of one length follow each other from
+/// 1970 on.
+pub(super) fn even(length: Duration, tick: Tick) -> (i128, i128) {
+    // At most a year.
+    let (nanos, length) = (i128::from(tick.as_nanos()), length.as_nanos() as i128);
+    let start = nanos - nanos % length;
+    (start, start + length)
+}
+
 /// Returns the first nanosecond since 1970 of the window around a tick, and the first of the next.
 pub(super) fn around(unit: CalendarUnit, tick: Tick) -> (i128, i128) {
     let nanos = i128::from(tick.as_nanos());
-    let even = |length: i128| {
-        let start = nanos - nanos % length;
-        (start, start + length)
-    };
     // At most 213,503 days.
     let day = (nanos / DAY) as i64;
     let days = |(first, next): (i64, i64)| (i128::from(first) * DAY, i128::from(next) * DAY);
     match unit {
-        CalendarUnit::Minute => even(60 * SECOND),
-        CalendarUnit::Hour => even(3600 * SECOND),
-        CalendarUnit::Day => even(DAY),
+        CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => {
+            even(unit.usual(), tick)
+        }
         CalendarUnit::Week => {
             // The first day of 1970 was a Thursday.
             let monday = day - (day + 3) % 7;
@@ -96,6 +103,31 @@ mod tests {
             }
             assert_eq!(first_day(year, 13), day);
         }
+    }
+
+    /// The weeks of other rate limiters begin on Thursdays, and their months are 30 days, whatever the calendar says.
+    #[test]
+    fn windows_since_the_epoch_are_cut_at_multiples_of_their_length() {
+        let now = Tick::from_secs(1_762_059_600);
+        for (unit, first) in [
+            (CalendarUnit::Second, 1_762_059_600),
+            (CalendarUnit::Minute, 1_762_059_600),
+            (CalendarUnit::Day, 1_762_041_600),
+            (CalendarUnit::Week, 1_761_782_400),
+            (CalendarUnit::Month, 1_759_968_000),
+            (CalendarUnit::Year, 1_734_480_000),
+        ] {
+            let length = unit.usual().as_secs();
+            assert_eq!((first % length, first <= 1_762_059_600), (0, true), "{unit:?}");
+            let (start, end) = even(unit.usual(), now);
+            assert_eq!(
+                (start, end),
+                (i128::from(first) * SECOND, i128::from(first + length) * SECOND),
+                "{unit:?}"
+            );
+        }
+        let (start, end) = even(CalendarUnit::Year.usual(), Tick::MAX);
+        assert!(start < i128::from(u64::MAX) && i128::from(u64::MAX) < end);
     }
 
     #[test]

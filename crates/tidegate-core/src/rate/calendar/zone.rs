@@ -42,6 +42,7 @@ impl Zone {
         let instant =
             Timestamp::from_nanosecond(nanos).expect("ticks end in 2554, the calendar goes on to 9999");
         let (start, end) = match unit {
+            CalendarUnit::Second => (self.full(instant, 1), self.next_full(instant, 1)),
             CalendarUnit::Minute => (self.full(instant, 60), self.next_full(instant, 60)),
             CalendarUnit::Hour => (self.full(instant, 3600), self.next_full(instant, 3600)),
             _ => self.dates_around(unit, instant),
@@ -125,7 +126,7 @@ fn first_date(unit: CalendarUnit, date: Date) -> Date {
         CalendarUnit::Week => date.saturating_sub(i64::from(date.weekday().to_monday_zero_offset()).days()),
         CalendarUnit::Month => date.first_of_month(),
         CalendarUnit::Year => date.first_of_year(),
-        CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => date,
+        CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => date,
     }
 }
 
@@ -135,7 +136,7 @@ fn next_date(unit: CalendarUnit, first: Date) -> Date {
         CalendarUnit::Week => 1.week(),
         CalendarUnit::Month => 1.month(),
         CalendarUnit::Year => 1.year(),
-        CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => 1.day(),
+        CalendarUnit::Second | CalendarUnit::Minute | CalendarUnit::Hour | CalendarUnit::Day => 1.day(),
     })
 }
 

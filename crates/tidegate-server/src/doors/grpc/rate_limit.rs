@@ -42,11 +42,13 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
     let request = read(&message)?;
-    let asked = asked::read(&request, &service.quotas)?;
+    let engine = &service.app.engine;
+    let live = engine.live();
+    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
     let answer = if asked.iter().any(|asked| asked.refused.is_some()) {
         answered::unasked(&asked)
     } else {
-        decide(&service.app.engine, &asked, headers, details).await?
+        decide(engine, &live, &asked, headers, details).await?
     };
     Ok(framing::body(&answer))
 }
@@ -78,12 +80,12 @@ impl Drop for HungUp<'_> {
 
 async fn decide(
     engine: &Engine,
+    live: &Live,
     asked: &[Asked<'_>],
     headers: &HeaderMap,
     details: Details,
 ) -> Result<RateLimitResponse, Status> {
-    let live = engine.live();
-    let deadline = waits_until(engine, &live, headers);
+    let deadline = waits_until(engine, live, headers);
     let mut hung_up = HungUp { engine, held: live.delays.then(Held::default) };
     let held = hung_up.held.as_mut();
     let (one, several);
@@ -92,7 +94,7 @@ async fn decide(
             let want = if alone.units == Units::Look { Want::Peek } else { Want::Take };
             let mut check = alone.check();
             check.deadline = deadline;
-            one = engine.decide(&live, check, None, want, held, Transport::grpc).await;
+            one = engine.decide(live, check, None, want, held, Transport::grpc).await;
             let (allowed, wait) = match &one {
                 Conclusion::Decided(decision) => (decision.allowed, decision.wait),
                 Conclusion::Unsettled { allowed, .. } => (*allowed, Duration::ZERO),
@@ -100,7 +102,7 @@ async fn decide(
             (from_ref(&one), allowed, wait)
         }
         asked => {
-            several = Box::pin(decide_several(engine, &live, asked, deadline, held)).await?;
+            several = Box::pin(decide_several(engine, live, asked, deadline, held)).await?;
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
@@ -109,9 +111,9 @@ async fn decide(
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
-    let facts = |conclusion: &Conclusion| engine.facts(&live, conclusion);
+    let facts = |conclusion: &Conclusion| engine.facts(live, conclusion);
     let mut answer = answered::decided(asked, conclusions, allowed, facts);
-    details.write(engine, &live, asked, conclusions, &mut answer, allowed);
+    details.write(engine, live, asked, conclusions, &mut answer, allowed);
     Ok(answer)
 }
 

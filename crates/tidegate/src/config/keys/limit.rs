@@ -148,7 +148,7 @@ const PLAIN_KEYS: &[Key] = &[
         "calendar",
         Kind::Zone,
         None,
-        "The time zone whose minutes, days or months are the windows; without it a window opens with the first request",
+        "The time zone whose minutes, days or months are the windows, or epoch: windows of equal length since 1970; without it a window opens with the first request",
     ),
     key(
         "buckets",

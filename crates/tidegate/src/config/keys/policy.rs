@@ -30,7 +30,12 @@ const MATCH: Table = Table {
         HOST,
         HEADER,
         ATTRIBUTES,
-        key("not", Kind::Table(&NOT), None, "Requests that are left out"),
+        key(
+            "not",
+            Kind::OneOrMany(&Kind::Table(&NOT)),
+            None,
+            "Requests that are left out; a list leaves out what any of it fits",
+        ),
     ],
     required: &[],
 };

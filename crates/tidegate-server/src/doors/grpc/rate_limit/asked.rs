@@ -17,6 +17,14 @@ use crate::requests::{Brought, BroughtQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALU
 
 /// The attribute of the domain.
 const DOMAIN: &str = "rls.domain";
+/// The keys of all entries in their order, joined by commas: which shape of descriptor it is.
+const KEYS: &str = "rls.keys";
+/// The place of the descriptor in its call, from 0.
+const INDEX: &str = "rls.index";
+/// All descriptors of the call: `|key=value,key=value|key=value|`.
+const CALL: &str = "rls.call";
+/// Before the key of an entry: its value, for keys whose names mean something else in the policy file.
+const ENTRY: &str = "rls.entry.";
 /// The entry that has the caller's address, and the attribute that policies for all doors have it in.
 const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
 /// The most descriptors of a call: a proxy makes one for each of its own rules that matches. Each pair of limits is compared.
@@ -67,7 +75,7 @@ impl<'r> Asked<'r> {
     }
 }
 
-/// Reads all descriptors of a call.
+/// Reads all descriptors of a call. `wanted` are the attributes beginning with `rls.` that policies name.
 ///
 /// # Errors
 /// [`Code::InvalidArgument`] for what only a proxy's configuration can be wrong about: no domain, no descriptors, or too many; names and
@@ -75,6 +83,7 @@ impl<'r> Asked<'r> {
 pub(super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &BroughtQuotas,
+    wanted: &'r [Box<str>],
 ) -> Result<SmallVec<[Asked<'r>; 1]>, Status> {
     let wrong = |message: String| Err(Status::new(Code::InvalidArgument, message));
     if call.domain.is_empty() {
@@ -88,7 +97,70 @@ pub(super) fn read<'r>(
         1..=MAX_DESCRIPTORS => {}
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
-    call.descriptors.iter().map(|descriptor| one(call, descriptor, quotas)).collect()
+    call.descriptors
+        .iter()
+        .enumerate()
+        .map(|(index, descriptor)| {
+            let mut asked = one(call, descriptor, quotas)?;
+            // Last, and so above entries of these names.
+            describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
+            Ok(asked)
+        })
+        .collect()
+}
+
+/// Adds what policies want to know of the descriptor itself.
+fn describe<'r>(
+    request: &mut Descriptor<'r>,
+    (call, index): (&RateLimitRequest, usize),
+    entries: &[Entry],
+    wanted: &'r [Box<str>],
+) {
+    for name in wanted {
+        let value = match &**name {
+            DOMAIN => continue,
+            KEYS => {
+                let keys: SmallVec<[&str; 8]> = entries.iter().map(|entry| entry.key.as_str()).collect();
+                Cow::Owned(keys.join(","))
+            }
+            INDEX => Cow::Owned(index.to_string()),
+            CALL => Cow::Owned(spelled(call)),
+            other => match other.strip_prefix(ENTRY).and_then(|key| request.value(key)) {
+                Some(value) => Cow::Owned(value.to_owned()),
+                None => continue,
+            },
+        };
+        request.push(&**name, value);
+    }
+}
+
+/// Writes all descriptors of a call; in keys and values `%`, `|`, `,` and `=` are escaped, so that no value looks like another entry.
+fn spelled(call: &RateLimitRequest) -> String {
+    let mut text = "|".to_owned();
+    for descriptor in &call.descriptors {
+        for (at, entry) in descriptor.entries.iter().enumerate() {
+            if at > 0 {
+                text.push(',');
+            }
+            push_escaped(&mut text, &entry.key);
+            text.push('=');
+            push_escaped(&mut text, &entry.value);
+        }
+        text.push('|');
+    }
+    text
+}
+
+fn push_escaped(text: &mut String, part: &str) {
+    for letter in part.chars() {
+        match letter {
+            '%' => text.push_str("%25"),
+            '|' => text.push_str("%7C"),
+            ',' => text.push_str("%2C"),
+            '=' => text.push_str("%3D"),
+            other => text.push(other),
+        }
+    }
 }
 
 fn one<'r>(

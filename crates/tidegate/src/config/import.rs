@@ -1,0 +1,124 @@
+//! Files of other rate limiters, read as policies.
+//!
+//! Each file is read into policies that ask about what the gRPC door says of a descriptor (`rls.domain`, `rls.keys`, `rls.index`), and these
+//! are written as a policy file. That text is validated like any other, and a mistake found there is told at the line of the original. So
+//! what is served and what `init` writes are the same.
+
+#[cfg(feature = "cel")]
+mod condition;
+mod draft;
+mod envoy;
+mod keys;
+#[cfg(feature = "cel")]
+mod limitador;
+
+use std::path::Path;
+
+use self::draft::Sheet;
+use super::diagnostic::Findings;
+use super::file::read_text;
+use super::format::Format;
+use super::node::Spot;
+use super::read;
+use super::{Config, Diagnostic, MAX_BYTES};
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Peer {
+    /// envoyproxy/ratelimit: a domain and a tree of descriptors.
+    Envoy,
+    /// Limitador: a list of limits. Needs the feature `cel`, in which its conditions are written.
+    Limitador,
+}
+
+/// Files of other rate limiters as one policy file.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Imported {
+    /// The policy file, YAML with comments that name the original lines.
+    pub text: String,
+    /// What the text holds.
+    pub config: Config,
+    /// What is done differently than there, or not at all, each at its line of the original.
+    pub notes: Vec<Diagnostic>,
+}
+
+impl Imported {
+    /// Reads files whole and converts them; see [`Imported::of`].
+    ///
+    /// # Errors
+    /// As [`Imported::of`], and a file that cannot be read.
+    pub fn read(files: &[(Peer, &Path)]) -> Result<Self, Vec<Diagnostic>> {
+        let mut texts = Vec::with_capacity(files.len());
+        for (peer, path) in files {
+            let name = path.display().to_string();
+            match read_text(path, MAX_BYTES as u64) {
+                Ok(text) => texts.push((*peer, name, text)),
+                Err(error) => {
+                    let mut findings = Findings::of(&name);
+                    findings.error(Spot::default(), format_args!("the file {error}"));
+                    return Err(findings.finish());
+                }
+            }
+        }
+        let texts: Vec<_> = texts.iter().map(|(peer, name, text)| (*peer, &**name, &**text)).collect();
+        Self::of(&texts)
+    }
+
+    /// Converts texts, each with the name that diagnostics call it. Descriptors of one domain may stand in several files.
+    ///
+    /// Never panics, whatever the texts, and its work is bounded.
+    ///
+    /// # Errors
+    /// Every mistake, and everything that no policy can say, with the place and what would work.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{Imported, Peer};
+    /// let text = "domain: shop\ndescriptors:\n  - key: user\n    rate_limit: { unit: minute, requests_per_unit: 5 }\n";
+    /// let imported = Imported::of(&[(Peer::Envoy, "ratelimit.yaml", text)]).unwrap();
+    /// assert_eq!(imported.config.policies.policies()[0].name, "shop.user");
+    ///
+    /// let wrong = Imported::of(&[(Peer::Envoy, "ratelimit.yaml", &text.replace("minute", "minutes"))]).unwrap_err();
+    /// assert_eq!(
+    ///     wrong[0].to_string(),
+    ///     "ratelimit.yaml:4:25  error  rate_limit: unknown unit \"minutes\"; did you mean \"minute\"?"
+    /// );
+    /// ```
+    pub fn of(files: &[(Peer, &str, &str)]) -> Result<Self, Vec<Diagnostic>> {
+        let mut all: Vec<Findings> = files.iter().map(|(_, name, _)| Findings::of(name)).collect();
+        let mut sheet = Sheet::new(files.iter().map(|(_, name, _)| *name));
+        let mut domains = envoy::Domains::default();
+        for (at, ((peer, _, text), findings)) in files.iter().zip(&mut all).enumerate() {
+            let Some(file) = read::read(text, Format::Yaml, findings) else { continue };
+            match peer {
+                Peer::Envoy => domains.add(at, &file, findings),
+                #[cfg(feature = "cel")]
+                Peer::Limitador => limitador::convert(at, &file, &mut sheet, findings),
+                #[cfg(not(feature = "cel"))]
+                Peer::Limitador => {
+                    findings.error(file.spot, "conditions of Limitador need a build with the feature `cel`")
+                }
+            }
+        }
+        domains.write(&mut sheet, &mut all);
+        sheet.finish();
+        let refused = all.iter().any(Findings::refused);
+        let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
+        if refused {
+            return Err(found);
+        }
+        let placed = |one: Diagnostic| sheet.placed(one);
+        match Config::parse(&sheet.text, CONVERTED, Format::Yaml) {
+            Ok((config, warnings)) => {
+                let notes = found.into_iter().chain(warnings.into_iter().map(placed)).collect();
+                Ok(Self { config, notes, text: sheet.text })
+            }
+            Err(mistakes) => Err(mistakes.into_iter().map(placed).collect()),
+        }
+    }
+}
+
+/// What a mistake of the written file names, where it comes from no line of an original.
+const CONVERTED: &str = "the converted file";

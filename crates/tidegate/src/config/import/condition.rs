@@ -1,0 +1,298 @@
+//! Conditions and variables in CEL, as far as a match can say them.
+
+use std::collections::BTreeSet;
+
+use cel::Program;
+use cel::common::ast::operators::{EQUALS, IN, INDEX, LOGICAL_AND, LOGICAL_NOT, LOGICAL_OR, NOT_EQUALS};
+use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
+
+use super::super::budget;
+use super::super::diagnostic::Findings;
+use super::super::node::Spot;
+use super::draft::Wanted;
+use super::keys::attribute;
+use crate::policy::Glob;
+use crate::visible::excerpt;
+
+/// The longest expression, and the deepest: the parser recurses on the caller's stack.
+const LONGEST: usize = 2000;
+const DEEPEST: usize = 32;
+
+/// Which descriptor of a call is spoken of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Place {
+    /// `descriptors[0]`
+    At(u64),
+    /// A bare name.
+    Any,
+}
+
+/// What a condition asks of one entry.
+#[derive(Clone, Debug, PartialEq)]
+enum Asked {
+    Is(Vec<String>),
+    IsNot(Vec<String>),
+    There,
+    NotThere,
+}
+
+/// All that the conditions and variables of a limit ask.
+#[derive(Debug, Default)]
+pub(super) struct Conditions {
+    asked: Vec<(String, Asked)>,
+    places: BTreeSet<Place>,
+}
+
+/// Why an expression is no match.
+struct Unsayable;
+
+impl Conditions {
+    /// Adds a condition; reports one that no match can say.
+    pub(super) fn add(&mut self, text: &str, spot: Spot, findings: &mut Findings) {
+        let shown = excerpt(text);
+        let Some(program) = compiled(text, spot, findings) else { return };
+        let outcome = self.all_of(program.expression());
+        if outcome.is_err() {
+            findings.error(
+                spot,
+                format_args!(
+                    "the condition \"{shown}\" cannot be said in a policy; what can: descriptors[0].key == 'value', !=, in ['a', 'b'], \
+                     .startsWith('a'), .endsWith('a'), .contains('a'), 'key' in descriptors[0], these with !, with &&, and with || over one key"
+                ),
+            );
+        }
+    }
+
+    /// Adds a variable, and returns the attribute that it counts by.
+    pub(super) fn variable(&mut self, text: &str, spot: Spot, findings: &mut Findings) -> Option<String> {
+        let program = compiled(text, spot, findings)?;
+        let Some(name) = self.entry(program.expression()) else {
+            let shown = excerpt(text);
+            findings.error(
+                spot,
+                format_args!("the variable \"{shown}\" is no entry of a descriptor; write descriptors[0].key or descriptors[0]['key']"),
+            );
+            return None;
+        };
+        self.asked.push((name.clone(), Asked::There));
+        Some(name)
+    }
+
+    /// Returns which descriptors were named.
+    pub(super) const fn places(&self) -> &BTreeSet<Place> {
+        &self.places
+    }
+
+    /// Returns what is wanted of each attribute, and the values that are left out.
+    pub(super) fn finish(self) -> (Vec<(String, Wanted)>, Vec<(String, Vec<String>)>) {
+        let mut wanted: Vec<(String, Wanted)> = Vec::new();
+        let mut left_out: Vec<(String, Vec<String>)> = Vec::new();
+        for (name, asked) in self.asked {
+            let want = match asked {
+                Asked::Is(values) => Wanted::OneOf(values),
+                Asked::There => Wanted::Present,
+                Asked::NotThere => Wanted::Absent,
+                // An entry that is missing fails the condition there.
+                Asked::IsNot(values) => {
+                    match left_out.iter_mut().find(|(other, _)| *other == name) {
+                        Some((_, all)) => all.extend(values),
+                        None => left_out.push((name.clone(), values)),
+                    }
+                    Wanted::Present
+                }
+            };
+            match wanted.iter_mut().find(|(other, _)| *other == name) {
+                None => wanted.push((name, want)),
+                Some((_, have)) if *have == Wanted::Present => *have = want,
+                Some(_) => {}
+            }
+        }
+        // Those with values first, for the index of policies.
+        wanted.sort_by_key(|(_, want)| !matches!(want, Wanted::OneOf(_)));
+        (wanted, left_out)
+    }
+
+    fn all_of(&mut self, node: &IdedExpr) -> Result<(), Unsayable> {
+        if let Expr::Call(call) = &node.expr
+            && call.func_name == LOGICAL_AND
+        {
+            return call.args.iter().try_for_each(|part| self.all_of(part));
+        }
+        let (name, asked) = self.one(node)?;
+        // Two demands on one entry are one match only where they can be put together.
+        let fits = self.asked.iter().filter(|(other, _)| *other == name).all(|(_, other)| {
+            let together = |one: &Asked, other: &Asked| match (one, other) {
+                (Asked::There, Asked::NotThere) | (Asked::NotThere, _) => false,
+                (Asked::Is(_), Asked::Is(_)) => one == other,
+                _ => true,
+            };
+            together(other, &asked) && together(&asked, other)
+        });
+        if !fits {
+            return Err(Unsayable);
+        }
+        self.asked.push((name, asked));
+        Ok(())
+    }
+
+    fn one(&mut self, node: &IdedExpr) -> Result<(String, Asked), Unsayable> {
+        match &node.expr {
+            Expr::Select(select) if select.test => {
+                let there = Expr::Select(cel::common::ast::SelectExpr { test: false, ..select.clone() });
+                let name = self.entry(&IdedExpr { id: node.id, expr: there }).ok_or(Unsayable)?;
+                Ok((name, Asked::There))
+            }
+            Expr::Call(call) => self.call(call),
+            _ => Err(Unsayable),
+        }
+    }
+
+    fn call(&mut self, call: &CallExpr) -> Result<(String, Asked), Unsayable> {
+        let target = call.target.as_deref();
+        match (&*call.func_name, target, &*call.args) {
+            (EQUALS, None, [one, other]) => {
+                let (name, value) = self.compared(one, other)?;
+                Ok((name, Asked::Is(vec![plain(value)?])))
+            }
+            (NOT_EQUALS, None, [one, other]) => {
+                let (name, value) = self.compared(one, other)?;
+                Ok((name, Asked::IsNot(vec![plain(value)?])))
+            }
+            (IN, None, [one, other]) => match &other.expr {
+                Expr::List(list) => {
+                    let name = self.entry(one).ok_or(Unsayable)?;
+                    let values = list.elements.iter().map(|value| plain(literal(value).ok_or(Unsayable)?));
+                    let values = values.collect::<Result<Vec<_>, _>>()?;
+                    if values.is_empty() || values.len() > budget::ELEMENTS {
+                        return Err(Unsayable);
+                    }
+                    Ok((name, Asked::Is(values)))
+                }
+                _ => {
+                    let index = index_of(other).ok_or(Unsayable)?;
+                    let key = literal(one).ok_or(Unsayable)?;
+                    self.places.insert(Place::At(index));
+                    Ok((attribute(key, 0), Asked::There))
+                }
+            },
+            ("startsWith" | "endsWith" | "contains", Some(entry), [value]) => {
+                let name = self.entry(entry).ok_or(Unsayable)?;
+                let part = plain(literal(value).ok_or(Unsayable)?)?;
+                let pattern = match &*call.func_name {
+                    "startsWith" => format!("{part}*"),
+                    "endsWith" => format!("*{part}"),
+                    _ => format!("*{part}*"),
+                };
+                Ok((name, Asked::Is(vec![pattern])))
+            }
+            (LOGICAL_NOT, None, [inner]) => {
+                let (name, asked) = self.one(inner)?;
+                Ok((
+                    name,
+                    match asked {
+                        Asked::Is(values) => Asked::IsNot(values),
+                        Asked::IsNot(values) => Asked::Is(values),
+                        Asked::There => Asked::NotThere,
+                        Asked::NotThere => Asked::There,
+                    },
+                ))
+            }
+            (LOGICAL_OR, None, [one, other]) => {
+                let ((name, one), (same, other)) = (self.one(one)?, self.one(other)?);
+                match (one, other) {
+                    (Asked::Is(mut values), Asked::Is(more)) if name == same => {
+                        values.extend(more);
+                        Ok((name, Asked::Is(values)))
+                    }
+                    _ => Err(Unsayable),
+                }
+            }
+            _ => Err(Unsayable),
+        }
+    }
+
+    fn compared<'e>(
+        &mut self,
+        one: &'e IdedExpr,
+        other: &'e IdedExpr,
+    ) -> Result<(String, &'e str), Unsayable> {
+        let (entry, value) = match (literal(one), literal(other)) {
+            (None, Some(value)) => (one, value),
+            (Some(value), None) => (other, value),
+            _ => return Err(Unsayable),
+        };
+        Ok((self.entry(entry).ok_or(Unsayable)?, value))
+    }
+
+    /// Returns the attribute of an entry: `descriptors[0].key`, `descriptors[0]['key']`, or a bare name, which may have dots.
+    fn entry(&mut self, node: &IdedExpr) -> Option<String> {
+        let (place, key) = match &node.expr {
+            Expr::Select(select) if !select.test && index_of(&select.operand).is_some() => {
+                (index_of(&select.operand).map(Place::At)?, select.field.clone())
+            }
+            Expr::Call(call) if call.func_name == INDEX => {
+                let [map, key] = &*call.args else { return None };
+                (Place::At(index_of(map)?), literal(key)?.to_owned())
+            }
+            expr => (Place::Any, bare(expr)?),
+        };
+        // What Limitador itself puts there, and what a descriptor has no entry for.
+        if key.is_empty() || place == Place::Any && (key == "descriptors" || key.starts_with("limit.")) {
+            return None;
+        }
+        self.places.insert(place);
+        Some(attribute(&key, 0))
+    }
+}
+
+/// Returns the place in `descriptors[0]`.
+fn index_of(node: &IdedExpr) -> Option<u64> {
+    let Expr::Call(call) = &node.expr else { return None };
+    let [list, index] = &*call.args else { return None };
+    let is_list = matches!(&list.expr, Expr::Ident(name) if name == "descriptors");
+    match &index.expr {
+        Expr::Literal(LiteralValue::Int(index)) if call.func_name == INDEX && is_list => {
+            u64::try_from(*index.inner()).ok()
+        }
+        _ => None,
+    }
+}
+
+/// Returns a name with dots.
+fn bare(expr: &Expr) -> Option<String> {
+    match expr {
+        Expr::Ident(name) => Some(name.clone()),
+        Expr::Select(select) if !select.test => {
+            Some(format!("{}.{}", bare(&select.operand.expr)?, select.field))
+        }
+        _ => None,
+    }
+}
+
+fn literal(node: &IdedExpr) -> Option<&str> {
+    match &node.expr {
+        Expr::Literal(LiteralValue::String(text)) => Some(text.inner()),
+        _ => None,
+    }
+}
+
+/// Returns a value that is a pattern of its own: a star would stand for anything.
+fn plain(value: &str) -> Result<String, Unsayable> {
+    let bends = value.contains('*') || value.is_empty() || Glob::new(value).is_err();
+    if bends { Err(Unsayable) } else { Ok(value.to_owned()) }
+}
+
+fn compiled(text: &str, spot: Spot, findings: &mut Findings) -> Option<Program> {
+    let opened = text.bytes().filter(|byte| matches!(byte, b'(' | b'[' | b'{' | b'!' | b'-' | b'?')).count();
+    if text.len() > LONGEST || opened > 4 * DEEPEST {
+        findings.error(spot, "the expression is too long or nested too deep; write several conditions");
+        return None;
+    }
+    match Program::compile(text) {
+        Ok(program) => Some(program),
+        Err(_) => {
+            findings.error(spot, format_args!("\"{}\" is no expression in CEL", excerpt(text)));
+            None
+        }
+    }
+}
