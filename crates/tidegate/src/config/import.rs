@@ -15,7 +15,7 @@ mod limitador;
 use std::path::Path;
 
 use self::draft::Sheet;
-use super::diagnostic::Findings;
+use super::diagnostic::{Findings, Severity};
 use super::file::read_text;
 use super::format::Format;
 use super::node::Spot;
@@ -107,7 +107,8 @@ impl Imported {
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
-            return Err(found);
+            // Differences are for a file that works.
+            return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| sheet.placed(one);
         match Config::parse(&sheet.text, CONVERTED, Format::Yaml) {

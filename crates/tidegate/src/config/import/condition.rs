@@ -9,7 +9,7 @@ use cel::common::ast::{CallExpr, Expr, IdedExpr, LiteralValue};
 use super::super::budget;
 use super::super::diagnostic::Findings;
 use super::super::node::Spot;
-use super::draft::Wanted;
+use super::draft::{LeftOut, Matches, Wanted};
 use super::keys::attribute;
 use crate::policy::Glob;
 use crate::visible::excerpt;
@@ -84,9 +84,9 @@ impl Conditions {
     }
 
     /// Returns what is wanted of each attribute, and the values that are left out.
-    pub(super) fn finish(self) -> (Vec<(String, Wanted)>, Vec<(String, Vec<String>)>) {
-        let mut wanted: Vec<(String, Wanted)> = Vec::new();
-        let mut left_out: Vec<(String, Vec<String>)> = Vec::new();
+    pub(super) fn finish(self) -> (Matches, LeftOut) {
+        let mut wanted = Matches::new();
+        let mut left_out = LeftOut::new();
         for (name, asked) in self.asked {
             let want = match asked {
                 Asked::Is(values) => Wanted::OneOf(values),

@@ -21,6 +21,12 @@ pub(super) enum Wanted {
     Absent,
 }
 
+/// Attributes with what is asked of each.
+pub(super) type Matches = Vec<(String, Wanted)>;
+
+/// Attributes with the patterns of the values that are left out.
+pub(super) type LeftOut = Vec<(String, Vec<String>)>;
+
 /// How much is granted.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Granted {
@@ -41,9 +47,9 @@ pub(super) struct Draft {
     pub(super) name: String,
     pub(super) domain: String,
     /// Attributes, the most telling first: the index of policies goes by the first with plain values.
-    pub(super) matches: Vec<(String, Wanted)>,
+    pub(super) matches: Matches,
     /// Values that are left out, attribute by attribute.
-    pub(super) left_out: Vec<(String, Vec<String>)>,
+    pub(super) left_out: LeftOut,
     pub(super) by: Vec<String>,
     pub(super) granted: Granted,
     /// A line of the policy for what happens over the limit, as `mode: shadow`.
