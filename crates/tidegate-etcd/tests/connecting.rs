@@ -38,6 +38,12 @@ fn an_address_where_nobody_is_is_named() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let told = refused(&runtime, EtcdOptions::new([url.clone()])).to_string();
     assert!(told.contains(&url) && told.contains("refused"), "{told}");
+    // Who takes connections and says nothing may be a balancer with nobody behind it: no reason to give up.
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = other.local_addr().unwrap().to_string();
+    std::thread::spawn(move || other.incoming().for_each(drop));
+    let told = refused(&runtime, EtcdOptions::new([format!("http://{address}")]));
+    assert!(matches!(&told, ConnectError::Unreachable { tried } if tried.contains("says nothing")), "{told}");
 }
 
 #[test]

@@ -47,14 +47,22 @@ fn an_address_where_nobody_is_or_somebody_else_is_named() {
     let address = format!("127.0.0.1:{}", free_port());
     let told = refused(&runtime, ZooKeeperOptions::new([address.clone()])).to_string();
     assert!(told.contains(&address) && told.contains("refused"), "{told}");
-    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = other.local_addr().unwrap().to_string();
-    let answers = std::thread::spawn(move || drop(other.accept().unwrap()));
-    assert_eq!(
-        refused(&runtime, ZooKeeperOptions::new([address.clone()])),
-        ConnectError::NotZooKeeper { address }
-    );
-    answers.join().unwrap();
+    // Somebody who hangs up without a word may be a balancer with nobody behind it, which is no reason to give up; one who says something is.
+    for (word, somebody) in [("", false), ("HTTP/1.1 400 Bad Request\r\n\r\n", true)] {
+        let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = other.local_addr().unwrap().to_string();
+        let answers = std::thread::spawn(move || {
+            let (mut stream, _) = other.accept().unwrap();
+            std::io::Read::read(&mut stream, &mut [0; 4]).unwrap();
+            std::io::Write::write_all(&mut stream, word.as_bytes()).unwrap();
+        });
+        match refused(&runtime, ZooKeeperOptions::new([address.clone()])) {
+            ConnectError::NotZooKeeper { address: told } => assert!(somebody && told == address),
+            ConnectError::Unreachable { tried } => assert!(!somebody && tried.contains(&address), "{tried}"),
+            other => panic!("{other}"),
+        }
+        answers.join().unwrap();
+    }
 }
 
 #[test]
