@@ -1,8 +1,8 @@
 //! Units drawn from an engine ahead of time, so that most requests ask nobody.
 //!
-//! A [`Leased`] is a store around an engine's. A node *draws* many units in one call ([`Op::Draw`]), keeps them in a *pocket* for a short time,
-//! and grants requests out of it on the spot ([`DecidedBy::Lease`](super::DecidedBy::Lease)). What is not spent in time is given back by settling
-//! the draw's own receipt. Node clocks are asked for spans only, so they need not agree.
+//! A [`Leased`] is a store around an engine's. A node *draws* many units in one call ([`Op::Draw`](super::Op::Draw)), keeps them in a *pocket*
+//! for a short time, and grants requests out of it on the spot ([`DecidedBy::Lease`](super::DecidedBy::Lease)). What is not spent in time is
+//! given back by settling the draw's own receipt. Node clocks are asked for spans only, so they need not agree.
 //!
 //! # The bound
 //! Every unit that a request spends was drawn before, and the engine drew it by its limit. So what all nodes together admit in any span
