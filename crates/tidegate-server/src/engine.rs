@@ -5,8 +5,10 @@
 
 mod breakers;
 mod decide_each;
+#[cfg(feature = "grpc")]
 mod decide_together;
 mod demand;
+#[cfg(feature = "grpc")]
 mod giving_back;
 mod handle_breakers;
 mod held;
@@ -37,14 +39,14 @@ use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
-use crate::metrics::judged;
-use crate::metrics::{Decided, Metrics, Tally, Transport};
+use crate::metrics::{Decided, Metrics, Tally, Transport, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
 use crate::stores::{Kept, OpenStore};
 
 pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
+#[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::outage::Outage;

@@ -32,6 +32,7 @@ pub(crate) struct Live {
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
     /// The attributes beginning with `rls.` that policies name, sorted: what the gRPC door makes up about a descriptor on demand.
+    #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
     pub(crate) rls_attributes: Box<[Box<str>]>,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
