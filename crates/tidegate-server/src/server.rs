@@ -148,8 +148,9 @@ impl ServerOptions {
         self.addresses().find(reached).map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
     }
 
+    /// Returns where each door listens: what holds for one has to hold for all.
     fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [Some(self.http), self.resp].into_iter().flatten()
+        [Some(self.http), self.grpc, self.resp].into_iter().flatten()
     }
 }
 

@@ -124,7 +124,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {
-                    "another program listens there; end it, or take another port (--http, server.http; --resp, server.resp)"
+                    "another program listens there; end it, or take another port (--http, --grpc, --resp, or in the file under server)"
                 }
                 ErrorKind::AddrNotAvailable => {
                     "this machine has no such address; take one that it has, as 127.0.0.1"

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 #[cfg(unix)]
+mod addresses;
 mod bench;
 #[cfg(all(unix, any(feature = "etcd", feature = "zookeeper")))]
 mod cluster_policies;
@@ -34,8 +35,12 @@ mod trace;
 mod verdict;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use serde_json::Value;
+
+/// How long a command may run, on a busy machine and with a debug build.
+const LONGEST: Duration = Duration::from_secs(300);
 
 /// What a run of the command came to.
 #[derive(Clone, Debug)]
@@ -96,9 +101,11 @@ impl Desk {
             }
         }
         let command = command.env_remove("COLUMNS").current_dir(self.0.path()).args(arguments);
-        let output = command.write_stdin(input).output().unwrap();
+        // A server that should have refused to start would run for ever.
+        let output = command.timeout(LONGEST).write_stdin(input).output().unwrap();
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Ran { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+        let code = output.status.code().unwrap_or_else(|| panic!("{arguments:?} did not end by itself"));
+        Ran { code, out: text(output.stdout), err: text(output.stderr) }
     }
 }
 

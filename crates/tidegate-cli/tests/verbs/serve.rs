@@ -289,34 +289,6 @@ fn a_check_reads_the_secrets_too() {
 }
 
 #[test]
-fn an_address_that_is_no_address_is_told_how_to_write_it() {
-    let desk = Desk::new();
-    for (http, says) in [(":8080", "0.0.0.0:8080"), ("localhost", ""), ("web.example:80", "127.0.0.1:80")] {
-        let told = desk.run(&["serve", "--check", "--http", http]).code(2);
-        assert!(told.err.contains(says), "{told:?}");
-    }
-    // A port alone: taken here, so that it ends.
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = taken.local_addr().unwrap().port();
-    for http in [port.to_string(), format!("localhost:{port}")] {
-        let told = desk.run(&["serve", "--http", &http]).code(1);
-        assert!(told.err.contains(&format!("127.0.0.1:{port}: another program listens there")), "{told:?}");
-        assert!(told.err.contains("--http"), "{told:?}");
-    }
-}
-
-#[test]
-fn beyond_loopback_a_token_is_needed() {
-    let desk = Desk::new();
-    let refused = desk.run(&["serve", "--http", "0.0.0.0:0"]).code(2);
-    assert!(refused.err.contains("0.0.0.0:0") && refused.err.contains("TIDEGATE_TOKEN"), "{refused:?}");
-    desk.write("short", "abc\n");
-    desk.run(&["serve", "--http", "0.0.0.0:0", "--token-file", "short"]).code(2);
-    let gone = desk.run(&["serve", "--token-file", "gone"]).code(1);
-    assert!(gone.err.contains("gone"), "{gone:?}");
-}
-
-#[test]
 fn a_token_is_asked_for_and_explain_sends_it() {
     let desk = Desk::new();
     desk.write("p.yaml", FIVE);
