@@ -56,8 +56,26 @@ impl EtcdServer {
             .args(options)
             .env_remove("ETCD_DATA_DIR");
         let server = Self { process: Process::start(command, folder), addr, url };
-        within("etcd listens", || TcpStream::connect(addr).is_ok());
+        server.until_up();
         Some(server)
+    }
+
+    fn until_up(&self) {
+        within("etcd listens", || TcpStream::connect(self.addr).is_ok());
+    }
+
+    /// Starts it again after [`EtcdServer::kill`], with what it has on disk.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_again(&mut self) {
+        self.process.start_again();
+        self.until_up();
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Returns where it listens.

@@ -33,7 +33,7 @@ fn main() -> ExitCode {
     };
     let phases =
         Phases { dies: Duration::from_secs(15), back: Duration::from_secs(25), end: Duration::from_secs(40) };
-    let mut stand = Stand::start(engine);
+    let mut stand = Stand::start(engine).expect("what is named above is installed");
     let load = Load { per_second: 300, threads: 12 };
     let seen = load.run(&mut stand, phases);
     drop(stand);

@@ -4,7 +4,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 
-use tidegate_testkit::{Process, folder, free_port, within};
+use tidegate_testkit::{EtcdServer, Process, RedisServer, folder, free_port, program, within};
 
 /// Where counters live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,23 +21,6 @@ impl Engine {
         }
     }
 
-    /// The program that is started.
-    pub(crate) fn program(self) -> &'static str {
-        match self {
-            Self::Redis => "redis-server",
-            Self::Etcd => "etcd",
-        }
-    }
-
-    /// The Debian package that has it.
-    #[allow(dead_code, reason = "only the test skips")]
-    pub(crate) fn package(self) -> &'static str {
-        match self {
-            Self::Redis => "redis-server",
-            Self::Etcd => "etcd-server",
-        }
-    }
-
     /// What the nodes read, and the engine's address in it.
     fn file(self) -> (&'static str, &'static str) {
         match self {
@@ -47,24 +30,47 @@ impl Engine {
     }
 }
 
+/// The engine that runs.
+enum Runs {
+    Redis(RedisServer),
+    Etcd(EtcdServer),
+}
+
+impl Runs {
+    /// Starts it; `None`, said aloud, where it is not installed.
+    fn start(engine: Engine) -> Option<Self> {
+        match engine {
+            Engine::Redis => RedisServer::start(&[]).map(Self::Redis),
+            Engine::Etcd => EtcdServer::start(&["--unsafe-no-fsync"]).map(Self::Etcd),
+        }
+    }
+
+    fn addr(&self) -> SocketAddr {
+        match self {
+            Self::Redis(redis) => redis.addr(),
+            Self::Etcd(etcd) => etcd.addr(),
+        }
+    }
+}
+
 /// The whole of it.
 pub(crate) struct Stand {
-    engine: Process,
-    listens: SocketAddr,
+    engine: Runs,
     nodes: [SocketAddr; 2],
     site: SocketAddr,
     _programs: [Process; 3],
 }
 
 impl Stand {
-    /// Starts everything, and returns when all of it listens.
-    pub(crate) fn start(engine: Engine) -> Self {
-        let (at, site) = (free(), free());
+    /// Starts everything, and returns when all of it listens; `None`, said aloud, where the engine or nginx is not installed.
+    pub(crate) fn start(engine: Engine) -> Option<Self> {
+        let nginx = program("nginx", "nginx")?;
+        let runs = Runs::start(engine)?;
         let nodes = [free(), free()];
-        let runs = start_engine(engine, at);
-        let [a, b] = nodes.map(|node| start_node(engine, at, node));
-        let nginx = start_nginx(site, nodes);
-        Self { engine: runs, listens: at, nodes, site, _programs: [a, b, nginx] }
+        let [a, b] = nodes.map(|node| start_node(engine, runs.addr(), node));
+        let site = free();
+        let nginx = start_nginx(Command::new(nginx), site, nodes);
+        Some(Self { engine: runs, nodes, site, _programs: [a, b, nginx] })
     }
 
     /// The page that is asked for.
@@ -79,13 +85,18 @@ impl Stand {
 
     /// Ends the engine as a crash does.
     pub(crate) fn kill_engine(&mut self) {
-        self.engine.kill();
+        match &mut self.engine {
+            Runs::Redis(redis) => redis.kill(),
+            Runs::Etcd(etcd) => etcd.kill(),
+        }
     }
 
     /// Starts it again where it was, and returns when it listens.
     pub(crate) fn revive_engine(&mut self) {
-        self.engine.start_again();
-        listens(self.listens, "the engine");
+        match &mut self.engine {
+            Runs::Redis(redis) => redis.start_again(),
+            Runs::Etcd(etcd) => etcd.start_again(),
+        }
     }
 
     /// Whether every node says that its store is there.
@@ -96,26 +107,6 @@ impl Stand {
             text.is_ok_and(|text| text.contains("[+] store"))
         })
     }
-}
-
-fn start_engine(engine: Engine, at: SocketAddr) -> Process {
-    let folder = folder();
-    let mut command = Command::new(engine.program());
-    match engine {
-        Engine::Redis => {
-            command.args(["--bind", "127.0.0.1", "--save", "", "--port"]).arg(at.port().to_string());
-            command.arg("--dir").arg(folder.path());
-        }
-        Engine::Etcd => {
-            let (client, peer) = (format!("http://{at}"), format!("http://{}", free()));
-            command.arg("--data-dir").arg(folder.path().join("data"));
-            command.args(["--listen-client-urls", &client, "--advertise-client-urls", &client]);
-            command.args(["--listen-peer-urls", &peer, "--unsafe-no-fsync"]);
-        }
-    }
-    let process = Process::start(command, folder);
-    listens(at, engine.program());
-    process
 }
 
 fn start_node(engine: Engine, at: SocketAddr, node: SocketAddr) -> Process {
@@ -137,7 +128,7 @@ fn tidegate() -> PathBuf {
     there.next().expect("build the program first: cargo build -p tidegate-cli --features redis,etcd")
 }
 
-fn start_nginx(site: SocketAddr, nodes: [SocketAddr; 2]) -> Process {
+fn start_nginx(mut command: Command, site: SocketAddr, nodes: [SocketAddr; 2]) -> Process {
     let folder = folder();
     let pages = folder.path().join("site");
     std::fs::create_dir_all(&pages).unwrap();
@@ -152,7 +143,6 @@ fn start_nginx(site: SocketAddr, nodes: [SocketAddr; 2]) -> Process {
         .replace("daemon off;", "daemon off; master_process off;");
     let path = folder.path().join("nginx.conf");
     std::fs::write(&path, file).unwrap();
-    let mut command = Command::new("nginx");
     command.arg("-p").arg(folder.path()).arg("-c").arg(&path);
     let process = Process::start(command, folder);
     listens(site, "nginx");

@@ -18,7 +18,6 @@ use std::time::Duration;
 
 use load::Load;
 use stand::{Engine, Stand};
-use tidegate_testkit::program;
 use verdict::{BURST, Phases};
 
 /// One after the other: beside each other they would slow each other down.
@@ -27,10 +26,7 @@ fn one_limit_is_held_over_both() {
     let seconds = Duration::from_secs;
     let phases = Phases { dies: seconds(3), back: seconds(5), end: seconds(10) };
     for engine in [Engine::Redis, Engine::Etcd] {
-        if program("nginx", "nginx").is_none() || program(engine.program(), engine.package()).is_none() {
-            continue;
-        }
-        let mut stand = Stand::start(engine);
+        let Some(mut stand) = Stand::start(engine) else { continue };
         let load = Load { per_second: 300, threads: 12 };
         let seen = load.run(&mut stand, phases);
         let judged = verdict::judge(&seen, phases, 2 * BURST);
