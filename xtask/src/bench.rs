@@ -40,6 +40,10 @@ const WORKLOADS: [(&str, usize); 9] = [
 /// The part that starts a Redis server of its own. Measured only where it is asked for, and printed only: its page is docs/stores/redis.md.
 const REDIS: &str = "redis";
 
+/// The part that drives all doors of the program from a core of its own, beside other servers. Measured only where it is asked for, and printed
+/// only: its page is docs/doors.md.
+const DOORS: &str = "doors";
+
 /// The parts that drive the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
@@ -67,9 +71,19 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
             &[],
         );
     }
+    if parts.first() == Some(&DOORS) {
+        let program = program()?;
+        let program = program.to_str().context("the path of the program is no text")?;
+        println!("{}", machine::describe()?);
+        let mut command =
+            vec!["run", "--quiet", "--release", "--manifest-path", "benches/doors/Cargo.toml", "--"];
+        command.push(program);
+        command.extend(&parts[1..]);
+        return step::within(WHOLE, "cargo", &command, &[]);
+    }
     let known = |part: &str| PROGRAM.contains(&part) || WORKLOADS.iter().any(|(name, _)| *name == part);
     if let Some(part) = parts.iter().find(|part| !known(part)) {
-        bail!("there is nothing to measure called `{part}` here; `redis` is measured alone");
+        bail!("there is nothing to measure called `{part}` here; `redis` and `doors` are measured alone");
     }
     if let Some(option) = options.iter().find(|option| **option != "--huge") {
         bail!("there is no option `{option}`");

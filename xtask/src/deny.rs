@@ -12,8 +12,13 @@ use crate::step;
 /// The cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per target folder.
 const VERSION: &str = "0.20.2";
 /// Every workspace of the repository.
-const WORKSPACES: [&str; 4] =
-    ["Cargo.toml", "benches/Cargo.toml", "benches/redis/Cargo.toml", "fuzz/Cargo.toml"];
+const WORKSPACES: [&str; 4] = [
+    "Cargo.toml",
+    "benches/Cargo.toml",
+    "benches/redis/Cargo.toml",
+    "benches/doors/Cargo.toml",
+    "fuzz/Cargo.toml",
+];
 /// The longest wait for the database of known holes, which is a clone of a few megabytes.
 const FETCH: Duration = Duration::from_secs(120);
 

@@ -26,6 +26,7 @@ usage: cargo xtask COMMAND
   bench   measure Tidegate beside its peers, and write what was found to docs/performance.md and the README;
           with parts (clock one keyed flood expire gate growth replay start): only these, and only print them;
           redis: decisions on a Redis server beside its own counters; alone, and only printed;
+          doors: what the server's doors cost beside other servers; alone, or with the rows that have a word in their names;
           --huge: up to 100 million keys; TIDEGATE_BENCH_ROUNDS: how often each contender has its turn
   docs    write the files made from the program: man pages, completions, the config schema";
 

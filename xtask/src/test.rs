@@ -6,7 +6,7 @@ use crate::places::root;
 use crate::{counts, deny, packages, step, tidy};
 
 /// The benches with peers and with engines: workspaces of their own.
-const BENCHES: [&str; 2] = ["benches/Cargo.toml", "benches/redis/Cargo.toml"];
+const BENCHES: [&str; 3] = ["benches/Cargo.toml", "benches/redis/Cargo.toml", "benches/doors/Cargo.toml"];
 
 pub(crate) fn run() -> Result<()> {
     tidy::run(&[])?;

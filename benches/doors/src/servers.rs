@@ -1,0 +1,159 @@
+//! The servers that are measured, each a process of its own on the server's core, listening on loopback.
+
+use std::fs;
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, Result, bail};
+use tempfile::TempDir;
+
+/// The core of the servers; the other one is the callers'.
+const CORE: &str = "0";
+
+/// Both cores, for the row that has a server on two.
+const CORES: &str = "0,1";
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Tidegate(Policies),
+    /// The same with one limit, on both cores.
+    TidegateOnTwo,
+    Tonic,
+    Axum,
+    Redis,
+    Nginx,
+}
+
+/// What our server has to decide.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Policies {
+    /// A limit by user.
+    One,
+    /// Four limits by user.
+    FourLimits,
+    /// A limit for each of four descriptors.
+    FourDescriptors,
+    /// A limit by the address that a proxy names.
+    Address,
+}
+
+impl Policies {
+    fn text(self) -> String {
+        let by: &[(&str, &str)] = match self {
+            Self::One => &[("per-user", "user")],
+            Self::FourLimits => &[("a", "user"), ("b", "user"), ("c", "user"), ("d", "user")],
+            Self::FourDescriptors => &[("a", "user"), ("b", "path"), ("c", "tier"), ("d", "team")],
+            Self::Address => &[("per-address", "client.ip")],
+        };
+        let mut text = String::from(
+            "version: 1\nstore: { kind: memory }\nclient_ip: { trusted_proxies: [127.0.0.0/8] }\npolicies:\n",
+        );
+        for (name, attribute) in by {
+            text += &format!(
+                "  - {{ name: {name}, by: [{attribute}], absent: skip, limit: {{ rate: 1000000/s, burst: 1000000 }} }}\n"
+            );
+        }
+        text
+    }
+}
+
+/// A server that runs until this is dropped.
+pub(crate) struct Server {
+    child: Child,
+    pub(crate) http: u16,
+    pub(crate) grpc: u16,
+    pub(crate) resp: u16,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// Starts one, and waits until it listens.
+    pub(crate) fn start(kind: Kind, tidegate: &Path) -> Result<Self> {
+        let folder = tempfile::tempdir()?;
+        let (http, grpc, resp) = (free_port()?, free_port()?, free_port()?);
+        let at = |port: u16| format!("127.0.0.1:{port}");
+        let cores = if kind == Kind::TidegateOnTwo { CORES } else { CORE };
+        let mut command = Command::new("taskset");
+        command.args(["-c", cores]);
+        let listens = match kind {
+            Kind::Tidegate(_) | Kind::TidegateOnTwo => {
+                let policies = if let Kind::Tidegate(policies) = kind { policies } else { Policies::One };
+                let file = folder.path().join("policies.yaml");
+                fs::write(&file, policies.text())?;
+                command.arg(tidegate).arg("serve").arg("-c").arg(&file);
+                command.args(["--http", &at(http), "--grpc", &at(grpc), "--resp", &at(resp)]);
+                command.args(["--forward-auth", "nginx", "--no-watch"]);
+                [http, grpc, resp].to_vec()
+            }
+            Kind::Tonic => {
+                command.arg(std::env::current_exe()?).args(["floor", "tonic", &grpc.to_string()]);
+                [grpc].to_vec()
+            }
+            Kind::Axum => {
+                command.arg(std::env::current_exe()?).args(["floor", "axum", &http.to_string()]);
+                [http].to_vec()
+            }
+            Kind::Redis => {
+                command.args(["redis-server", "--bind", "127.0.0.1", "--save", ""]);
+                command.arg("--port").arg(resp.to_string()).arg("--dir").arg(folder.path());
+                [resp].to_vec()
+            }
+            Kind::Nginx => {
+                let file = folder.path().join("nginx.conf");
+                fs::write(&file, nginx(http, folder.path()))?;
+                command.args(["nginx", "-p"]).arg(folder.path()).arg("-c").arg(&file);
+                [http].to_vec()
+            }
+        };
+        let log = fs::File::create(folder.path().join("log"))?;
+        command.stdout(Stdio::null()).stderr(log);
+        let child = command.spawn().context("`taskset` is needed, of util-linux")?;
+        let mut server = Self { child, http, grpc, resp, _folder: folder };
+        let until = Instant::now() + Duration::from_secs(10);
+        while !listens.iter().all(|port| TcpStream::connect(("127.0.0.1", *port)).is_ok()) {
+            if Instant::now() > until || server.child.try_wait()?.is_some() {
+                let said = fs::read_to_string(server._folder.path().join("log"))?;
+                bail!("a server did not start: {command:?}: {said}");
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        Ok(server)
+    }
+
+    pub(crate) fn process(&self) -> u32 {
+        // `taskset` becomes the program it starts.
+        self.child.id()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn free_port() -> Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
+/// One process that limits by address, as fast as it can: nothing is logged.
+fn nginx(port: u16, folder: &Path) -> String {
+    let folder = folder.display();
+    format!(
+        "daemon off; master_process off; worker_processes 1; pid {folder}/pid; error_log stderr crit;
+events {{ worker_connections 1024; }}
+http {{
+    access_log off; keepalive_requests 1000000000;
+    client_body_temp_path {folder}/b; proxy_temp_path {folder}/p; fastcgi_temp_path {folder}/f; uwsgi_temp_path {folder}/u; scgi_temp_path {folder}/s;
+    limit_req_zone $http_x_forwarded_for zone=addresses:10m rate=1000000r/s;
+    server {{
+        listen 127.0.0.1:{port};
+        location / {{ limit_req zone=addresses burst=1000000 nodelay; empty_gif; }}
+    }}
+}}
+"
+    )
+}

@@ -1,0 +1,156 @@
+//! `ShouldRateLimit` over HTTP/2 (RFC 9113), its frames made beforehand: after the first call the head of each is as many bytes as it has
+//! headers, as Envoy's client and gRPC's libraries send it (RFC 7541, indexed fields).
+
+use anyhow::{Result, bail, ensure};
+
+use super::{Wire, digits};
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const RST_STREAM: u8 = 3;
+const SETTINGS: u8 = 4;
+const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+const WINDOW_UPDATE: u8 = 8;
+
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const ACK: u8 = 1;
+
+/// The length of a frame's head.
+const HEAD: usize = 9;
+
+/// Where RFC 7541's dynamic table begins.
+const FIRST_INDEX: u8 = 62;
+
+pub(crate) struct Grpc {
+    headers: Vec<(&'static str, &'static str)>,
+    /// One message, with a key for each of its places.
+    message: Vec<u8>,
+    keys: Vec<usize>,
+    /// The next stream; they are odd.
+    stream: u32,
+    /// What we may still send before the server lets us have more, and what we have read and not yet given back.
+    window: i64,
+    owed: u32,
+}
+
+impl Grpc {
+    /// Asks with so many descriptors, and with the headers that Envoy adds or without.
+    pub(crate) fn new(descriptors: usize, envoy: bool) -> Self {
+        let mut headers = vec![
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit"),
+            (":authority", "ratelimit"),
+            ("te", "trailers"),
+            ("content-type", "application/grpc"),
+        ];
+        if envoy {
+            headers.extend([
+                ("grpc-timeout", "250m"),
+                ("x-envoy-internal", "true"),
+                ("x-forwarded-for", "10.0.0.7"),
+                ("x-envoy-expected-rq-timeout-ms", "250"),
+            ]);
+        }
+        let (mut body, mut keys) = (vec![0x0a, 5], Vec::new());
+        body.extend_from_slice(b"bench");
+        for name in ["user", "path", "tier", "team"].iter().take(descriptors) {
+            // RateLimitDescriptor { entries: [Entry { key, value }] }: 18 bytes of entry, 20 of descriptor.
+            body.extend_from_slice(&[0x12, 20, 0x0a, 18, 0x0a, 4]);
+            body.extend_from_slice(name.as_bytes());
+            body.extend_from_slice(&[0x12, 10]);
+            keys.push(body.len());
+            body.extend_from_slice(&[b'0'; 10]);
+        }
+        let mut message = vec![0];
+        message.extend_from_slice(&(body.len() as u32).to_be_bytes());
+        message.extend_from_slice(&body);
+        for key in &mut keys {
+            *key += 5;
+        }
+        Self { headers, message, keys, stream: 1, window: 65_535, owed: 0 }
+    }
+
+    fn head_block(&self) -> Vec<u8> {
+        let mut block = Vec::new();
+        let count = self.headers.len() as u8;
+        for (at, (name, value)) in self.headers.iter().enumerate() {
+            if self.stream == 1 {
+                // A literal that joins the table, with a new name.
+                block.push(0x40);
+                for text in [name, value] {
+                    block.push(text.len() as u8);
+                    block.extend_from_slice(text.as_bytes());
+                }
+            } else {
+                // The last to join has the first index.
+                block.push(0x80 | (FIRST_INDEX + count - 1 - at as u8));
+            }
+        }
+        block
+    }
+}
+
+fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(&(payload.len() as u32).to_be_bytes()[1..]);
+    out.extend_from_slice(&[kind, flags]);
+    out.extend_from_slice(&stream.to_be_bytes());
+    out.extend_from_slice(payload);
+}
+
+impl Wire for Grpc {
+    fn open(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n");
+        frame(SETTINGS, 0, 0, &[], out);
+        frame(WINDOW_UPDATE, 0, 0, &(1_u32 << 30).to_be_bytes(), out);
+    }
+
+    fn ask(&mut self, key: u64, out: &mut Vec<u8>) {
+        frame(HEADERS, END_HEADERS, self.stream, &self.head_block(), out);
+        for (number, at) in self.keys.iter().enumerate() {
+            self.message[*at..at + 10].copy_from_slice(&digits(key + 10_000 * number as u64));
+        }
+        frame(DATA, END_STREAM, self.stream, &self.message, out);
+        self.window -= self.message.len() as i64;
+        self.stream += 2;
+    }
+
+    fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize> {
+        let mut at = 0;
+        while bytes.len() - at >= HEAD {
+            let head = &bytes[at..at + HEAD];
+            let length = usize::from(head[0]) << 16 | usize::from(head[1]) << 8 | usize::from(head[2]);
+            let (kind, flags) = (head[3], head[4]);
+            let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let Some(payload) = bytes.get(at + HEAD..at + HEAD + length) else { break };
+            match kind {
+                DATA => {
+                    // A message that is not compressed, whose overall code is OK.
+                    ensure!(
+                        payload.starts_with(&[0]) && payload[5..].starts_with(&[8, 1]),
+                        "not allowed: {payload:?}"
+                    );
+                    self.owed += length as u32;
+                }
+                HEADERS if flags & END_STREAM != 0 => answered(u64::from(stream / 2)),
+                RST_STREAM | GOAWAY => bail!("the server has given up: {payload:?}"),
+                SETTINGS if flags & ACK == 0 => frame(SETTINGS, ACK, 0, &[], out),
+                PING if flags & ACK == 0 => frame(PING, ACK, 0, payload, out),
+                WINDOW_UPDATE if stream == 0 => {
+                    self.window +=
+                        i64::from(u32::from_be_bytes([payload[0], payload[1], payload[2], payload[3]]));
+                }
+                _ => {}
+            }
+            at += HEAD + length;
+        }
+        ensure!(self.window > 0, "the server lets us send no more");
+        if self.owed > 1 << 24 {
+            frame(WINDOW_UPDATE, 0, 0, &self.owed.to_be_bytes(), out);
+            self.owed = 0;
+        }
+        Ok(at)
+    }
+}
