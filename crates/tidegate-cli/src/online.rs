@@ -3,12 +3,25 @@
 use std::fmt;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, anyhow, bail};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
+use hyper::{Method, Request, Response, Uri};
+use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tidegate_server::Token;
-use ureq::http::{Method, Request, Uri};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 use crate::exit::Mistake;
+
+/// How long connecting and the whole answer may take together.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The longest answer that is read, in bytes: a page of breakers with their keys is the longest there is.
+const MAX_ANSWER: usize = 10 << 20;
 
 /// The server asked where nothing else is said.
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
@@ -68,28 +81,58 @@ pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value>
 
 fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{server}{path}");
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(Duration::from_secs(10)))
-        .http_status_as_error(false)
-        .build()
-        .into();
-    let mut request = Request::builder().method(method).uri(&url);
-    if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
-        request = request.header("authorization", format!("Bearer {}", token.secret()));
-    }
-    let sent = match body {
-        None => agent.run(request.body(())?),
-        Some(body) => agent.run(request.header("content-type", "application/json").body(body.to_string())?),
-    };
-    let mut response = sent.with_context(|| {
-        format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
+    let request = request(&url, method, body)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let (status, text) = runtime.block_on(async {
+        let asked = async {
+            let response = answered(request).await.with_context(|| {
+                format!(
+                    "no server answers at {server}; start one with `tidegate serve`, or name it with --server"
+                )
+            })?;
+            let status = response.status();
+            let read = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+            let read = read
+                .map_err(|error| anyhow!(error))
+                .with_context(|| format!("{url} broke off its answer"))?;
+            anyhow::Ok((status, read.to_bytes()))
+        };
+        let late = || anyhow!("{url} did not answer within {} s", PATIENCE.as_secs());
+        timeout(PATIENCE, asked).await.map_err(|_| late())?
     })?;
-    let text = response.body_mut().read_to_string().with_context(|| format!("{url} broke off its answer"))?;
-    let answer: Value = serde_json::from_str(&text).unwrap_or_default();
-    if response.status().as_u16() >= 400 {
+    let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
+    if !status.is_success() {
         let words = |key| answer.get(key).and_then(Value::as_str);
         let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
-        bail!("{url} answered {}: {why}", response.status());
+        bail!("{url} answered {status}: {why}");
     }
     Ok(answer)
+}
+
+/// Words a request; its URI is the whole URL still.
+fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Full<Bytes>>> {
+    let mut request = Request::builder().method(method).uri(url);
+    if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
+        request = request.header(AUTHORIZATION, format!("Bearer {}", token.secret()));
+    }
+    if body.is_some() {
+        request = request.header(CONTENT_TYPE, "application/json");
+    }
+    let body = body.map(ToString::to_string).unwrap_or_default();
+    Ok(request.body(Full::new(Bytes::from(body)))?)
+}
+
+/// Connects, asks, and returns the head of the answer with the rest to be read.
+async fn answered(mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+    let url = request.uri().clone();
+    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
+    let stream = TcpStream::connect((host, url.port_u16().unwrap_or(80))).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // Ends with the answer, or says by it why it ended.
+    drop(tokio::spawn(connection));
+    let authority = url.authority().map_or("", |authority| authority.as_str());
+    let host = authority.rsplit('@').next().unwrap_or(authority).to_owned();
+    request.headers_mut().insert(HOST, host.try_into()?);
+    *request.uri_mut() = url.path_and_query().map(ToString::to_string).unwrap_or_default().parse::<Uri>()?;
+    Ok(sender.send_request(request).await?)
 }

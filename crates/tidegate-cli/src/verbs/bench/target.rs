@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use ureq::http::Uri;
+use hyper::Uri;
 
 use crate::exit::Mistake;
 

@@ -52,7 +52,7 @@ impl FullKey {
 
 /// A key that has a slot.
 #[derive(Debug, Default)]
-#[cfg_attr(not(tidegate_loom), derive(zerocopy::FromZeros))]
+#[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 struct Kept {
     low: AtomicU64,
     high: AtomicU64,

@@ -33,7 +33,7 @@ const SPINS: u32 = 100;
 
 /// A name and a word; all zeros are an empty one.
 #[derive(Debug, Default)]
-#[cfg_attr(not(tidegate_loom), derive(zerocopy::FromZeros))]
+#[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 pub(super) struct Slot {
     name: AtomicU64,
     word: AtomicU64,

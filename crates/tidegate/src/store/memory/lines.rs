@@ -49,9 +49,9 @@ impl<T: Blank> Lines<T> {
 
 /// A type whose blank value has zeros in all of its bytes.
 #[cfg(not(tidegate_loom))]
-pub(super) trait Blank: Default + zerocopy::FromZeros {}
+pub(super) trait Blank: Default + bytemuck::Zeroable {}
 #[cfg(not(tidegate_loom))]
-impl<T: Default + zerocopy::FromZeros> Blank for T {}
+impl<T: Default + bytemuck::Zeroable> Blank for T {}
 
 /// Loom's atomics are made one by one.
 #[cfg(tidegate_loom)]
@@ -64,7 +64,7 @@ impl<T: Default> Blank for T {}
 #[cfg(not(tidegate_loom))]
 pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
     // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written.
-    <[T] as zerocopy::FromZeros>::new_box_zeroed_with_elems(cells).ok()
+    bytemuck::try_zeroed_slice_box(cells).ok()
 }
 
 #[cfg(tidegate_loom)]
