@@ -256,14 +256,3 @@ async fn what_others_can_reach_is_not_bound_without_a_token() {
     let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
     assert!(error.to_string().contains("tidegate.yaml:"), "{error}");
 }
-
-/// A policy on a number that only a program's gate knows never held, and nobody said so.
-#[tokio::test]
-async fn a_reload_warns_of_numbers_that_the_server_never_knows() {
-    let busy =
-        "version: 1\npolicies:\n  - name: busy\n    when: in-flight above 500\n    limit: { rate: 1/s }\n";
-    let server = start(busy).await;
-    let told = server.post("/v1/reload", "").await.json();
-    let warning = told["warnings"][0].as_str().unwrap();
-    assert!(warning.starts_with("policy \"busy\": the server does not know in-flight, so "), "{told}");
-}

@@ -8,3 +8,4 @@ pub use crate::fallback::FallbackFuture;
 pub use crate::gate::GateFuture;
 pub use crate::load_shed::LoadShedFuture;
 pub use crate::rate_limit::RateLimitFuture;
+pub use crate::retry::RetryFuture;

@@ -1,18 +1,19 @@
 //! Tries calls again that may succeed then, within a budget that all share.
 
-use std::pin::Pin;
-use std::sync::Arc;
+mod future;
+
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use http::Request;
-use tidegate::observer::{LayerDid, Observer};
+use tidegate::observer::Observer;
 use tidegate::retries::Retrier;
 use tower_layer::Layer;
 use tower_service::Service;
 
+pub use self::future::RetryFuture;
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
-use crate::ready::call_when_ready;
 
 /// Tries calls again, for a client: by the rules and within the budget of a [`Retrier`].
 ///
@@ -21,7 +22,7 @@ use crate::ready::call_when_ready;
 /// method is idempotent. Each try waits until the service is ready. A refusal by a layer within is not tried again: see
 /// [`ByStatus`](crate::ByStatus).
 ///
-/// Boxes a future for each call, and copies each request before it is sent.
+/// Copies each request before it is sent, and boxes a future for each call that did not succeed at once.
 ///
 /// # Source
 /// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent.
@@ -67,11 +68,27 @@ impl<C> RetryLayer<C> {
     }
 }
 
-impl<S, C: Clone> Layer<S> for RetryLayer<C> {
+impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
     type Service = RetryService<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        RetryService { inner, rules: Arc::new(self.clone()) }
+        let again = Again { service: Mutex::new(inner.clone()), rules: self.clone() };
+        RetryService { inner, again: Arc::new(again) }
+    }
+}
+
+/// What further tries need: shared by all calls, so that a call which succeeds copies none of it.
+#[derive(Debug)]
+struct Again<S, C> {
+    /// Never asked whether it is ready, so it holds nothing; cloned for each call that is tried again.
+    service: Mutex<S>,
+    rules: RetryLayer<C>,
+}
+
+impl<S: Clone, C> Again<S, C> {
+    fn service(&self) -> S {
+        // Poisoned by a clone that panicked, which has changed nothing.
+        self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 
@@ -79,57 +96,39 @@ impl<S, C: Clone> Layer<S> for RetryLayer<C> {
 #[derive(Debug)]
 pub struct RetryService<S, C = ByStatus> {
     inner: S,
-    rules: Arc<RetryLayer<C>>,
+    again: Arc<Again<S, C>>,
 }
 
 impl<S: Clone, C> Clone for RetryService<S, C> {
     fn clone(&self) -> Self {
-        Self { inner: self.inner.clone(), rules: Arc::clone(&self.rules) }
+        Self { inner: self.inner.clone(), again: Arc::clone(&self.again) }
     }
 }
 
 impl<S, B, C> Service<Request<B>> for RetryService<S, C>
 where
     S: Service<Request<B>, Future: Send> + Clone + Send + 'static,
-    S::Response: Send,
-    S::Error: Send,
+    S::Response: Send + 'static,
+    S::Error: Send + 'static,
     C: Classify<S::Response, S::Error> + Send + Sync + 'static,
     B: Clone + Send + 'static,
 {
     type Response = S::Response;
     type Error = S::Error;
-    type Future = Pin<Box<dyn Future<Output = Result<S::Response, S::Error>> + Send>>;
+    type Future = RetryFuture<S, Request<B>, C>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        if !self.rules.all && !request.method().is_idempotent() {
-            self.rules.retrier.budget().call();
-            return Box::pin(self.inner.call(request));
+        let rules = &self.again.rules;
+        rules.retrier.budget().call();
+        if !rules.all && !request.method().is_idempotent() {
+            return RetryFuture::once(self.inner.call(request));
         }
-        // The first try calls the service that was asked; the others take clones and ask again.
-        let again = self.inner.clone();
-        let mut first = Some(self.inner.call(request.clone()));
-        let rules = Arc::clone(&self.rules);
-        Box::pin(async move {
-            let telling = Arc::clone(&rules);
-            let call = move || {
-                let first = first.take();
-                let further = first.is_none().then(|| (again.clone(), request.clone()));
-                if further.is_some() {
-                    telling.name.tell(LayerDid::TriedAgain);
-                }
-                async move {
-                    match (first, further) {
-                        (Some(first), _) => first.await,
-                        (None, Some((service, request))) => call_when_ready(service, request).await,
-                        (None, None) => unreachable!("a try is the first or a further one"),
-                    }
-                }
-            };
-            rules.retrier.run(call, |result| rules.classify.classify(result)).await.0
-        })
+        // The first try calls the service that was asked; the others take a clone and ask again.
+        let copy = request.clone();
+        RetryFuture::first(self.inner.call(request), copy, Arc::clone(&self.again))
     }
 }

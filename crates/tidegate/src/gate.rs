@@ -20,6 +20,8 @@ mod fetch;
 mod giving_back;
 mod in_flight;
 mod load;
+#[cfg(feature = "ticket")]
+mod open_tickets;
 mod over;
 mod places;
 mod rounds;

@@ -169,15 +169,34 @@ impl Retrier {
     where
         F: Future<Output = T>,
     {
-        let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.tick(&*self.clock));
         self.budget.call();
-        let mut times = 1;
+        let answer = call().await;
+        let verdict = judge(&answer);
+        self.run_on(answer, verdict, call, judge).await
+    }
+
+    /// Goes on as [`Retrier::run`] does from the answer of a first try that the caller made itself, and judged. He has counted it too, by
+    /// [`SharedBudget::call`]. Allocates nothing and waits for nothing where that succeeded.
+    ///
+    /// # Cancel safety
+    /// As [`Retrier::run`].
+    pub async fn run_on<T, F>(
+        &self,
+        first: T,
+        verdict: Verdict,
+        mut call: impl FnMut() -> F,
+        mut judge: impl FnMut(&T) -> Verdict,
+    ) -> (T, Option<Stop>)
+    where
+        F: Future<Output = T>,
+    {
+        let (mut answer, mut verdict, mut times) = (first, verdict, 1);
         loop {
-            let answer = call().await;
-            let Verdict { outcome, pushback } = judge(&answer);
+            let Verdict { outcome, pushback } = verdict;
             if outcome == Outcome::Success {
                 return (answer, None);
             }
+            let deadline = deadline::carried().map_or(Tick::MAX, |deadline| deadline.tick(&*self.clock));
             let wait = match self.after(&Tried { times, outcome, pushback }, deadline) {
                 Ok(until) => until,
                 Err(stop) => return (answer, Some(stop)),
@@ -185,6 +204,8 @@ impl Retrier {
             drop(answer);
             self.wait_until(wait).await;
             times += 1;
+            answer = call().await;
+            verdict = judge(&answer);
         }
     }
 

@@ -93,6 +93,13 @@ impl Engine {
         self.gate.undo_unwatched(&held.charged);
     }
 
+    /// Says that a ticket reached nobody.
+    pub(crate) fn withdraw(&self, ticket: &Ticket) {
+        if let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) {
+            self.gate.withdraw(&open);
+        }
+    }
+
     /// Settles a ticket once; hands over what became of each charge, with the reason where a real cost could not be worked out.
     ///
     /// # Errors

@@ -10,6 +10,8 @@ use parking_lot::Mutex;
 use tidegate_core::Tick;
 use tidegate_core::time::nanos;
 
+#[cfg(feature = "ticket")]
+use super::open_tickets::OpenTickets;
 use crate::signals::{Reading, Watch};
 
 /// Over how long rates and latencies are taken.
@@ -28,9 +30,12 @@ pub(super) struct Sensing {
 #[derive(Debug, Default)]
 pub(super) struct Load {
     admitted: AtomicU64,
+    /// Admissions and tickets that were made.
     begun: AtomicU64,
-    /// Admissions that ended, however.
+    /// Those that ended, however.
     ended: AtomicU64,
+    #[cfg(feature = "ticket")]
+    tickets: OpenTickets,
     /// What was finished, by admissions and by tickets, and how long it took in all.
     finished: AtomicU64,
     spent: AtomicU64,
@@ -100,8 +105,26 @@ impl Load {
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Returns how many admissions are not ended; `None` where none was ever made, as in a server that hands out tickets.
-    pub(super) fn in_flight(&self) -> Option<u64> {
+    /// Counts a ticket that is made, until it is closed or expires.
+    #[cfg(feature = "ticket")]
+    pub(super) fn open_ticket(&self, made: Tick, expires: Tick) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.ended.fetch_add(self.tickets.open(made, expires), Ordering::Relaxed);
+    }
+
+    /// Counts the end of a ticket; one that was not counted changes nothing.
+    #[cfg(feature = "ticket")]
+    pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {
+        if self.tickets.close(made, expires) {
+            self.ended.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns how many admissions and tickets are not ended; `None` where none was ever made.
+    #[cfg_attr(not(feature = "ticket"), allow(unused_variables, reason = "only tickets expire"))]
+    pub(super) fn in_flight(&self, now: Tick) -> Option<u64> {
+        #[cfg(feature = "ticket")]
+        self.ended.fetch_add(self.tickets.lapse(now), Ordering::Relaxed);
         // Ends first: of an admission that comes and goes between the two, the end is not counted without its beginning.
         let ended = self.ended.load(Ordering::Relaxed);
         let begun = self.begun.load(Ordering::Relaxed);

@@ -77,7 +77,7 @@ impl Gate {
                 Source::Cpu => machine().cpu.map(percent),
                 Source::Memory => machine().memory.map(percent),
                 Source::Load => machine().load.map(|hundredths| f64::from(hundredths) / 100.0),
-                Source::InFlight => self.sensing.load.in_flight().map(|inside| inside as f64),
+                Source::InFlight => self.sensing.load.in_flight(now).map(|inside| inside as f64),
                 Source::Latency => lately.latency,
                 Source::Rate => lately.rate,
                 Source::Policy(name) => self.share_in_use(policies, name, now),
@@ -123,6 +123,22 @@ impl Gate {
     pub(super) fn begin(&self, decision: &GateDecision) -> Option<Begun> {
         decision.policies.sensed()?;
         Some(self.sensing.load.begin())
+    }
+
+    /// Counts a ticket that is made, where policies go by numbers.
+    #[cfg(feature = "ticket")]
+    pub(super) fn open_ticket(&self, made: Tick, expires: Tick) {
+        if self.policies.load().sensed().is_some() {
+            self.sensing.load.open_ticket(made, expires);
+        }
+    }
+
+    /// Counts the end of a ticket: nothing is worked on under it any more.
+    #[cfg(feature = "ticket")]
+    pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {
+        if self.policies.load().sensed().is_some() {
+            self.sensing.load.close_ticket(made, expires);
+        }
     }
 
     /// Counts work that was done under a ticket, where policies go by how long work takes.

@@ -24,7 +24,7 @@ pub enum Source {
     Memory,
     /// `load`: the machine's load average of one minute, a number of tasks.
     Load,
-    /// `in-flight`: admissions of the gate that are not ended, a number.
+    /// `in-flight`: admissions and tickets of the gate that are not ended, a number.
     InFlight,
     /// `latency`: how long the work took that was finished within the last second, by an admission or by its ticket: the mean, in
     /// milliseconds.

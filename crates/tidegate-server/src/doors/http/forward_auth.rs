@@ -21,6 +21,7 @@ use http::header::{
     ORIGIN,
 };
 use http::{Request, StatusCode};
+use tidegate::gate::ticket::Ticket;
 
 use self::original::Original;
 use super::check::{decide, unreturnable};
@@ -35,12 +36,16 @@ use crate::problem::Problem;
 struct HungUp<'a> {
     app: &'a App,
     held: Option<Held>,
+    ticket: Option<Ticket>,
 }
 
 impl Drop for HungUp<'_> {
     fn drop(&mut self) {
         if let Some(held) = self.held.take() {
             self.app.engine.undo_unwatched(&held);
+            if let Some(ticket) = &self.ticket {
+                self.app.engine.withdraw(ticket);
+            }
         }
     }
 }
@@ -70,13 +75,14 @@ pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Re
     let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |reply| {
         let mut response = reply.to_proxy(live.headers, denied);
         write_decision(reply.id, reply.ticket, response.headers_mut());
-        (response, reply.wait())
+        let ticket = reply.ticket.and_then(|answer| answer.ticket.clone());
+        (response, reply.wait(), ticket.filter(|_| !reply.wait().is_zero()))
     })
     .await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let (response, wait) = decided.map_err(|none| unreturnable(&none, too_long))?;
+    let (response, wait, ticket) = decided.map_err(|none| unreturnable(&none, too_long))?;
     if !wait.is_zero() {
-        let mut hung_up = HungUp { app, held: Some(held) };
+        let mut hung_up = HungUp { app, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
         hung_up.held = None;
     }

@@ -31,6 +31,8 @@ impl Gate {
     /// `id` tells the ticket from all others of the store, and is drawn at random where it is not given. One that is given must be fresh,
     /// as the number of a decision is: of two tickets of one id, only one can be settled.
     ///
+    /// Where policies go by `in-flight`, the ticket counts until it is settled here or expires.
+    ///
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
     pub fn seal(
@@ -52,15 +54,24 @@ impl Gate {
             }
         };
         let made = self.now();
+        let expires = made.after(ttl);
         let ticket = OpenTicket {
             id,
             issuer: (*self.issuer).into(),
             home: self.routes.home(charged.of(Part::All)),
             made,
-            expires: made.after(ttl),
+            expires,
             charged: charged.clone(),
         };
-        keys.seal(&ticket.write())
+        let sealed = keys.seal(&ticket.write())?;
+        self.open_ticket(made, expires);
+        Ok(sealed)
+    }
+
+    /// Says that a ticket reached nobody, as where its caller hung up: no work is done under it, so policies that go by `in-flight` count it
+    /// no longer. What it charged stays; see [`Gate::undo_unwatched`]. Say so once, and of no ticket that is settled.
+    pub fn withdraw(&self, ticket: &OpenTicket) {
+        self.close_ticket(ticket.made, ticket.expires);
     }
 
     /// Says whether what a ticket charged lies in this gate's store.
@@ -150,6 +161,10 @@ impl Gate {
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
         let endings = self.endings(&ticket.charged, ticket.charged.of(part), outcome, used, Claims::No)?;
         let finished = self.settle_endings(endings, &charges, waits).await?.ok_or(TicketError::Settled)?;
+        // The half that says how the work ended; where there is none, the other one does.
+        if part != Part::Spent || !ticket.has(Part::Outcome) {
+            self.close_ticket(ticket.made, ticket.expires);
+        }
         if part != Part::Spent && outcome != Outcome::Ignored {
             self.took(self.now().since(ticket.made));
         }

@@ -1,0 +1,135 @@
+//! `when: in-flight`: the server counts the tickets that it has handed out and that nobody has settled.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use running::{Running, send, start, start_with};
+
+/// Work that is under way, by its tickets; and what is limited while there is much of it.
+const FILE: &str = "
+version: 1
+policies:
+  - name: writes
+    match: { attributes: { resource: write } }
+    limit: { rate: 1000/s }
+  - name: reads give way
+    match: { attributes: { resource: read } }
+    when: in-flight above 3, until 1
+    limit: { algorithm: fixed-window, rate: 1/s }
+";
+
+/// Longer than the server goes between two readings.
+const A_SECOND: Duration = Duration::from_secs(1);
+
+async fn write(server: &Running) -> String {
+    let answer =
+        server.post("/v1/check", r#"{"attributes": {"resource": "write"}, "ticket": true}"#).await.json();
+    answer["ticket"].as_str().unwrap().to_owned()
+}
+
+/// Returns how many of five reads pass, a second after what was before.
+async fn reads(server: &Running) -> usize {
+    server.clock.advance(A_SECOND);
+    let mut passed = 0;
+    for _ in 0..5 {
+        let answer = server.post("/v1/check", r#"{"attributes": {"resource": "read"}}"#).await;
+        passed += usize::from(answer.status == StatusCode::OK);
+    }
+    passed
+}
+
+async fn settle(server: &Running, ticket: &str) -> StatusCode {
+    server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", "status": 200}}"#)).await.status
+}
+
+async fn in_flight(server: &Running) -> Option<f64> {
+    let listed = server.get("/v1/signals").await.json();
+    assert_eq!(listed["signals"][0]["name"], "in-flight");
+    listed["signals"][0]["value"].as_f64()
+}
+
+#[tokio::test]
+async fn reads_give_way_while_much_is_under_way() {
+    let server = start(FILE).await;
+    assert_eq!((reads(&server).await, in_flight(&server).await), (5, None), "nobody has asked for a ticket");
+    let mut tickets = Vec::new();
+    for _ in 0..4 {
+        tickets.push(write(&server).await);
+    }
+    assert_eq!((reads(&server).await, in_flight(&server).await), (1, Some(4.0)));
+    for ticket in tickets.drain(..2) {
+        assert_eq!(settle(&server, &ticket).await, StatusCode::OK);
+        assert_eq!(settle(&server, &ticket).await, StatusCode::CONFLICT, "and it is not counted twice");
+    }
+    assert_eq!((reads(&server).await, in_flight(&server).await), (1, Some(2.0)), "above where it ends");
+    settle(&server, &tickets[0]).await;
+    assert_eq!((reads(&server).await, in_flight(&server).await), (5, Some(1.0)));
+}
+
+/// A caller that dies holds reads back for as long as its ticket lives, and no longer.
+#[tokio::test]
+async fn tickets_that_nobody_settles_count_until_they_expire() {
+    let server = start_with(FILE, |mut options| {
+        options.tickets.ttl = Duration::from_secs(60);
+        options
+    })
+    .await;
+    for _ in 0..4 {
+        write(&server).await;
+    }
+    assert_eq!(reads(&server).await, 1);
+    server.clock.advance(Duration::from_secs(57));
+    assert_eq!(reads(&server).await, 1);
+    server.clock.advance(Duration::from_secs(6));
+    assert_eq!((reads(&server).await, in_flight(&server).await), (5, Some(0.0)));
+}
+
+/// Whoever hangs up while held back gets no ticket, so he can hold nobody else back by it.
+#[tokio::test]
+async fn who_hangs_up_while_held_back_is_not_in_flight() {
+    let server = start(
+        "
+version: 1
+forward_auth: { proxy: caddy }
+policies:
+  - name: slowly
+    match: { path: /slow }
+    limit: { algorithm: leaky-bucket, rate: 1/min, queue: 9, max_wait: 1h }
+  - name: at once
+    match: { path: /slow }
+    limit: { algorithm: concurrency, max: 100 }
+  - name: reads give way
+    match: { attributes: { resource: read } }
+    when: in-flight above 1, until 0
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    )
+    .await;
+    let addr = server.addr;
+    let ask = async move || {
+        let headers = [
+            ("x-forwarded-method", "GET"),
+            ("x-forwarded-uri", "/slow"),
+            ("x-forwarded-host", "example.org"),
+        ];
+        send(addr, Method::GET, "/v1/forward-auth", &headers, "").await.status
+    };
+    let becomes = async |number: f64| {
+        running::until("as many are in flight", async || {
+            reads(&server).await;
+            in_flight(&server).await == Some(number)
+        })
+        .await;
+    };
+    assert_eq!(ask().await, StatusCode::OK);
+    for _ in 0..3 {
+        let held_back = tokio::spawn(ask());
+        becomes(2.0).await;
+        held_back.abort();
+        becomes(1.0).await;
+    }
+}
