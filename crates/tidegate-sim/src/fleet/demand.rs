@@ -29,6 +29,20 @@ pub enum Demand {
         /// How long it is on, and how long off.
         every: Duration,
     },
+    /// So many times the rate over groups of nodes, as many and as large as there are weights. From a time on, others take their place
+    /// little by little.
+    Weighted {
+        /// How many times the rate.
+        times: f64,
+        /// How much of it each group is asked for at first.
+        first: &'static [f64],
+        /// How much in the end; as many groups.
+        then: &'static [f64],
+        /// When that begins.
+        from: Duration,
+        /// How long it takes.
+        within: Duration,
+    },
     /// So little at first, and after a span so much.
     QuietThen {
         /// How many times the rate at first.
@@ -60,6 +74,14 @@ impl Demand {
             }
             Self::OnOff { times, every } if turn(every) % 2 == 0 => times * even,
             Self::OnOff { .. } => 0.0,
+            Self::Weighted { times, first, then, from, within } => {
+                let moved = time.saturating_sub(from).as_secs_f64() / within.as_secs_f64().max(1e-9);
+                let moved = moved.min(1.0);
+                let group = node * first.len() / nodes;
+                let weight = |group: usize| first[group] * (1.0 - moved) + then[group] * moved;
+                let of_all = weight(group) / (0..first.len()).map(weight).sum::<f64>();
+                times * of_all * first.len() as f64 * even
+            }
             Self::QuietThen { quiet, then, after } => {
                 if time < after {
                     quiet * even

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use tidegate::store::OnStoreError;
+
 use super::demand::Demand;
 use super::link::Weather;
 use super::outcome::Outcome;
@@ -65,9 +67,11 @@ pub fn sizes() -> Vec<Size> {
         let scenario = Scenario {
             name,
             nodes,
+            regions: 1,
             running: nodes,
             limit: limit(rate, rate),
             keys,
+            on_error: OnStoreError::Local,
             demand: Demand::Even(1.5),
             weather: Weather::FAIR,
             acts: Vec::new(),

@@ -7,22 +7,25 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use parking_lot::Mutex;
 use tidegate::ManualClock;
-use tidegate::store::{Answer, Charge, Later, Op, Settled, Settling, Step, StepClock, Store};
+use tidegate::store::{Answer, Charge, Later, OnStoreError, Op, Settled, Settling, Step, StepClock, Store};
 use tidegate_core::{Cost, Quota, Tick};
 
+use super::across::Across;
 use super::link::Remote;
 
 /// What a stack is made of.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Parts {
-    /// The engine.
+    /// The engine of the node's region.
     pub remote: Remote,
+    /// What the regions agree through.
+    pub across: Across,
     /// The node's clock.
     pub clock: ManualClock,
-    /// How many nodes there are at most.
+    /// How many nodes the region has at most.
     pub nodes: u64,
-    /// Which of them this is, from 0.
+    /// Which of all nodes this is, from 0.
     pub node: u64,
     /// Runs futures that nobody awaits.
     pub background: Background,
@@ -116,17 +119,25 @@ impl Node {
     }
 
     /// Asks for one unit of a key; the decision is returned if it is made on the spot.
-    pub(super) fn ask(&mut self, now: u64, key: u32, limit: &Arc<Quota>) -> Option<Decided> {
+    pub(super) fn ask(
+        &mut self,
+        now: u64,
+        key: u32,
+        (limit, on_error): (&Arc<Quota>, OnStoreError),
+    ) -> Option<Decided> {
         use tidegate::Clock as _;
         let name = key.to_be_bytes();
-        let charges = [Charge::new(&name, limit, Cost::ONE)];
+        let charges = [Charge { on_error, ..Charge::new(&name, limit, Cost::ONE) }];
         let step = Step {
             clock: StepClock::Engine,
             receipts: false,
             ..Step::new(self.parts.clock.now(), Op::Take, &charges)
         };
         let mut settled = Settled::default();
-        match self.store.settle_into(&step, &mut settled) {
+        self.parts.across.deciding(true);
+        let settling = self.store.settle_into(&step, &mut settled);
+        self.parts.across.deciding(false);
+        match settling {
             Settling::Done(done) => {
                 Some(Decided { asked: now, key, allowed: done.is_ok() && settled.allowed })
             }
@@ -150,6 +161,7 @@ impl Node {
                 return;
             }
             self.background.retain_mut(|future| future.as_mut().poll(&mut cx).is_pending());
+            self.parts.across.deciding(true);
             self.waiting.retain_mut(|one| match one.answer.as_mut().poll(&mut cx) {
                 Poll::Pending => true,
                 Poll::Ready(answer) => {
@@ -158,6 +170,7 @@ impl Node {
                     false
                 }
             });
+            self.parts.across.deciding(false);
         }
     }
 

@@ -27,6 +27,10 @@ pub struct Outcome {
     pub admitted: u64,
     /// Messages that nodes sent to the engine.
     pub messages: u64,
+    /// Calls to what the regions agree through.
+    pub calls_across: u64,
+    /// Those of them that were made on the way of a request.
+    pub across_on_path: u64,
     /// Requests whose decision never came.
     pub hung: u64,
     /// The longest that a decision took.
@@ -44,6 +48,15 @@ pub struct Outcome {
 impl Outcome {
     /// The length of an interval.
     pub const STRETCH: Duration = Duration::from_millis(100);
+
+    /// Returns how much of the ideal was admitted from a time on, in thousandths.
+    #[must_use]
+    pub fn used_from(&self, time: Duration) -> u64 {
+        let first = usize::try_from(time.as_nanos() / Self::STRETCH.as_nanos()).unwrap_or(usize::MAX);
+        let later = self.intervals.get(first..).unwrap_or_default();
+        let sum = |of: fn(&Interval) -> u64| later.iter().map(of).sum::<u64>();
+        (sum(|one| one.admitted) * 1000).checked_div(sum(|one| one.ideal)).unwrap_or(1000)
+    }
 
     /// Finds the recovery after a time.
     pub(super) fn find_recovery(&mut self, healed: Duration) {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use tidegate::store::OnStoreError;
 use tidegate_core::Quota;
 
 use super::demand::Demand;
@@ -62,6 +63,10 @@ pub enum Act {
     Restart(Which),
     /// All nodes have another limit.
     Limit(Arc<Quota>),
+    /// What happens to the engine of one region, from 0. The others are as they were.
+    OfRegion(usize, Box<Act>),
+    /// The wire changes that a region has to all others. Its jitter and what it loses are not looked at.
+    Across(usize, Weather),
 }
 
 /// One simulated run.
@@ -71,12 +76,16 @@ pub struct Scenario {
     pub name: &'static str,
     /// How many nodes there are.
     pub nodes: usize,
+    /// How many regions they are in, evenly and in their order. Each has an engine, which is asked by its own nodes alone.
+    pub regions: usize,
     /// How many of them run at the start; the others wait for [`Act::Restart`].
     pub running: usize,
     /// The limit that they share.
     pub limit: Arc<Quota>,
     /// How many keys are asked for, evenly; each has the limit, and is judged by itself.
     pub keys: u32,
+    /// What becomes of requests that an engine does not decide.
+    pub on_error: OnStoreError,
     /// How much is asked for of each key.
     pub demand: Demand,
     /// The wires at the start.
@@ -87,4 +96,11 @@ pub struct Scenario {
     pub healed: Duration,
     /// How long it is.
     pub length: Duration,
+}
+
+impl Scenario {
+    /// Returns the region of a node.
+    pub(super) fn region_of(&self, node: usize) -> usize {
+        node * self.regions / self.nodes.max(1)
+    }
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use tidegate::cluster::Part;
 use tidegate::store::leased::TARGET;
-use tidegate::store::{Fallback, Leased, MemoryStore, Split, Store};
+use tidegate::store::{Fallback, Leased, MemoryStore, OnStoreError, Split, Store};
 use tidegate_core::Quota;
 
 use super::demand::Demand;
@@ -20,8 +20,8 @@ use super::world::run;
 /// How many nodes there are, unless a scenario is about their number.
 const NODES: usize = 10;
 /// The limit, unless a scenario is about it: so many a second, and at once.
-const RATE: u64 = 2_000;
-const BURST: u64 = 1_000;
+pub(super) const RATE: u64 = 2_000;
+pub(super) const BURST: u64 = 1_000;
 /// How long the engine has to answer.
 const DEADLINE: Duration = Duration::from_millis(250);
 
@@ -63,7 +63,13 @@ impl Row {
     /// Runs it, and returns what came of it with the bounds that were broken.
     #[must_use]
     pub fn judge(&self, seed: u64) -> (Outcome, Vec<String>) {
-        let outcome = run(&self.scenario, seed, &*self.stack);
+        self.judge_with(seed, |_| {})
+    }
+
+    /// The same of an outcome that is counted otherwise.
+    pub(super) fn judge_with(&self, seed: u64, counts: impl FnOnce(&mut Outcome)) -> (Outcome, Vec<String>) {
+        let mut outcome = run(&self.scenario, seed, &*self.stack);
+        counts(&mut outcome);
         let Bounds { excess, used_per_mille, recovery } = self.bounds;
         let mut broken = Vec::new();
         if outcome.excess > excess {
@@ -129,7 +135,7 @@ pub(super) fn limit(rate: u64, burst: u64) -> Arc<Quota> {
     Arc::new(Quota::per_second(rate).burst(burst).gcra().expect("a rate and a burst in range"))
 }
 
-fn secs(secs: f64) -> Duration {
+pub(super) fn secs(secs: f64) -> Duration {
     Duration::from_secs_f64(secs)
 }
 
@@ -137,9 +143,11 @@ fn quiet(name: &'static str, demand: Demand) -> Scenario {
     Scenario {
         name,
         nodes: NODES,
+        regions: 1,
         running: NODES,
         limit: limit(RATE, BURST),
         keys: 1,
+        on_error: OnStoreError::Local,
         demand,
         weather: Weather::FAIR,
         acts: Vec::new(),
@@ -148,7 +156,7 @@ fn quiet(name: &'static str, demand: Demand) -> Scenario {
     }
 }
 
-fn with(scenario: Scenario, acts: Vec<(f64, Act)>, healed: f64) -> Scenario {
+pub(super) fn with(scenario: Scenario, acts: Vec<(f64, Act)>, healed: f64) -> Scenario {
     let acts = acts.into_iter().map(|(at, act)| (secs(at), act)).collect();
     Scenario { acts, healed: secs(healed), ..scenario }
 }

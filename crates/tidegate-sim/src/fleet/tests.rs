@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::store::{Fallback, Store};
+use tidegate::store::{Fallback, OnStoreError, Store};
 use tidegate_core::Quota;
 
 use super::*;
@@ -20,9 +20,11 @@ fn steady() -> Scenario {
     Scenario {
         name: "steady",
         nodes: 4,
+        regions: 1,
         running: 4,
         limit: Arc::new(Quota::per_second(500).burst(100).gcra().unwrap()),
         keys: 1,
+        on_error: OnStoreError::Local,
         demand: Demand::Even(2.0),
         weather: Weather::FAIR,
         acts: Vec::new(),
@@ -65,6 +67,13 @@ fn an_engine_that_is_gone_is_stood_in_for_and_comes_back() {
 #[test]
 fn every_scenario_keeps_its_bounds() {
     let (table, broken) = page(1, "");
+    assert!(broken.is_empty(), "{broken:#?}\n{table}");
+}
+
+/// One seed of each scenario of regions; `cargo run --release -p tidegate-sim --example fleet_regions -- 20` runs many.
+#[test]
+fn regions_keep_their_bounds_and_no_request_waits_for_another_region() {
+    let (table, broken) = regional_page(1);
     assert!(broken.is_empty(), "{broken:#?}\n{table}");
 }
 

@@ -1,6 +1,7 @@
 //! Turns the clock of a whole fleet.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use tidegate_core::Quota;
 use tidegate_core::Tick;
 use tidegate_core::envelope::Envelope;
 
+use super::across::Across;
 use super::engine::Engine;
 use super::link::{Message, Passes, Remote, Slot, Weather, nanos, refused};
 use super::node::{Background, Decided, Node, Parts, Stack};
@@ -48,8 +50,10 @@ struct World<'a> {
     stack: &'a Stack,
     chance: Chance,
     agenda: Agenda<Event>,
-    engine: Engine,
-    /// What waits at the engine's door while it hangs.
+    /// One for each region.
+    engines: Vec<Engine>,
+    across: Across,
+    /// What waits at an engine's door while it hangs.
     at_door: Vec<(usize, Message)>,
     nodes: Vec<Node>,
     wires: Vec<Weather>,
@@ -87,7 +91,8 @@ impl<'a> World<'a> {
             stack,
             chance: Chance(seed),
             agenda,
-            engine: Engine::default(),
+            engines: (0..scenario.regions).map(|_| Engine::default()).collect(),
+            across: Across::new(scenario.regions),
             at_door: Vec::new(),
             nodes: Vec::new(),
             wires: vec![scenario.weather; scenario.nodes],
@@ -111,8 +116,9 @@ impl<'a> World<'a> {
     fn fresh_node(&self, at: usize, now: u64) -> Node {
         let parts = Parts {
             remote: Remote::default(),
+            across: self.across.of(self.scenario.region_of(at)),
             clock: ManualClock::at(Tick::from_nanos(now)),
-            nodes: self.scenario.nodes as u64,
+            nodes: (self.scenario.nodes / self.scenario.regions) as u64,
             node: at as u64,
             background: Background::default(),
         };
@@ -179,7 +185,7 @@ impl<'a> World<'a> {
             return;
         }
         node.turn_to(now);
-        if let Some(decided) = node.ask(now, key, &self.limit) {
+        if let Some(decided) = node.ask(now, key, (&self.limit, self.scenario.on_error)) {
             self.judge(now, &decided);
         }
         self.settle(now, at);
@@ -209,13 +215,18 @@ impl<'a> World<'a> {
         }
     }
 
+    /// Returns the engine that a node asks.
+    fn engine(&mut self, node: usize) -> &mut Engine {
+        &mut self.engines[self.scenario.region_of(node)]
+    }
+
     fn send(&mut self, now: u64, from: usize, message: Message) {
         self.outcome.messages += 1;
         let wire = self.wires[from];
         match wire.passes {
             Passes::Nothing => return,
             Passes::Refused => return self.refuse(now, from, &message),
-            Passes::All | Passes::Requests if self.engine.is_down() => {
+            Passes::All | Passes::Requests if self.engine(from).is_down() => {
                 return self.refuse(now, from, &message);
             }
             Passes::All | Passes::Requests => {}
@@ -237,14 +248,14 @@ impl<'a> World<'a> {
     }
 
     fn arrives(&mut self, now: u64, from: usize, message: Message) {
-        if self.engine.is_down() {
+        if self.engine(from).is_down() {
             // Whoever was connected is told that it is gone.
             return self.refuse(now, from, &message);
         }
-        if self.engine.is_stalled() {
+        if self.engine(from).is_stalled() {
             return self.at_door.push((from, message));
         }
-        let answers = self.engine.serve(now, &message.steps);
+        let answers = self.engine(from).serve(now, &message.steps);
         let wire = self.wires[from];
         if wire.passes == Passes::All
             && let Some(takes) = wire.carries(&mut self.chance)
@@ -261,23 +272,8 @@ impl<'a> World<'a> {
                     *wire.1 = *weather;
                 }
             }
-            Act::Stop { forget } => {
-                self.engine.stop(*forget);
-                for (from, message) in std::mem::take(&mut self.at_door) {
-                    self.refuse(now, from, &message);
-                }
-            }
-            Act::Start => self.engine.start(),
-            Act::Stall(stalled) => {
-                self.engine.stall(*stalled);
-                for (from, message) in std::mem::take(&mut self.at_door) {
-                    self.arrives(now, from, message);
-                }
-            }
-            Act::Forget => self.engine.forget(),
-            Act::Lag(lag) => self.engine.lag(*lag),
-            Act::FailOver => self.engine.fail_over(now),
-            Act::EngineClock(by) => self.engine.step_clock(*by),
+            Act::OfRegion(region, act) => self.act_of_engines(now, act, *region..region + 1),
+            Act::Across(region, wire) => self.across.of(*region).rewire(*wire),
             Act::NodeClock(which, by) => {
                 for at in (0..self.nodes.len()).filter(|at| which.has(*at)) {
                     self.nodes[at].ahead += by;
@@ -304,6 +300,29 @@ impl<'a> World<'a> {
                 self.limit = Arc::clone(limit);
                 self.excess_before = self.excess_before.max(self.excess());
                 self.judges.clear();
+            }
+            act => self.act_of_engines(now, act, 0..scenario.regions),
+        }
+    }
+
+    /// What happens to the engines of regions.
+    fn act_of_engines(&mut self, now: u64, act: &Act, regions: Range<usize>) {
+        for engine in &mut self.engines[regions] {
+            match act {
+                Act::Stop { forget } => engine.stop(*forget),
+                Act::Start => engine.start(),
+                Act::Stall(stalled) => engine.stall(*stalled),
+                Act::Forget => engine.forget(),
+                Act::Lag(lag) => engine.lag(*lag),
+                Act::FailOver => engine.fail_over(now),
+                Act::EngineClock(by) => engine.step_clock(*by),
+                _ => {}
+            }
+        }
+        if matches!(act, Act::Stop { .. } | Act::Stall(_)) {
+            // Those of other regions come back to the door at which they were.
+            for (from, message) in std::mem::take(&mut self.at_door) {
+                self.arrives(now, from, message);
             }
         }
     }
@@ -340,6 +359,7 @@ impl<'a> World<'a> {
         (outcome.asked, outcome.admitted) = (asked, admitted);
         outcome.used_per_mille = (admitted * 1000).checked_div(ideal).unwrap_or(1000);
         outcome.excess = self.excess().max(self.excess_before);
+        (outcome.calls_across, outcome.across_on_path) = self.across.calls();
         outcome.hung = self.nodes.iter().map(|node| node.waits() as u64).sum();
         self.took.sort_unstable();
         let took = |percent: usize| {

@@ -17,6 +17,8 @@ const LONGEST_REFUSAL: usize = 400;
 /// What a member says of itself ([`Member::says`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Says {
+    /// The region whose part of the shares it uses together with all others there; empty: it has a part of its own.
+    pub region: String,
     /// How many units a second it is asked for, allowed or not.
     pub demand: u64,
     /// The line of the shares that it goes by, a random number that each document of shares begins with; 0 before the first.
@@ -37,6 +39,10 @@ impl Says {
             "demand {}\nline {}\nturn {}\npolicies {}\n",
             self.demand, self.line, self.turn, self.policies
         );
+        if !self.region.is_empty() {
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "region {}", self.region.replace(['\n', '\r'], " "));
+        }
         if let Some((version, why)) = &self.refused {
             let why = why[..why.floor_char_boundary(LONGEST_REFUSAL)].replace(['\n', '\r'], " ");
             let _ = writeln!(text, "refused {version} {why}");
@@ -56,6 +62,7 @@ impl Says {
                 "demand" => says.demand = number(),
                 "line" => says.line = number(),
                 "turn" => says.turn = number(),
+                "region" => says.region = value.to_owned(),
                 "policies" => says.policies = number(),
                 "refused" => {
                     let (version, why) = value.split_once(' ').unwrap_or((value, ""));
@@ -127,7 +134,8 @@ mod tests {
     #[test]
     fn what_is_said_is_read_and_what_is_not_known_is_passed_over() {
         let refused = Some((9, "line 3: no such key".to_owned()));
-        let says = Says { demand: 7, line: 5, turn: u64::MAX, policies: 3, refused };
+        let says =
+            Says { region: "eu west".to_owned(), demand: 7, line: 5, turn: u64::MAX, policies: 3, refused };
         assert_eq!(Says::decode(&says.encode()), says);
         assert_eq!(Says::decode(&Says::default().encode()), Says::default());
         let others = b"mood good\nturn x\ndemand 5\nrefused\n\xff\nrefused z y\n";

@@ -21,9 +21,14 @@
 //! members have said that they have seen it, or so long has passed. Each line has a number that is drawn, and what was said of one counts
 //! for no other.
 //!
+//! # Regions
+//! Nodes that say the same [region](Driver::in_region) have one part together, which each of them knows: for an engine that they share and
+//! others do not ([`Regional`](crate::store::Regional)). To the document they are one node, and a part that shrinks is held until the last
+//! of them has said that it goes by it.
+//!
 //! # What may go wrong
 //! * A node that cannot reach the engine keeps its part for up to four fifths of the time, and then has its piece of the thirty-second.
-//! * More nodes than were said to be the most: each of them has its piece, and the sum is above the whole by those of the nodes too many
+//! * More nodes, or regions, than were said to be the most: each of them has its piece, and the sum is above the whole by those of the nodes too many
 //!   until the leader has shrunk the pool by as much. [`Status::too_many`] tells.
 //! * A machine whose monotonic clock stands still while others' go on, as a virtual one that is paused: it uses its part too long.
 
@@ -34,6 +39,7 @@ mod leader;
 #[cfg(test)]
 mod model;
 mod node;
+mod region;
 
 pub use division::Division;
 pub use driver::{Driver, Status};

@@ -16,6 +16,7 @@ use super::division::Division;
 use super::document::Shares;
 use super::leader::Leader;
 use super::node::Node;
+use super::region;
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
 use crate::later::Later;
@@ -55,7 +56,7 @@ pub struct Status {
     pub part: u32,
     /// Until when it has that part, unless it is renewed.
     pub until: Tick,
-    /// Whether there are more members than were said to be the most.
+    /// Whether there are more members than were said to be the most; with regions, more regions.
     pub too_many: bool,
     /// Why the last round failed; `None` where it did not.
     pub failed: Option<String>,
@@ -68,6 +69,8 @@ pub struct Driver {
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
     name: String,
+    /// The number of this node's region in the document.
+    region: Option<u64>,
     said: Said,
     part: Part,
     division: Division,
@@ -123,6 +126,7 @@ impl Driver {
             coordinator,
             clock: Arc::new(clock),
             name: name.into(),
+            region: None,
             said: Said::default(),
             part: division.part(),
             division,
@@ -138,6 +142,16 @@ impl Driver {
                 average: 0.0,
             },
         }
+    }
+
+    /// Has this node use one part together with all nodes that say the same region, and the [division](Division::among) count regions in place of
+    /// nodes. A name that is empty is none. All nodes have to name one, or none of them.
+    #[must_use]
+    pub fn in_region(mut self, name: &str) -> Self {
+        let name = name.replace(['\n', '\r'], " ");
+        self.region = (!name.is_empty()).then(|| region::number(&name));
+        self.said.with(|says| says.region = name);
+        self
     }
 
     /// Returns the part that is set: stores read it.
@@ -260,7 +274,7 @@ impl Driver {
         let document = self.by(until, self.coordinator.read(NAME)).await?;
         let shares = document.bytes.as_deref().and_then(Shares::decode);
         let said = self.state.node.seen();
-        self.state.node.read(joined, began, keeps, shares.as_ref());
+        self.state.node.read(self.region.unwrap_or(joined), began, keeps, shares.as_ref());
         self.state.version = document.version;
         self.show();
         let seen = self.state.node.seen();
@@ -288,16 +302,17 @@ impl Driver {
         };
         let Ok((document, members)) = looked.await else { return Some(LOOK_EVERY) };
         let leads = members.first().is_some_and(|first| first.joined == joined);
+        let nodes = members.len();
+        let members = region::gathered(members.iter().map(Member::heard).collect());
         {
             let mut status = self.status.lock();
-            (status.leads, status.members) = (leads, members.len());
+            (status.leads, status.members) = (leads, nodes);
             status.too_many = self.division.is_exceeded(members.len());
         }
         if !leads {
             return None;
         }
         let shares = document.bytes.as_deref().and_then(Shares::decode);
-        let members: Vec<_> = members.iter().map(Member::heard).collect();
         // Hashed with a key that the system draws at random.
         let drawn = RandomState::new().hash_one(joined);
         if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members, drawn) {

@@ -7,6 +7,7 @@ use tidegate_core::Tick;
 
 use super::division::Division;
 use super::document::{NodeShare, Shares};
+use super::region;
 use crate::cluster::Says;
 
 /// The shortest time between two divisions.
@@ -82,11 +83,16 @@ impl Leader {
 
     /// Notes what is not in use any more.
     fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, Says)]) {
-        let (mut waits, line) = (BTreeMap::new(), next.line);
+        let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
             let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
-                // It is no member, so its time was over.
-                return false;
+                // It is no member, so its time was over. A node that joins the region now reads what this document says, so the region is
+                // left nothing before it is forgotten.
+                let keeps_place = region::is_one(node.joined) && node.part > 0;
+                if keeps_place {
+                    (node.part, node.since) = (0, turn);
+                }
+                return keeps_place;
             };
             if node.held > node.part {
                 let wait = (node.joined, node.since);

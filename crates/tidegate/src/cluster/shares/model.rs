@@ -10,9 +10,9 @@ use std::collections::{HashSet, VecDeque};
 
 use world::{Event, Random, World};
 
-/// A world in which two peers have divided the pool, and the first one leads.
-fn settled(peers: usize) -> World {
-    let mut world = World::new(peers);
+/// A world in which peers, or so many regions of them, have divided the pool, and the first one leads.
+fn settled(peers: usize, regions: usize) -> World {
+    let mut world = World::new(peers, regions);
     for _ in 0..3 {
         world.happens(Event::Tick);
         for at in 0..peers {
@@ -29,16 +29,25 @@ fn settled(peers: usize) -> World {
             world.happens(Event::Step(at));
         }
     }
-    let used: u32 = world.peers.iter().map(|peer| peer.node.at(world.tick())).sum();
-    assert!(used > world.division.pool(peers) / 10 * 9, "{used} is in use: {:?}", world.document);
+    let (used, pool) = world.used();
+    assert!(used > pool / 10 * 9, "{used} is in use: {:?}", world.document);
     world
 }
 
 /// All orders of events, from a world where the pool is divided and demand has just turned, as far as a hundred thousand worlds go.
 #[test]
 fn no_order_of_events_has_more_in_use_than_there_is() {
+    every_order_from(settled(2, 0));
+}
+
+/// The same where two of three peers are in one region.
+#[test]
+fn no_order_of_events_has_regions_use_more_than_there_is() {
+    every_order_from(settled(3, 2));
+}
+
+fn every_order_from(mut first: World) {
     const WORLDS: usize = 60_000;
-    let mut first = settled(2);
     first.happens(Event::Turns);
     let mut seen = HashSet::from([first.key()]);
     let mut next = VecDeque::from([(first, Vec::new())]);
@@ -64,8 +73,10 @@ fn no_long_walk_has_more_in_use_than_there_is() {
     for seed in 0..400 {
         let mut random = Random(seed);
         let peers = 2 + random.below(4) as usize;
-        let mut world = settled(peers);
-        world.deletes = seed % 4 == 0;
+        // Every second world has regions, and every fourth loses its document.
+        let regions = if seed % 2 == 0 { 0 } else { 2 };
+        let mut world = settled(peers, regions);
+        world.deletes = seed % 8 < 2;
         let before = world.document.as_ref().map_or(0, |document| document.turn);
         for step in 0..3_000 {
             let at = random.below(peers as u64) as usize;
@@ -90,7 +101,7 @@ fn no_long_walk_has_more_in_use_than_there_is() {
 /// One peer after the other is asked for everything, for ten looks each: nearly all of it is where it is asked for, but while it moves.
 #[test]
 fn what_there_is_goes_where_it_is_asked_for() {
-    let mut world = settled(4);
+    let mut world = settled(4, 0);
     let (mut used, mut of) = (0u64, 0u64);
     for second in 0..400u64 {
         if second % 20 == 0 {

@@ -1,5 +1,6 @@
 //! Nodes, an engine, and what may happen to them.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tidegate_core::Tick;
@@ -8,6 +9,7 @@ use super::super::Division;
 use super::super::document::Shares;
 use super::super::leader::Leader;
 use super::super::node::Node;
+use super::super::region;
 use crate::cluster::Says;
 
 /// Numbers that look random, the same for one seed.
@@ -68,11 +70,20 @@ pub(super) enum Look {
 #[derive(Clone, Debug)]
 pub(super) struct Peer {
     pub(super) joined: u64,
+    /// Empty: it has a part of its own.
+    pub(super) region: String,
     pub(super) node: Node,
     pub(super) round: Round,
     pub(super) leader: Leader,
     pub(super) look: Look,
     pub(super) demand: u64,
+}
+
+impl Peer {
+    /// Its number in the document.
+    pub(super) fn number(&self) -> u64 {
+        if self.region.is_empty() { self.joined } else { region::number(&self.region) }
+    }
 }
 
 #[derive(Clone, Debug)]
@@ -84,9 +95,11 @@ pub(super) struct World {
     /// The last number that was drawn.
     pub(super) drawn: u64,
     pub(super) document: Option<Shares>,
-    /// What the engine knows of members: number, line and turn said, demand said, when it last heard of them.
-    pub(super) members: Vec<(u64, (u64, u64), u64, u64)>,
+    /// What the engine knows of members: number, region, line and turn said, demand said, when it last heard of them.
+    pub(super) members: Vec<(u64, String, (u64, u64), u64, u64)>,
     pub(super) peers: Vec<Peer>,
+    /// Over how many regions peers are spread in turn; 0: each has a part of its own.
+    pub(super) regions: usize,
     /// Whether somebody may delete the document.
     pub(super) deletes: bool,
 }
@@ -111,8 +124,9 @@ pub(super) enum Event {
 }
 
 impl World {
-    pub(super) fn new(peers: usize) -> Self {
-        let division = Division::among(peers as u64);
+    /// Makes a world of peers that have a part each, or share those of so many regions.
+    pub(super) fn new(peers: usize, regions: usize) -> Self {
+        let division = Division::among(if regions > 0 { regions } else { peers } as u64);
         let mut world = Self {
             division,
             now: 100,
@@ -122,21 +136,24 @@ impl World {
             document: None,
             members: Vec::new(),
             peers: Vec::new(),
+            regions,
             deletes: false,
         };
-        for _ in 0..peers {
-            let peer = world.begins();
+        for at in 0..peers {
+            let peer = world.begins(at);
             world.peers.push(peer);
         }
         world.peers[0].demand = 100;
         world
     }
 
-    fn begins(&mut self) -> Peer {
+    fn begins(&mut self, at: usize) -> Peer {
+        let region = if self.regions > 0 { format!("region {}", at % self.regions) } else { String::new() };
         self.joined += 1;
-        self.members.push((self.joined, (0, 0), 0, self.now));
+        self.members.push((self.joined, region.clone(), (0, 0), 0, self.now));
         Peer {
             joined: self.joined,
+            region,
             node: Node::default(),
             round: Round::Idle,
             leader: Leader::new(self.division, secs(KEEPS)),
@@ -171,12 +188,12 @@ impl World {
         match event {
             Event::Tick => {
                 self.now += 1;
-                self.members.retain(|(_, _, _, heard)| self.now - heard < KEEPS);
+                self.members.retain(|(.., heard)| self.now - heard < KEEPS);
             }
             Event::Turns => self.peers.rotate_demand(),
             Event::Deletes => self.document = None,
             Event::Restarts(at) => {
-                let peer = self.begins();
+                let peer = self.begins(at);
                 self.peers[at] = peer;
             }
             Event::Loses(at) => self.peers[at].round = Round::Idle,
@@ -188,7 +205,7 @@ impl World {
                     Round::Renews { began, seen } => {
                         match self.members.iter_mut().find(|(joined, ..)| *joined == peer.joined) {
                             Some(member) => {
-                                *member = (peer.joined, seen, peer.demand, now);
+                                *member = (peer.joined, peer.region.clone(), seen, peer.demand, now);
                                 Round::Renewed { began }
                             }
                             None => {
@@ -196,14 +213,15 @@ impl World {
                                 peer.node.leave();
                                 self.joined += 1;
                                 peer.joined = self.joined;
-                                self.members.push((self.joined, (0, 0), 0, now));
+                                self.members.push((self.joined, peer.region.clone(), (0, 0), 0, now));
                                 Round::Idle
                             }
                         }
                     }
                     Round::Renewed { began } => Round::Reads { began, found: self.document.clone() },
                     Round::Reads { began, found } => {
-                        peer.node.read(peer.joined, began, secs(KEEPS), found.as_ref());
+                        let number = peer.number();
+                        peer.node.read(number, began, secs(KEEPS), found.as_ref());
                         Round::Idle
                     }
                 };
@@ -212,10 +230,12 @@ impl World {
                 let members: Vec<(u64, Says)> = self
                     .members
                     .iter()
-                    .map(|(joined, (line, turn), demand, _)| {
-                        (*joined, Says { line: *line, turn: *turn, demand: *demand, ..Says::default() })
+                    .map(|(joined, region, (line, turn), demand, _)| {
+                        let (region, line, turn, demand) = (region.clone(), *line, *turn, *demand);
+                        (*joined, Says { region, line, turn, demand, ..Says::default() })
                     })
                     .collect();
+                let members = region::gathered(members);
                 self.drawn += 1;
                 let drawn = self.drawn;
                 let peer = &mut self.peers[at];
@@ -243,10 +263,20 @@ impl World {
         }
     }
 
+    /// Returns what is in use of the pool, and how much that is.
+    pub(super) fn used(&self) -> (u64, u64) {
+        let mut uses: BTreeMap<u64, u32> = BTreeMap::new();
+        for peer in &self.peers {
+            // An engine that nodes share grants no more than the largest part that one of them goes by.
+            let most = uses.entry(peer.number()).or_default();
+            *most = peer.node.at(self.tick()).max(*most);
+        }
+        (uses.values().map(|part| u64::from(*part)).sum(), u64::from(self.division.pool(uses.len())))
+    }
+
     /// The promise.
     pub(super) fn judge(&self, told: &dyn Fn() -> String) {
-        let pool = u64::from(self.division.pool(self.peers.len()));
-        let used: u64 = self.peers.iter().map(|peer| u64::from(peer.node.at(self.tick()))).sum();
+        let (used, pool) = self.used();
         assert!(used <= pool, "{used} of {pool} in use: {}", told());
         if let Some(document) = &self.document {
             assert!(document.nodes.iter().all(|node| node.part <= node.held), "{document:?}: {}", told());
@@ -280,7 +310,7 @@ impl World {
         let members: Vec<_> = self
             .members
             .iter()
-            .map(|(joined, turn, demand, heard)| (joined, turn, demand, self.now - heard))
+            .map(|(joined, _, turn, demand, heard)| (joined, turn, demand, self.now - heard))
             .collect();
         format!("{:?} {members:?} {peers:?}", self.document)
     }

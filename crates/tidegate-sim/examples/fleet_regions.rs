@@ -1,0 +1,21 @@
+//! Simulates three regions that divide a limit, with an engine each, with so many seeds of each scenario, and prints the table of the
+//! manual: `cargo run --release -p tidegate-sim --example fleet_regions -- 20`. Ends with 1 if a bound was broken; a line names scenario
+//! and seed.
+
+use std::process::ExitCode;
+
+use tidegate_sim::fleet::regional_page;
+
+fn main() -> ExitCode {
+    let seeds = std::env::args().nth(1).map_or(Ok(10), |text| text.parse::<u64>());
+    let Ok(seeds) = seeds else {
+        eprintln!("write how many seeds, as 20");
+        return ExitCode::from(2);
+    };
+    let (table, broken) = regional_page(seeds);
+    println!("{table}");
+    for fault in &broken {
+        eprintln!("{fault}");
+    }
+    ExitCode::from(u8::from(!broken.is_empty()))
+}

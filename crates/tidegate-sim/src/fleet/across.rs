@@ -1,0 +1,204 @@
+//! What the nodes of several regions agree through, behind wires that are long.
+//!
+//! Every call of every node crosses to another region and back: an engine that most of its servers have to agree to has them in several
+//! regions, and none answers alone.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::cluster::{Coordinator, CoordinatorError, Document, LocalCluster, LocalCoordinator, Member};
+use tidegate::store::Later;
+use tidegate::{Clock as _, ManualClock};
+
+use super::link::{Passes, Weather};
+
+/// For how long a member is kept of which nothing is heard: as the server asks of etcd.
+const KEEPS: Duration = Duration::from_secs(10);
+
+/// How soon a change of a document is sent to whoever waits for it.
+const WATCHED_EVERY: Duration = Duration::from_millis(20);
+
+/// A wire between two continents: a tenth of a second each way.
+pub(super) const FAR: Weather = Weather { delay: Duration::from_millis(100), ..Weather::FAIR };
+
+/// The coordinator of all regions, as one of them has it. Clones of one are the same.
+#[derive(Clone)]
+pub struct Across {
+    shared: Arc<Shared>,
+    region: usize,
+}
+
+struct Shared {
+    cluster: LocalCluster,
+    clock: ManualClock,
+    /// The wire of each region.
+    wires: Mutex<Vec<Weather>>,
+    /// Calls so far, and those of them that were made on the way of a request.
+    calls: AtomicU64,
+    on_path: AtomicU64,
+    /// Whether a request is being decided.
+    deciding: AtomicBool,
+}
+
+impl Across {
+    pub(super) fn new(regions: usize) -> Self {
+        let clock = ManualClock::default();
+        let shared = Shared {
+            cluster: LocalCluster::new(clock.clone(), KEEPS),
+            clock,
+            wires: Mutex::new(vec![FAR; regions]),
+            calls: AtomicU64::new(0),
+            on_path: AtomicU64::new(0),
+            deciding: AtomicBool::new(false),
+        };
+        Self { shared: Arc::new(shared), region: 0 }
+    }
+
+    /// The same for another region.
+    pub(super) fn of(&self, region: usize) -> Self {
+        Self { shared: Arc::clone(&self.shared), region }
+    }
+
+    /// Returns which region this is, from 0.
+    #[must_use]
+    pub const fn region(&self) -> usize {
+        self.region
+    }
+
+    /// Returns how many regions there are.
+    #[must_use]
+    pub fn regions(&self) -> usize {
+        self.shared.wires.lock().len()
+    }
+
+    /// Returns the coordinator of one node of the region, whose clock this is.
+    #[must_use]
+    pub fn coordinator(&self, clock: ManualClock) -> Arc<dyn Coordinator> {
+        let inner = Arc::new(self.shared.cluster.node());
+        Arc::new(Far { across: self.clone(), clock, inner })
+    }
+
+    /// Replaces the wire of this region.
+    pub(super) fn rewire(&self, wire: Weather) {
+        self.shared.wires.lock()[self.region] = wire;
+    }
+
+    /// Says whether what follows is on the way of a request. Relaxed, as all numbers here: a run has one thread.
+    pub(super) fn deciding(&self, deciding: bool) {
+        self.shared.deciding.store(deciding, Ordering::Relaxed);
+    }
+
+    /// Returns how many calls there were, and how many of them on the way of a request.
+    pub(super) fn calls(&self) -> (u64, u64) {
+        (self.shared.calls.load(Ordering::Relaxed), self.shared.on_path.load(Ordering::Relaxed))
+    }
+
+    fn count(&self) {
+        self.shared.calls.fetch_add(1, Ordering::Relaxed);
+        if self.shared.deciding.load(Ordering::Relaxed) {
+            self.shared.on_path.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl fmt::Debug for Across {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Across").field("region", &self.region).finish_non_exhaustive()
+    }
+}
+
+/// One node's coordinator, far away.
+#[derive(Clone, Debug)]
+struct Far {
+    across: Across,
+    clock: ManualClock,
+    inner: Arc<LocalCoordinator>,
+}
+
+impl Far {
+    /// Waits while a message is on its way: for ever, where it does not pass.
+    async fn travels(&self, answer: bool) {
+        let wire = self.across.shared.wires.lock()[self.across.region];
+        match wire.passes {
+            Passes::All => {}
+            Passes::Requests if !answer => {}
+            _ => std::future::pending::<()>().await,
+        }
+        self.clock.sleep_until(self.clock.now().after(wire.delay)).await;
+    }
+
+    /// Asks the coordinator.
+    fn call<T: Send + 'static>(
+        &self,
+        ask: impl FnOnce(&LocalCoordinator) -> Later<Result<T, CoordinatorError>> + Send + 'static,
+    ) -> Later<Result<T, CoordinatorError>> {
+        let far = self.clone();
+        Box::pin(async move {
+            far.across.count();
+            far.travels(false).await;
+            far.across.shared.clock.set(far.clock.now());
+            let answer = ask(&far.inner).await;
+            far.travels(true).await;
+            answer
+        })
+    }
+}
+
+impl Coordinator for Far {
+    fn keeps(&self) -> Duration {
+        KEEPS
+    }
+
+    fn join(&self, name: &str, says: &[u8]) -> Later<Result<u64, CoordinatorError>> {
+        let (name, says) = (name.to_owned(), says.to_vec());
+        self.call(move |inner| inner.join(&name, &says))
+    }
+
+    fn renew(&self, says: &[u8]) -> Later<Result<(), CoordinatorError>> {
+        let says = says.to_vec();
+        self.call(move |inner| inner.renew(&says))
+    }
+
+    fn leave(&self) -> Later<Result<(), CoordinatorError>> {
+        self.call(Coordinator::leave)
+    }
+
+    fn members(&self) -> Later<Result<Vec<Member>, CoordinatorError>> {
+        self.call(Coordinator::members)
+    }
+
+    fn read(&self, document: &str) -> Later<Result<Document, CoordinatorError>> {
+        let document = document.to_owned();
+        self.call(move |inner| inner.read(&document))
+    }
+
+    fn replace(
+        &self,
+        document: &str,
+        version: u64,
+        bytes: Vec<u8>,
+    ) -> Later<Result<Option<u64>, CoordinatorError>> {
+        let document = document.to_owned();
+        self.call(move |inner| inner.replace(&document, version, bytes))
+    }
+
+    fn changed(&self, document: &str, seen: u64) -> Later<Result<Document, CoordinatorError>> {
+        let (far, document) = (self.clone(), document.to_owned());
+        Box::pin(async move {
+            far.across.count();
+            far.travels(false).await;
+            let found = loop {
+                let found = far.inner.read(&document).await?;
+                if found.version != seen {
+                    break found;
+                }
+                far.clock.sleep_until(far.clock.now().after(WATCHED_EVERY)).await;
+            };
+            far.travels(true).await;
+            Ok(found)
+        })
+    }
+}

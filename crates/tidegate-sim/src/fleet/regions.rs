@@ -1,0 +1,189 @@
+//! Three regions far from each other, with an engine each, that divide a limit among themselves.
+//!
+//! The nodes are put together as a region's are: units are leased from the region's engine, which has the region's part of the limit
+//! ([`Regional`]); what part that is the nodes of all regions agree on over the long wires, and no request waits for that.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tidegate::cluster::shares::{Division, Driver};
+use tidegate::store::{OnStoreError, Regional, Store};
+
+use super::across::FAR;
+use super::demand::Demand;
+use super::link::{Passes, Weather};
+use super::node::Parts;
+use super::scenario::{Act, Scenario};
+use super::table::{BURST, Bounds, RATE, Row, leased, limit, secs, with};
+
+/// How many regions there are, and nodes in them together.
+const REGIONS: usize = 3;
+const NODES: usize = 9;
+
+/// How many times the rate is asked for.
+const TIMES: f64 = 1.5;
+
+/// The most that all regions together may grant too much: 2 % of the burst.
+const EXCESS: u64 = BURST / 50;
+
+/// From when on use counts: by then the regions have found each other and each has its part.
+const BEGUN: Duration = Duration::from_secs(10);
+
+/// Counts what a node was asked for, once its store is there.
+type Asked = OnceLock<Box<dyn Fn() -> u64 + Send + Sync>>;
+
+/// Units are leased from the region's engine, which has the region's part of each limit.
+fn regional(parts: &Parts) -> Arc<dyn Store> {
+    let asked: Arc<Asked> = Arc::default();
+    let demand = Arc::clone(&asked);
+    let driver = Driver::new(
+        parts.across.coordinator(parts.clock.clone()),
+        parts.clock.clone(),
+        format!("node {}", parts.node),
+        Division::among(parts.across.regions() as u64),
+        move || demand.get().map_or(0, |asked| asked()),
+    )
+    .in_region(&format!("region {}", parts.across.region()));
+    let store = Regional::around(leased(parts), driver.part());
+    // Nobody has set it before.
+    let _ = asked.set(Box::new(store.demand()));
+    parts.background.spawn(driver.run(std::future::pending()));
+    Arc::new(store)
+}
+
+fn demand(first: &'static [f64], then: &'static [f64], from: f64) -> Demand {
+    Demand::Weighted { times: TIMES, first, then, from: secs(from), within: secs(10.0) }
+}
+
+/// Returns what is simulated of regions: for each the scenario and what it must keep.
+#[must_use]
+pub fn regional_scenarios() -> Vec<Row> {
+    const EVEN: &[f64] = &[1.0; REGIONS];
+    let mut rows = Vec::new();
+    let mut row = |name, demand, on_error, acts, healed, used: u64, excess| {
+        let scenario = Scenario {
+            name,
+            nodes: NODES,
+            regions: REGIONS,
+            running: NODES,
+            limit: limit(RATE, BURST),
+            keys: 1,
+            on_error,
+            demand,
+            weather: Weather::FAIR,
+            acts: Vec::new(),
+            healed: Duration::ZERO,
+            length: secs(50.0),
+        };
+        let bounds = Bounds { excess, used_per_mille: used, recovery: secs(15.0) };
+        let scenario = with(scenario, acts, healed);
+        rows.push(Row { scenario, share: "leased", stack: Box::new(regional), bounds });
+    };
+    let (even, deny) = (demand(EVEN, EVEN, 0.0), OnStoreError::Deny);
+    row("even load", even, deny, vec![], 10.0, 950, EXCESS);
+    row(
+        "one region has nine tenths of the load",
+        demand(&[18.0, 1.0, 1.0], &[18.0, 1.0, 1.0], 0.0),
+        deny,
+        vec![],
+        10.0,
+        900,
+        EXCESS,
+    );
+    row(
+        "all load moves from one region to another within 10 s",
+        demand(&[1.0, 0.0, 0.0], &[0.0, 1.0, 0.0], 20.0),
+        deny,
+        vec![],
+        30.0,
+        700,
+        EXCESS,
+    );
+    let cut = |passes| vec![(15.0, Act::Across(2, FAR.passing(passes))), (35.0, Act::Across(2, FAR))];
+    row(
+        "one region is cut off from the others for 20 s",
+        even,
+        deny,
+        cut(Passes::Nothing),
+        35.0,
+        850,
+        EXCESS,
+    );
+    let answers = cut(Passes::Requests);
+    row("answers to one region are lost for 20 s", even, deny, answers, 35.0, 600, EXCESS);
+    let gone = || {
+        let stop = Act::Stop { forget: false };
+        vec![(15.0, Act::OfRegion(2, Box::new(stop))), (25.0, Act::OfRegion(2, Box::new(Act::Start)))]
+    };
+    row("one region's engine is gone for 10 s, refused", even, deny, gone(), 25.0, 850, EXCESS);
+    // The stand-ins of that region start full, the engine fills up meanwhile, and one request on each node.
+    let twice = 2 * BURST / 3 + (NODES / REGIONS) as u64;
+    row("the same, decided by its nodes", even, OnStoreError::Local, gone(), 25.0, 950, twice);
+    let slow = Weather { delay: secs(0.3), ..FAR };
+    row(
+        "one region's wire is slow, 300 ms",
+        even,
+        deny,
+        vec![(0.0, Act::Across(2, slow))],
+        10.0,
+        950,
+        EXCESS,
+    );
+    let moves = demand(&[1.0, 0.0, 0.0], &[0.0, 0.0, 1.0], 20.0);
+    row(
+        "all load moves over the slow wire",
+        moves,
+        deny,
+        vec![(0.0, Act::Across(2, slow))],
+        30.0,
+        700,
+        EXCESS,
+    );
+    rows
+}
+
+/// Runs every one of them with so many seeds, and writes the table with the worst seed in each cell. Returns it with the bounds that
+/// were broken.
+#[must_use]
+pub fn regional_page(seeds: u64) -> (String, Vec<String>) {
+    let mut text = String::from(
+        "| scenario | excess: most allowed | worst seen | used of the ideal: least allowed | worst seen | back after | calls across regions a second | of them for a request | messages to each engine a second | p99 |\n|---|---|---|---|---|---|---|---|---|---|\n",
+    );
+    let mut broken = Vec::new();
+    for row in regional_scenarios() {
+        let (name, bounds) = (row.scenario.name, row.bounds);
+        let mut worst = (0, u64::MAX, Duration::ZERO, (0_u64, 0_u64), 0_u64, Duration::ZERO);
+        for seed in 1..=seeds {
+            // Use counts once they have begun.
+            let (outcome, faults) =
+                row.judge_with(seed, |outcome| outcome.used_per_mille = outcome.used_from(BEGUN));
+            broken.extend(faults.into_iter().map(|fault| format!("{name}, seed {seed}: {fault}")));
+            if outcome.across_on_path > 0 {
+                broken.push(format!("{name}, seed {seed}: {} calls for requests", outcome.across_on_path));
+            }
+            worst.0 = worst.0.max(outcome.excess);
+            worst.1 = worst.1.min(outcome.used_per_mille);
+            worst.2 = worst.2.max(outcome.recovery.unwrap_or(Duration::MAX));
+            worst.3 = (worst.3.0.max(outcome.calls_across), worst.3.1.max(outcome.across_on_path));
+            worst.4 = worst.4.max(outcome.messages);
+            worst.5 = worst.5.max(outcome.p99);
+        }
+        let seconds = row.scenario.length.as_secs().max(1);
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "| {name} | {} | {} | {:.1} % | {:.1} % | {:.1} s | {:.1} | {} | {} | {:.1} ms |",
+            bounds.excess,
+            worst.0,
+            bounds.used_per_mille as f64 / 10.0,
+            worst.1 as f64 / 10.0,
+            worst.2.as_secs_f64(),
+            worst.3.0 as f64 / seconds as f64,
+            worst.3.1,
+            worst.4 / seconds / REGIONS as u64,
+            worst.5.as_secs_f64() * 1e3
+        );
+    }
+    (text, broken)
+}

@@ -1,0 +1,75 @@
+//! Nodes that share one part: those of a region are to the document of shares one node.
+//!
+//! All nodes of a region use its part, each by what it has read. So the region goes by a turn when the last of its nodes does, and what it
+//! gave up is given to others after that. A node that joins later reads what was written before it joined, and so nothing older than
+//! what the leader has counted by. One that the engine has forgotten has no part any more, and is not waited for.
+
+use std::collections::BTreeMap;
+
+use twox_hash::XxHash64;
+
+use crate::cluster::Says;
+
+/// Set in the numbers of regions: those of nodes are counted up from 1 by the engine, and never come so far.
+const REGION: u64 = 1 << 63;
+
+/// Returns the number of a region in the document: the same in every process.
+pub(super) fn number(region: &str) -> u64 {
+    XxHash64::oneshot(0, region.as_bytes()) | REGION
+}
+
+/// Says whether a number of the document is that of a region.
+pub(super) const fn is_one(number: u64) -> bool {
+    number & REGION != 0
+}
+
+/// Puts the nodes of each region together as one: it asks for what all of them do, and goes by the turn that all of them go by. A node
+/// without a region stands for itself.
+pub(super) fn gathered(members: Vec<(u64, Says)>) -> Vec<(u64, Says)> {
+    let mut regions: BTreeMap<u64, Says> = BTreeMap::new();
+    for (joined, says) in members {
+        let at = if says.region.is_empty() { joined } else { number(&says.region) };
+        match regions.get_mut(&at) {
+            None => drop(regions.insert(at, says)),
+            Some(all) => {
+                all.demand = all.demand.saturating_add(says.demand);
+                (all.line, all.turn) =
+                    if all.line == says.line { (all.line, all.turn.min(says.turn)) } else { (0, 0) };
+            }
+        }
+    }
+    regions.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_region_asks_for_what_its_nodes_do_and_goes_by_what_all_of_them_go_by() {
+        let node = |joined, region: &str, demand, line, turn| {
+            (joined, Says { region: region.to_owned(), demand, line, turn, ..Says::default() })
+        };
+        let all = gathered(vec![
+            node(1, "a", 10, 7, 5),
+            node(2, "b", 1, 7, 5),
+            node(3, "a", 20, 7, 4),
+            node(4, "", 3, 7, 1),
+            node(5, "b", u64::MAX, 0, 0),
+            node(6, "b", 1, 7, 9),
+        ]);
+        let of = |at: u64| {
+            let (_, says) = all.iter().find(|(number, _)| *number == at).unwrap();
+            (says.demand, says.line, says.turn)
+        };
+        assert_eq!(all.len(), 3);
+        assert_eq!(of(number("a")), (30, 7, 4));
+        assert_eq!(of(number("b")), (u64::MAX, 0, 0), "one of them has not seen the line");
+        assert_eq!(of(4), (3, 7, 1));
+    }
+
+    #[test]
+    fn the_number_of_a_region_is_the_same_in_every_release() {
+        assert_eq!(number("eu-west"), 12_937_010_392_400_517_884);
+    }
+}

@@ -1,0 +1,164 @@
+//! A store that grants a region's part of each limit, out of an engine that only that region has.
+//!
+//! A [`Regional`] is a store around the one of a region's engine, usually a [`Leased`](super::Leased). The regions agree which [`Part`]
+//! of the whole is whose ([`Driver::in_region`](crate::cluster::shares::Driver::in_region)); each node asks the engine of its own region, by
+//! this part of each limit. So no request waits for another region, and a region that is cut off goes on.
+//!
+//! ```text
+//! region a:  nodes ── Regional ── Leased ── Fallback ──▶ engine a: 6/10 of each limit
+//! region b:  nodes ── Regional ── Leased ── Fallback ──▶ engine b: 3/10
+//! region c:  nodes ── Regional ── Leased ── Fallback ──▶ engine c: 1/10
+//!                └── all nodes, not for a request: who is there, and what each region is asked for
+//! ```
+//!
+//! # Never more than the limit
+//! What [`super::split`] says of nodes holds of regions: a part that shrinks does so at once, and one that has grown counts when it has been
+//! the region's for as long as the limit takes to fill up. Nodes of one region may know of different parts for a moment. Each of them is one
+//! that the region holds, so what the engine grants meanwhile is within the largest of them.
+//!
+//! A node that starts counts on what is always its region's own until the limit would have filled up: it does not know for how long the
+//! region has had more. What other nodes of the region have spent meanwhile counts against that too. So limits that fill up within seconds
+//! or minutes suit regions, and those of a day do not.
+//!
+//! # What it is for
+//! The limits are those of [`super::split`], with the same rounding, for regions in place of nodes. Breakers and adaptive limits are each
+//! region's own, and whole. A charge whose part has changed since gives nothing back when it ends with less.
+
+use smallvec::SmallVec;
+
+use super::divided::{DividedStep, Divider};
+use super::step::{Charge, Settled, Step};
+use super::{Answer, Caps, Home, Later, Occupancy, OwnedStep, Settling, Store};
+use crate::cluster::Part;
+
+/// A store that grants a region's part of each limit; see the [module](self).
+///
+/// What is settled on the spot costs a look at the part, and allocates nothing.
+///
+/// # Examples
+/// ```
+/// use std::sync::Arc;
+/// use tidegate::cluster::Part;
+/// use tidegate::store::{Charge, Op, PlainStore, Regional, Step, Store};
+/// use tidegate::{Cost, Quota, Tick};
+///
+/// let (part, engine) = (Part::even(3), Arc::new(PlainStore::default()));
+/// let nodes = [Regional::around(Arc::clone(&engine), part.clone()), Regional::around(engine, part)];
+/// let quota = Arc::new(Quota::per_minute(100).burst(30).gcra()?);
+/// let mut granted = 0;
+/// for node in nodes.iter().cycle().take(40) {
+///     let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+///     let step = Step::new(Tick::from_secs(1000), Op::Take, &charges);
+///     granted += u32::from(node.blocking_settle(&step)?.allowed);
+/// }
+/// assert_eq!(granted, 9, "a third of the burst, rounded down, for the nodes of the region together");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Debug)]
+pub struct Regional {
+    store: Box<dyn Store>,
+    divider: Divider,
+}
+
+impl Regional {
+    /// Makes a store that grants a region's part of each limit, through one whose keys are this region's alone.
+    #[must_use]
+    pub fn around(store: impl Store + 'static, part: Part) -> Self {
+        Self { store: Box::new(store), divider: Divider::new(part).with_guards() }
+    }
+
+    /// Returns a function that tells how many units this node was asked for in all, allowed or not: the demand by which parts are
+    /// [divided](crate::cluster::shares::Driver::new).
+    pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
+        self.divider.demand()
+    }
+}
+
+/// What is answered where nothing has to be asked.
+fn unasked(step: &Step<'_>) -> Settled {
+    Settled { allowed: true, at: step.now, ..Settled::default() }
+}
+
+impl Store for Regional {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        let divided = self.divider.divide(step);
+        let charges = divided.charges(step);
+        if charges.is_empty() {
+            *out = unasked(step);
+            divided.answer(step, out);
+            return Settling::Done(Ok(()));
+        }
+        let asked = Step { op: divided.op(step), charges: &charges, ..*step };
+        match self.store.settle_into(&asked, out) {
+            Settling::Done(done) => Settling::Done(done.map(|()| divided.answer(step, out))),
+            Settling::Later(later) => {
+                drop(charges);
+                let step = OwnedStep::of(step);
+                Settling::Later(Box::pin(async move {
+                    let mut settled = later.await?;
+                    step.with(|step| divided.answer(step, &mut settled));
+                    Ok(settled)
+                }))
+            }
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let divided: Vec<DividedStep> = steps.iter().map(|step| self.divider.divide(step)).collect();
+        let charges: Vec<SmallVec<[Charge<'_>; 4]>> =
+            divided.iter().zip(steps).map(|(divided, step)| divided.charges(step)).collect();
+        let all = divided.iter().zip(steps).zip(&charges);
+        let asked: Vec<Step<'_>> = all
+            .filter(|(_, charges)| !charges.is_empty())
+            .map(|((divided, step), charges)| Step { op: divided.op(step), charges, ..*step })
+            .collect();
+        let Some(later) = self.store.settle_each(&asked, out) else {
+            let mut answers = std::mem::take(out).into_iter();
+            let both = divided.iter().zip(steps);
+            out.extend(both.map(|(divided, step)| one_of_many(divided, step, &mut answers)));
+            return None;
+        };
+        drop(asked);
+        drop(charges);
+        let steps: Vec<OwnedStep> = steps.iter().map(OwnedStep::of).collect();
+        Some(Box::pin(async move {
+            let mut answers = later.await.into_iter();
+            let both = divided.iter().zip(&steps);
+            both.map(|(divided, step)| step.with(|step| one_of_many(divided, step, &mut answers))).collect()
+        }))
+    }
+
+    fn fetch(&self, keys: &[&[u8]]) {
+        self.store.fetch(keys);
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.store.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.store.home()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        self.store.home_of(by_fallback)
+    }
+}
+
+/// Answers a step by the next of the answers to those that were asked.
+fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterator<Item = Answer>) -> Answer {
+    let mut settled = match divided.is_asked() {
+        false => unasked(step),
+        true => answers.next().unwrap_or_else(|| {
+            Err(super::StoreError::Unavailable {
+                reason: "it answered fewer steps than it was asked".to_owned(),
+            })
+        })?,
+    };
+    divided.answer(step, &mut settled);
+    Ok(settled)
+}
