@@ -66,13 +66,32 @@ pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value>
     send(server, Method::PUT, path, Some(body))
 }
 
+/// Says whether a server is ready for requests, without a token: one that drains is not.
+///
+/// # Errors
+/// When nobody answers there, or somebody else does.
+pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
+    let url = format!("{server}/readyz");
+    let sent = agent().run(Request::builder().uri(&url).body(())?);
+    match sent.with_context(|| unanswered(server))?.status().as_u16() {
+        200 => Ok(true),
+        503 => Ok(false),
+        status => bail!("{url} answered {status}, as no tidegate does"),
+    }
+}
+
+fn agent() -> ureq::Agent {
+    let config = ureq::Agent::config_builder().timeout_global(Some(Duration::from_secs(10)));
+    config.http_status_as_error(false).build().into()
+}
+
+fn unanswered(server: &ServerUrl) -> String {
+    format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
+}
+
 fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{server}{path}");
-    let agent: ureq::Agent = ureq::Agent::config_builder()
-        .timeout_global(Some(Duration::from_secs(10)))
-        .http_status_as_error(false)
-        .build()
-        .into();
+    let agent = agent();
     let mut request = Request::builder().method(method).uri(&url);
     if let Some(token) = Token::from_env().map_err(|error| Mistake(error.to_string()))? {
         request = request.header("authorization", format!("Bearer {}", token.secret()));
@@ -81,9 +100,7 @@ fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) ->
         None => agent.run(request.body(())?),
         Some(body) => agent.run(request.header("content-type", "application/json").body(body.to_string())?),
     };
-    let mut response = sent.with_context(|| {
-        format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
-    })?;
+    let mut response = sent.with_context(|| unanswered(server))?;
     let text = response.body_mut().read_to_string().with_context(|| format!("{url} broke off its answer"))?;
     let answer: Value = serde_json::from_str(&text).unwrap_or_default();
     if response.status().as_u16() >= 400 {
