@@ -43,6 +43,7 @@ use ulid::Ulid;
 
 use crate::denial_log::DenialLog;
 use crate::live::{Facts, Live};
+use crate::metrics::peer_names::PeerNames;
 use crate::metrics::{Metrics, Transport, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
@@ -89,7 +90,7 @@ pub(crate) struct Engine {
     breakers: breakers::Breakers,
     redact: Redact,
     denials: DenialLog,
-    peer_names: peer_names::PeerNames,
+    peer_names: PeerNames,
 }
 
 /// What is asked of a decision.
@@ -174,7 +175,7 @@ impl Engine {
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
             denials: DenialLog::of_all(),
-            peer_names: peer_names::PeerNames::default(),
+            peer_names: PeerNames::default(),
         }
     }
 

@@ -8,16 +8,7 @@ use tidegate::policy::Descriptor;
 use super::Engine;
 use crate::live::Live;
 use crate::metrics::Transport;
-use crate::metrics::peer_names::{LimitadorCalls, show_envoy};
-
-/// Whose names are wanted.
-#[derive(Debug, Default)]
-pub(super) enum PeerNames {
-    #[default]
-    Nobodys,
-    Envoys,
-    Limitadors(LimitadorCalls),
-}
+use crate::metrics::peer_names::{LimitadorCalls, PeerNames, show_envoy};
 
 impl Engine {
     /// Has metrics told by the names of another rate limiter too.

@@ -64,6 +64,15 @@ impl DescriptorLabels {
     }
 }
 
+/// Whose names are wanted.
+#[derive(Debug, Default)]
+pub(crate) enum PeerNames {
+    #[default]
+    Nobodys,
+    Envoys,
+    Limitadors(LimitadorCalls),
+}
+
 /// Adds the series of envoyproxy/ratelimit. A hit is a request here, whatever it costs.
 pub(crate) fn show_envoy<'a>(
     registry: &mut Registry,
