@@ -1,5 +1,5 @@
-//! The Debian packages that the tests drive: real proxies, engines, a browser, and valgrind; and the compiler of protocol buffers, without which
-//! the client of etcd is not built.
+//! The Debian packages that the tests drive: real proxies, engines, Prometheus, a browser, and valgrind; and the compiler of protocol
+//! buffers, without which the client of etcd is not built.
 
 use std::path::Path;
 use std::process::Command;
@@ -10,7 +10,7 @@ use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 13] = [
+const WANTED: [(&str, &str); 14] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
@@ -20,6 +20,7 @@ const WANTED: [(&str, &str); 13] = [
     ("/usr/bin/etcd", "etcd-server"),
     ("/usr/bin/etcdctl", "etcd-client"),
     ("/usr/share/java/zookeeper.jar", "zookeeper"),
+    ("/usr/bin/prometheus", "prometheus"),
     ("/usr/bin/redis-server", "redis-server"),
     ("/usr/bin/redis-sentinel", "redis-sentinel"),
     ("/usr/share/doc/python3-venv/copyright", "python3-venv"),

@@ -22,7 +22,7 @@ pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::policies::Policies;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
-pub(crate) use self::serving::{Imports, Init, Preset, Proxy, Serve};
+pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{duration, pair, priority, whole};
 use crate::schemas::Document;
@@ -62,7 +62,7 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The running server that `explain` and `breaker` ask [default: http://127.0.0.1:8080, where there is no policy file]
+    /// The running server that `explain`, `breaker` and `ready` ask [default: http://127.0.0.1:8080, where there is no policy file]
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
     /// Which of the words that say whom to ask were typed.
@@ -143,6 +143,8 @@ pub(crate) enum Verb {
     /// List the breakers of a running server, or put one in a state
     #[command(subcommand)]
     Breaker(Breaker),
+    /// Say whether a running server is ready for requests; exit 1 if it is not
+    Ready,
     /// Put policies in force on every node of a cluster, and see who goes by which
     #[command(subcommand)]
     Policies(Policies),

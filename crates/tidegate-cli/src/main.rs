@@ -69,6 +69,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Explain(explain) => verbs::explain::run(explain, &cli.global, printer),
         Verb::Bench(bench) => verbs::bench::run(bench, printer),
         Verb::Breaker(breaker) => verbs::breaker::run(breaker, &cli.global, printer),
+        Verb::Ready => verbs::ready::run(&cli.global, printer),
         Verb::Policies(policies) => verbs::policies::run(policies, printer),
         Verb::Completions { shell } => verbs::shell::completions(*shell, printer),
         Verb::Man { dir } => verbs::shell::man(dir, printer),

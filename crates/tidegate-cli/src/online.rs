@@ -8,7 +8,7 @@ use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
-use hyper::{Method, Request, Response, Uri};
+use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tidegate_server::Token;
@@ -79,11 +79,36 @@ pub(crate) fn put(server: &ServerUrl, path: &str, body: &Value) -> Result<Value>
     send(server, Method::PUT, path, Some(body))
 }
 
+/// Says whether a server is ready for requests, without a token: one that drains is not.
+///
+/// # Errors
+/// When nobody answers there, or somebody else does.
+pub(crate) fn is_ready(server: &ServerUrl) -> Result<bool> {
+    let url = format!("{server}/readyz");
+    let (status, _) = exchange(server, &url, Request::get(&url).body(Full::default())?)?;
+    match status.as_u16() {
+        200 => Ok(true),
+        503 => Ok(false),
+        status => bail!("{url} answered {status}, as no tidegate does"),
+    }
+}
+
 fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) -> Result<Value> {
     let url = format!("{server}{path}");
-    let request = request(&url, method, body)?;
+    let (status, text) = exchange(server, &url, request(&url, method, body)?)?;
+    let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
+    if !status.is_success() {
+        let words = |key| answer.get(key).and_then(Value::as_str);
+        let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
+        bail!("{url} answered {status}: {why}");
+    }
+    Ok(answer)
+}
+
+/// Sends a request, and returns the status and the body of its answer.
+fn exchange(server: &ServerUrl, url: &str, request: Request<Full<Bytes>>) -> Result<(StatusCode, Bytes)> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let (status, text) = runtime.block_on(async {
+    runtime.block_on(async {
         let asked = async {
             let response = answered(request).await.with_context(|| {
                 format!(
@@ -99,14 +124,7 @@ fn send(server: &ServerUrl, method: Method, path: &str, body: Option<&Value>) ->
         };
         let late = || anyhow!("{url} did not answer within {} s", PATIENCE.as_secs());
         timeout(PATIENCE, asked).await.map_err(|_| late())?
-    })?;
-    let answer: Value = serde_json::from_slice(&text).unwrap_or_default();
-    if !status.is_success() {
-        let words = |key| answer.get(key).and_then(Value::as_str);
-        let why = words("detail").or_else(|| words("title")).unwrap_or("no reason given");
-        bail!("{url} answered {status}: {why}");
-    }
-    Ok(answer)
+    })
 }
 
 /// Words a request; its URI is the whole URL still.

@@ -24,6 +24,8 @@ pub(crate) enum Document {
     Bench,
     /// What `breaker` prints
     Breaker,
+    /// What `ready` prints
+    Ready,
     /// What `policies put`, `show`, `history`, `rollback` and `nodes` print
     Policies,
     /// What `config check` and `serve --check` print
@@ -57,6 +59,7 @@ impl Document {
             Self::Explain => include_str!("../schemas/explain.json"),
             Self::Bench => include_str!("../schemas/bench.json"),
             Self::Breaker => include_str!("../schemas/breaker.json"),
+            Self::Ready => include_str!("../schemas/ready.json"),
             Self::Policies => include_str!("../schemas/policies.json"),
             Self::ConfigCheck => include_str!("../schemas/config-check.json"),
             Self::ConfigOrigin => include_str!("../schemas/config-origin.json"),

@@ -6,6 +6,7 @@ pub(crate) mod config;
 pub(crate) mod explain;
 pub(crate) mod init;
 pub(crate) mod policies;
+pub(crate) mod ready;
 pub(crate) mod replay;
 pub(crate) mod serve;
 pub(crate) mod shell;

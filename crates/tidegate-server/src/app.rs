@@ -1,12 +1,11 @@
 //! What every request is answered from: the engine, the reload, the token, and what the server is doing.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
-
 use http::header::HeaderMap;
 use tokio::sync::watch;
 
 use crate::auth::{self, Token};
 use crate::engine::Engine;
+use crate::metrics::{InFlight, Transport};
 use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::redact::Redact;
@@ -20,17 +19,6 @@ pub(crate) struct App {
     pub(crate) redact: Redact,
     token: Option<Token>,
     phase: watch::Receiver<Phase>,
-    requests_in_flight: AtomicUsize,
-}
-
-/// Counts one request in flight until it is dropped.
-#[derive(Debug)]
-pub(crate) struct InFlight<'a>(&'a AtomicUsize);
-
-impl Drop for InFlight<'_> {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 impl App {
@@ -40,20 +28,18 @@ impl App {
         token: Option<Token>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let (redact, requests_in_flight) = (engine.redact(), AtomicUsize::new(0));
-        Self { engine, reload, redact, token, phase, requests_in_flight }
+        let redact = engine.redact();
+        Self { engine, reload, redact, token, phase }
     }
 
     /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
-    pub(crate) fn begin_request(&self) -> InFlight<'_> {
-        // Relaxed: a number for people, which orders nothing.
-        self.requests_in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(&self.requests_in_flight)
+    pub(crate) fn begin_request(&self, transport: Transport) -> InFlight<'_> {
+        self.engine.metrics.requests.begin(transport)
     }
 
     /// Returns how many requests are being answered, the one that asks included.
     pub(crate) fn requests_in_flight(&self) -> usize {
-        self.requests_in_flight.load(Ordering::Relaxed)
+        self.engine.metrics.requests.in_flight()
     }
 
     pub(crate) fn phase(&self) -> Phase {

@@ -4,10 +4,12 @@
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
 mod breakers;
+mod counting;
 mod decide_each;
 #[cfg(feature = "grpc")]
 mod decide_together;
 mod demand;
+mod denials;
 #[cfg(feature = "grpc")]
 mod giving_back;
 mod handle_breakers;
@@ -15,6 +17,7 @@ mod held;
 mod keys;
 mod on_first_use;
 mod outage;
+mod peer_names;
 mod places;
 mod prepared;
 mod sensing;
@@ -24,22 +27,24 @@ mod sharing;
 mod store_changes;
 mod ticket;
 mod ticket_seal;
+mod timed_store;
 
 use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
-use tidegate::explain::key_text;
 use tidegate::gate::{Check, Unfit};
-use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
+use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
-use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
+use crate::denial_log::DenialLog;
 use crate::live::{Facts, Live};
-use crate::metrics::{Decided, Metrics, Tally, Transport, judged};
+use crate::metrics::peer_names::PeerNames;
+use crate::metrics::{Metrics, Transport, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
@@ -84,6 +89,8 @@ pub(crate) struct Engine {
     ticket_seal: TicketSeal,
     breakers: breakers::Breakers,
     redact: Redact,
+    denials: DenialLog,
+    peer_names: PeerNames,
 }
 
 /// What is asked of a decision.
@@ -110,6 +117,16 @@ pub(crate) enum Conclusion {
         /// What the store said.
         error: StoreError,
     },
+}
+
+impl Conclusion {
+    /// Says whether the request may pass.
+    pub(crate) fn allowed(&self) -> bool {
+        match self {
+            Self::Decided(decision) => decision.allowed,
+            Self::Unsettled { allowed, .. } => *allowed,
+        }
+    }
 }
 
 impl Engine {
@@ -157,6 +174,8 @@ impl Engine {
             ticket_seal,
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
+            denials: DenialLog::of_all(),
+            peer_names: PeerNames::default(),
         }
     }
 
@@ -233,7 +252,11 @@ impl Engine {
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
-        self.conclude(live, check.request, decided, want)
+        let conclusion = self.conclude(live, check.request, decided, want);
+        if want == Want::Take {
+            self.count_call(live, check.request, transport, conclusion.allowed());
+        }
+        conclusion
     }
 
     /// Counts a decision, and gives it the form of its answer.
@@ -261,7 +284,7 @@ impl Engine {
         conclusion
     }
 
-    /// Names a decision; remembers the request of a refusal.
+    /// Names a decision; remembers the request of a refusal, and tells the log.
     pub(crate) fn name(
         &self,
         live: &Live,
@@ -269,11 +292,11 @@ impl Engine {
         only: Option<&[usize]>,
         conclusion: &Conclusion,
     ) -> Ulid {
-        let (at, allowed) = match conclusion {
-            Conclusion::Decided(decision) => (decision.at, decision.allowed),
-            Conclusion::Unsettled { allowed, .. } => (self.now(), *allowed),
+        let at = match conclusion {
+            Conclusion::Decided(decision) => decision.at,
+            Conclusion::Unsettled { .. } => self.now(),
         };
-        if allowed {
+        if conclusion.allowed() {
             return self.refused.name(at);
         }
         // By name: places move when the file changes.
@@ -281,7 +304,11 @@ impl Engine {
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
-        self.refused.remember(at, check.request, only, secret, stated)
+        let id = self.refused.remember(at, check.request, only, secret, stated);
+        if let Conclusion::Decided(decision) = conclusion {
+            self.tell_denial(live, check.request, decision, id);
+        }
+        id
     }
 
     /// Returns the request of a refusal, `None` where it was too long to be kept, and what was stated with it.
@@ -310,7 +337,8 @@ impl Engine {
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
             judged::show(registry, judges);
         };
-        self.metrics.write(self.now(), self.store.occupancy(), series, shared)
+        let of_peers = self.peer_metrics(&live);
+        of_peers + &self.metrics.write(self.now(), self.store.occupancy(), series, shared)
     }
 
     pub(crate) fn occupancy(&self) -> Occupancy {
@@ -320,81 +348,9 @@ impl Engine {
     pub(crate) fn store_kind(&self) -> &'static str {
         self.store_kind
     }
-
-    /// Counts a decision under each of its policies.
-    fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if let Some((at, needs)) =
-            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal.needs)))
-        {
-            facts[at].series.enforce.count(Decided::denied);
-            if needs.is_some() {
-                self.metrics.protection.too_late(&decision.policies.policies()[at].name);
-            }
-            return;
-        }
-        let policies = decision.policies.policies();
-        for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
-            let Some(first) = lines.first() else { continue };
-            let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
-            let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
-            if let Some(decided) = together(own.clone()) {
-                // Whoever is over a limit that lets him through has passed.
-                let passes = policy.lets_through() && decision.allowed;
-                let decided = match decided {
-                    Decided::denied if passes => {
-                        self.metrics.protection.over(&policy.name, policy.over);
-                        Decided::allowed
-                    }
-                    decided => decided,
-                };
-                tally(facts, policy.mode == Mode::Enforce).count(decided);
-            }
-            let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
-            if let Some(decided) = together(shadow) {
-                facts.series.shadow.count(decided);
-            }
-            let (mut denied, mut near) = (false, false);
-            if let (Some(judge), Some(line)) = (&facts.judge, own.clone().next()) {
-                judge.note(decision, line);
-            }
-            for line in own {
-                let standing = line.decision.standing;
-                let used = standing.limit.saturating_sub(standing.remaining);
-                facts.series.utilization.note(decision.at, used, standing.limit);
-                denied |= !line.decision.is_allowed();
-                near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
-            }
-            if denied {
-                facts.keys.denied.add(&key_text(policy, request));
-            } else if near && decision.allowed {
-                facts.series.near.inc();
-                facts.keys.near.add(&key_text(policy, request));
-            }
-        }
-    }
 }
 
 /// Returns some of the policies in force, by their indices.
 fn among(live: &Live, only: &[usize]) -> Among {
     Among::new(Arc::clone(&live.set), only.iter().copied())
-}
-
-fn tally(facts: &Facts, enforced: bool) -> &Tally {
-    if enforced { &facts.series.enforce } else { &facts.series.shadow }
-}
-
-/// Returns what several limits of one policy decided together.
-fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
-    lines.fold(None, |so_far, line| {
-        let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {
-            (false, _) => Decided::denied,
-            (true, false) => Decided::delayed,
-            (true, true) => Decided::allowed,
-        };
-        match (so_far, decided) {
-            (Some(Decided::denied), _) | (_, Decided::denied) => Some(Decided::denied),
-            (Some(Decided::delayed), _) => Some(Decided::delayed),
-            (_, decided) => Some(decided),
-        }
-    })
 }

@@ -30,6 +30,7 @@ mod app;
 mod auth;
 mod blocking_jobs;
 mod connections;
+mod denial_log;
 mod doors;
 mod engine;
 mod file_watch;

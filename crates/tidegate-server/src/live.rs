@@ -12,6 +12,7 @@ use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
+use crate::denial_log::DenialLog;
 use crate::metrics::judged::Judge;
 use crate::metrics::{Metrics, PolicySeries};
 use crate::proxy::Proxy;
@@ -45,6 +46,8 @@ pub(crate) struct Live {
 pub(crate) struct Facts {
     pub(crate) series: Arc<PolicySeries>,
     pub(crate) keys: Arc<Keys>,
+    /// Which of its denials the log is told of. Survives reloads.
+    pub(crate) denials: Arc<DenialLog>,
     /// Judges what passes by the limit, where that can be said.
     pub(crate) judge: Option<Arc<Judge>>,
     /// The window of each of its quotas, found by the quota's address: quotas are shared and outlive this.
@@ -131,6 +134,7 @@ impl Facts {
                 None => Arc::new(metrics.policy(&policy.name, most)),
             },
             keys: before.map_or_else(Arc::default, |before| Arc::clone(&before.keys)),
+            denials: before.map_or_else(Arc::default, |before| Arc::clone(&before.denials)),
             judge: Judge::of(policy, settles(policy), before.and_then(|before| before.judge.as_ref())),
             windows,
         }

@@ -8,8 +8,11 @@ pub(crate) mod judged;
 mod labels;
 pub(crate) mod leases;
 mod peak;
+pub(crate) mod peer_names;
 mod policy_series;
 mod protection;
+mod requests;
+mod store_times;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -33,6 +36,8 @@ use self::labels::{
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
+pub(crate) use self::requests::{InFlight, Requests};
+pub(crate) use self::store_times::{StoreOp, StoreTimes};
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
 /// milliseconds.
@@ -59,6 +64,9 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     /// What protection did.
     pub(crate) protection: Protection,
+    /// Requests in flight and held back.
+    pub(crate) requests: Requests,
+    store_times: store_times::Times,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -146,6 +154,8 @@ impl Metrics {
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
+        let requests = Requests::registered(&mut registry);
+        let store_times = store_times::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -176,6 +186,8 @@ impl Metrics {
             units,
             cut,
             protection,
+            requests,
+            store_times,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
@@ -228,6 +240,7 @@ impl Metrics {
         self.limits.remove(&label);
         self.utilization.remove(&label);
         self.protection.forget(name);
+        self.requests.forget(name);
         for fate in [UnitsFate::returned, UnitsFate::owed] {
             self.units.remove(&UnitsLabels { policy: name.to_owned(), fate });
         }
@@ -269,6 +282,11 @@ impl Metrics {
         let shown = self.store_up.get_or_create_owned(&StoreLabel { store });
         shown.set(1);
         StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
+    }
+
+    /// Returns the series of how long a store takes; there from the start.
+    pub(crate) fn store_times(&self, store: &'static str) -> StoreTimes {
+        StoreTimes::of(&self.store_times, store)
     }
 
     /// Shows whether a store keeps counters, where that is looked at when metrics are read.

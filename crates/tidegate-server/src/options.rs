@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::config::Config;
+use tidegate::config::{Config, Peer};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
@@ -44,6 +44,8 @@ pub struct ServerOptions {
     pub clock: Arc<dyn Clock>,
     /// How many lines of the log were dropped so far, counted by whoever writes it; shown as a metric. 0 by default.
     pub log_lines_dropped: Arc<AtomicU64>,
+    /// By whose names metrics are told too, beside Tidegate's own; nobody's by default.
+    pub metrics_names: Option<Peer>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
 }
@@ -90,6 +92,7 @@ impl Default for ServerOptions {
             tickets: TicketOptions::default(),
             clock: Arc::new(SystemClock::new()),
             log_lines_dropped: Arc::default(),
+            metrics_names: None,
             signals: true,
         }
     }

@@ -197,6 +197,7 @@ impl Server {
         let mut engine = Engine::new(&settings, store, options.clock, tickets);
         engine.fits(&settings.policies)?;
         engine.metrics.log_lines_dropped = options.log_lines_dropped;
+        engine.name_metrics_as(options.metrics_names);
         let (phase, seen) = watch::channel(Phase::Serving);
         reload.take_first(&engine).await;
         let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: engine.live().set.len() };

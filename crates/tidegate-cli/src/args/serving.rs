@@ -63,12 +63,34 @@ pub(crate) struct Serve {
     /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
     #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
     pub(crate) forward_auth: Option<Proxy>,
+    /// Another rate limiter by whose names metrics are told too, for dashboards that were made for it
+    #[arg(long, env = "TIDEGATE_METRICS_NAMES", value_name = "WHOSE", value_enum)]
+    pub(crate) metrics_names: Option<MetricsNames>,
     /// How long to let requests finish after SIGTERM
     #[arg(long, env = "TIDEGATE_DRAIN", value_name = "TIME", default_value = "10s", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) drain: Duration,
     /// Do not watch the policy file; SIGHUP still reloads it
     #[arg(long)]
     pub(crate) no_watch: bool,
+}
+
+/// Whose names metrics have beside Tidegate's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum MetricsNames {
+    /// envoyproxy/ratelimit, as its statsd mapping writes them
+    Envoy,
+    /// Limitador
+    Limitador,
+}
+
+impl MetricsNames {
+    /// Returns whose they are.
+    pub(crate) fn peer(self) -> Peer {
+        match self {
+            Self::Envoy => Peer::Envoy,
+            Self::Limitador => Peer::Limitador,
+        }
+    }
 }
 
 /// A proxy that tells of the original request in headers of its own.

@@ -13,7 +13,7 @@ use tidegate_server::{
     TicketKeyError, TicketOptions, Token, TokenError, check_store, open_store,
 };
 
-use crate::args::{Proxy, Serve};
+use crate::args::{MetricsNames, Proxy, Serve};
 use crate::exit::{Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
@@ -187,6 +187,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
+    options.metrics_names = serve.metrics_names.map(MetricsNames::peer);
     (options.tickets, options.token) = secrets(serve, config)?;
     Ok(options)
 }

@@ -2,7 +2,7 @@
 
 use crate::{Desk, sample};
 
-const VERBS: [&[&str]; 20] = [
+const VERBS: [&[&str]; 21] = [
     &["serve"],
     &["init"],
     &["config"],
@@ -15,6 +15,7 @@ const VERBS: [&[&str]; 20] = [
     &["suggest"],
     &["explain"],
     &["bench"],
+    &["ready"],
     &["policies"],
     &["policies", "put"],
     &["policies", "show"],

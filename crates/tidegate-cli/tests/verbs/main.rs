@@ -14,6 +14,8 @@ mod flags;
 mod golden;
 mod init;
 mod keys_hit;
+#[cfg(unix)]
+mod operations;
 mod reading;
 mod readme;
 mod replay;

@@ -79,7 +79,7 @@ impl HttpDoor {
 
 impl Handler for HttpDoor {
     async fn answer(&self, request: Request<Body>) -> Response {
-        let _in_flight = self.0.begin_request();
+        let _in_flight = self.0.begin_request(Transport::http);
         route(&self.0, request).await.unwrap_or_else(Problem::into_response)
     }
 

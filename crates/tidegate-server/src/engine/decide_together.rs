@@ -63,6 +63,10 @@ impl Engine {
         let closed = conclusions
             .iter()
             .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));
-        Ok(Together { allowed: together.allowed && !closed, wait: together.wait, conclusions })
+        let allowed = together.allowed && !closed;
+        if let Some(check) = checks.iter().find(|check| !check.peek) {
+            self.count_call(live, check.request, transport, allowed);
+        }
+        Ok(Together { allowed, wait: together.wait, conclusions })
     }
 }

@@ -10,7 +10,8 @@ use tidegate::GateDecision;
 use tidegate::policy::{Mode, OnStoreError, Policy};
 use tidegate::store::StoreError;
 
-use super::{Conclusion, Engine, tally};
+use super::counting::tally;
+use super::{Conclusion, Engine};
 use crate::live::Live;
 use crate::metrics::Decided;
 

@@ -6,6 +6,7 @@ use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{Charge, Fallback, Op, Settled, Step, Store};
 use tidegate::{Clock, Cost, Quota, Tick};
 
+use super::timed_store::TimedStore;
 use crate::metrics::{Metrics, StoreState};
 use crate::stores::Sharing;
 
@@ -23,7 +24,8 @@ pub(super) fn fallback_for(
     }
     let states = metrics.store_states(kind);
     let told = move |change: &Change| tell(change, kind, &states);
-    let mut fallback = Fallback::around(Arc::clone(store), Arc::clone(clock)).on_change(told);
+    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind));
+    let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
     if let Some(sharing) = sharing {
         fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);
     }

@@ -16,6 +16,10 @@ impl Tally {
     pub(crate) fn count(&self, decided: Decided) {
         self.0[decided as usize].inc();
     }
+
+    pub(super) fn counted(&self, decided: Decided) -> u64 {
+        self.0[decided as usize].get()
+    }
 }
 
 /// The series of one policy.

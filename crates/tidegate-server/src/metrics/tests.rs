@@ -1,5 +1,7 @@
 //! What the text of metrics holds.
 
+mod page;
+
 use super::*;
 
 #[tokio::test]

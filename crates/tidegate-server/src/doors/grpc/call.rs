@@ -21,6 +21,7 @@ use super::methods::Method;
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
 use crate::connections::{Place, now};
+use crate::metrics::Transport;
 use crate::options::Timeouts;
 
 /// The most bytes of messages that are not complete, of all calls of a connection together.
@@ -64,7 +65,7 @@ pub(super) fn begin(calls: &Arc<Calls>, request: Request<RecvStream>, respond: S
 /// A call that its caller gives up is dropped, and has then spent nothing.
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
-    let _in_flight = calls.service.app.begin_request();
+    let _in_flight = calls.service.app.begin_request(Transport::grpc);
     let answered = {
         let mut answering = pin!(answer(calls, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {

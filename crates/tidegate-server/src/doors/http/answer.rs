@@ -98,10 +98,7 @@ impl<'a> Reply<'a, '_> {
     }
 
     pub(crate) fn allowed(&self) -> bool {
-        match self.conclusion {
-            Conclusion::Decided(decision) => decision.allowed,
-            Conclusion::Unsettled { allowed, .. } => *allowed,
-        }
+        self.conclusion.allowed()
     }
 
     /// Returns how long the work is to be held back.

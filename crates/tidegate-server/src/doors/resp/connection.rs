@@ -18,7 +18,7 @@ use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::{own, redis};
 use crate::connections::{LINGER, Order, Place, Stage, linger, now};
-use crate::metrics::CutReason;
+use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 
 /// How much is read at once.
@@ -152,7 +152,7 @@ impl Connection<'_> {
                 Next::Command(words, took) => {
                     done += took;
                     if !words.is_empty() {
-                        let _in_flight = door.app.begin_request();
+                        let _in_flight = door.app.begin_request(Transport::resp);
                         if !redis::run(door, session, &words, &mut self.replies) {
                             own::run(door, session, &words, &mut self.replies).await;
                         }

@@ -1,0 +1,17 @@
+//! Asks a running server whether it is ready: what a container's health check and a script that waits want.
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::args::Global;
+use crate::exit::Exit;
+use crate::online::{self, ServerUrl, USUAL_SERVER};
+use crate::output::Printer;
+
+pub(crate) fn run(global: &Global, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER))?;
+    let ready = online::is_ready(&server)?;
+    let said = if ready { "ready" } else { "not ready: it stops, and answers what it has begun" };
+    printer.value(&json!({ "ready": ready, "server": server.to_string() }), |_| Ok(said.to_owned()))?;
+    Ok(if ready { Exit::Done } else { Exit::No })
+}

@@ -1,0 +1,88 @@
+//! What those want who run a server: whether it is ready, which denials the log tells of, and metrics by other names.
+
+use serde_json::Value;
+
+use crate::Desk;
+use crate::schemas::{holds, schema};
+use crate::serve::Serving;
+
+const ONE: &str = "version: 1
+client_ip: { trusted_proxies: [] }
+policies:
+  - name: shop.per-ip
+    by: [client.ip]
+    limit: { rate: 1/day }
+";
+
+#[test]
+fn a_script_hears_whether_a_server_is_ready() {
+    let desk = Desk::new();
+    let nobody = desk.run(&["ready", "--server", "http://127.0.0.1:1"]).code(1);
+    assert!(nobody.err.contains("no server answers at http://127.0.0.1:1"), "{nobody:?}");
+    let serving = Serving::start(&desk, &[]);
+    let ready = desk.run(&["ready", "--server", serving.url()]).code(0);
+    assert_eq!(ready.out, "ready\n");
+    let said = desk.run(&["ready", "--server", serving.url(), "-o", "json"]).code(0).json();
+    holds(&schema(&desk, "ready"), &said, "ready");
+    assert_eq!(said["ready"], true);
+    assert_eq!(serving.stop(), Some(0));
+}
+
+/// A flood of refusals is five lines, none with a key in it, and each decision can be asked for by its name.
+#[test]
+fn the_log_tells_of_denials_and_not_of_all() {
+    let desk = Desk::new();
+    desk.write("p.yaml", ONE);
+    let serving = Serving::start(&desk, &["-c", "p.yaml"]);
+    let (ip, mut ids) = ("203.0.113.9", Vec::new());
+    assert_eq!(serving.statuses(ip, 1), [200]);
+    for _ in 0..20 {
+        let mut refused = serving.check(ip);
+        let body: Value = serde_json::from_str(&refused.body_mut().read_to_string().unwrap()).unwrap();
+        ids.push(body["tidegate-decision-id"].as_str().unwrap_or_else(|| panic!("{body}")).to_owned());
+    }
+    let top = serving.text("/v1/keys/top?policy=shop.per-ip&by=denied");
+    for id in &ids[..5] {
+        let line = serving.hears("tidegate_server::denials");
+        let told: Value = serde_json::from_str(&line).unwrap();
+        let fields = &told["fields"];
+        assert_eq!(
+            (&fields["policy"], &fields["decision_id"]),
+            (&"shop.per-ip".into(), &id.as_str().into()),
+            "{line}"
+        );
+        assert!(!line.contains(ip) && top.contains(fields["key"].as_str().unwrap()), "{line} {top}");
+        assert!(fields["retry_after_ms"].as_u64().is_some_and(|wait| wait > 80_000_000), "{line}");
+    }
+    let asked = desk.run(&["explain", "--id", &ids[0], "--server", serving.url()]);
+    assert!(asked.out.contains("shop.per-ip"), "{asked:?}");
+    // No sixth line: what is heard next is the end.
+    serving.signal("TERM");
+    let next = serving.hears("");
+    assert!(!next.contains("denials"), "{next}");
+}
+
+#[test]
+fn metrics_have_the_names_of_another_rate_limiter_where_that_is_wanted() {
+    let desk = Desk::new();
+    desk.write("p.yaml", ONE);
+    for (names, lines) in [
+        (
+            "envoy",
+            &["ratelimit_service_rate_limit_over_limit{domain=\"shop\",key1=\"per-ip\",key2=\"\"} 1\n"][..],
+        ),
+        ("limitador", &["limitador_up 1\n", "datastore_partitioned 0\n"]),
+    ] {
+        let serving =
+            Serving::start(&desk, &["-c", "p.yaml", "--metrics-names", names, "--store-path", names]);
+        assert_eq!(serving.statuses("203.0.113.9", 2), [200, 429]);
+        let metrics = serving.text("/metrics");
+        for line in lines {
+            assert!(metrics.contains(line), "{line}{metrics}");
+        }
+        assert!(metrics.contains("tidegate_decisions_total{policy=\"shop.per-ip\""), "{metrics}");
+        assert_eq!(serving.stop(), Some(0));
+    }
+    let wrong = desk.run(&["serve", "--metrics-names", "nginx"]).code(2);
+    assert!(wrong.err.contains("envoy, limitador"), "{wrong:?}");
+}

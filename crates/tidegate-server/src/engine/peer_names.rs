@@ -1,0 +1,56 @@
+//! Metrics by the names of another rate limiter, where they are wanted.
+
+use prometheus_client::encoding::text::encode_registry;
+use prometheus_client::registry::Registry;
+use tidegate::config::Peer;
+use tidegate::policy::Descriptor;
+
+use super::Engine;
+use crate::live::Live;
+use crate::metrics::Transport;
+use crate::metrics::peer_names::{LimitadorCalls, PeerNames, show_envoy};
+
+impl Engine {
+    /// Has metrics told by the names of another rate limiter too.
+    pub(crate) fn name_metrics_as(&mut self, peer: Option<Peer>) {
+        self.peer_names = match peer {
+            Some(Peer::Envoy) => PeerNames::Envoys,
+            Some(Peer::Limitador) => PeerNames::Limitadors(LimitadorCalls::default()),
+            _ => PeerNames::Nobodys,
+        };
+    }
+
+    /// Counts a call of Envoy; nothing unless Limitador's names are wanted.
+    pub(super) fn count_call(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        transport: Transport,
+        allowed: bool,
+    ) {
+        if let (PeerNames::Limitadors(calls), Transport::grpc) = (&self.peer_names, transport)
+            && let Some(namespace) = request.value("rls.domain")
+        {
+            calls.count(namespace, allowed, live.set.policies().iter());
+        }
+    }
+
+    /// Returns the text of the series by those names; empty where none are wanted.
+    pub(super) fn peer_metrics(&self, live: &Live) -> String {
+        let mut registry = Registry::default();
+        match &self.peer_names {
+            PeerNames::Nobodys => return String::new(),
+            PeerNames::Envoys => {
+                let series = live.policies.iter().map(|facts| &*facts.series);
+                show_envoy(&mut registry, live.set.policies().iter().zip(series));
+            }
+            PeerNames::Limitadors(calls) => {
+                calls.show(&mut registry, self.outage().is_some() || self.trouble().is_some());
+            }
+        }
+        let mut text = String::new();
+        // Writing to a String cannot fail.
+        let _ = encode_registry(&mut text, &registry);
+        text
+    }
+}

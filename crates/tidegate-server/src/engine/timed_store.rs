@@ -1,0 +1,124 @@
+//! Notes how long an engine takes. Stands right before it, so that what the caller does not wait for any longer is noted too.
+
+use prometheus_client::metrics::histogram::Histogram;
+use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
+use tidegate::{Clock, SystemClock, Tick};
+
+use crate::metrics::{StoreOp, StoreTimes};
+
+/// An engine whose answers that come later are timed; those that are there at once are not, and cost nothing.
+#[derive(Debug)]
+pub(super) struct TimedStore<S> {
+    store: S,
+    times: StoreTimes,
+}
+
+impl<S: Store> TimedStore<S> {
+    pub(super) fn new(store: S, times: StoreTimes) -> Self {
+        Self { store, times }
+    }
+
+    fn timed<T: 'static>(&self, op: StoreOp, later: Later<T>) -> Later<T> {
+        let times = self.times.series(op);
+        Box::pin(async move {
+            // The machine's clock and not the gate's, which a test may stop.
+            let _timer = Timer { times, since: SystemClock::new().now() };
+            later.await
+        })
+    }
+}
+
+/// Notes a time when it is dropped: answered, or given up.
+struct Timer {
+    times: Histogram,
+    since: Tick,
+}
+
+impl Drop for Timer {
+    fn drop(&mut self) {
+        self.times.observe(SystemClock::new().now().since(self.since).as_secs_f64());
+    }
+}
+
+impl<S: Store> Store for TimedStore<S> {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        match self.store.settle_into(step, out) {
+            Settling::Later(later) => Settling::Later(self.timed(StoreOp::of(step.op), later)),
+            done => done,
+        }
+    }
+
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        let later = self.store.settle_each(steps, out)?;
+        Some(self.timed(StoreOp::batch, later))
+    }
+
+    fn fetch(&self, keys: &[&[u8]]) {
+        self.store.fetch(keys);
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.store.occupancy()
+    }
+
+    fn caps(&self) -> Caps {
+        self.store.caps()
+    }
+
+    fn home(&self) -> Home {
+        self.store.home()
+    }
+
+    fn home_of(&self, by_fallback: bool) -> Home {
+        self.store.home_of(by_fallback)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use tidegate::store::{Charge, Op};
+    use tidegate::{Cost, Quota};
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// Never answers.
+    #[derive(Debug)]
+    struct Hanging;
+
+    impl Store for Hanging {
+        fn settle_into(&self, _: &Step<'_>, _: &mut Settled) -> Settling {
+            Settling::Later(Box::pin(std::future::pending()))
+        }
+
+        fn occupancy(&self) -> Occupancy {
+            Occupancy::default()
+        }
+    }
+
+    #[tokio::test]
+    async fn a_step_that_nobody_waits_for_any_longer_is_noted_and_one_never_asked_is_not() {
+        let metrics = Metrics::new();
+        let store = TimedStore::new(Hanging, metrics.store_times("redis"));
+        let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
+        let charges = [Charge::new(b"key", &quota, Cost::ONE)];
+        let asked = |op| {
+            let step = Step::new(Tick::from_secs(1000), op, &charges);
+            let Settling::Later(later) = store.settle_into(&step, &mut Settled::default()) else { panic!() };
+            later
+        };
+        drop(asked(Op::Peek));
+        assert!(tokio::time::timeout(std::time::Duration::ZERO, asked(Op::Take)).await.is_err());
+        let text = metrics.write(Tick::EPOCH, Occupancy::default(), [].into_iter(), |_| {});
+        let count = |op: &str, count: u32| {
+            let line = format!(
+                "tidegate_store_operation_duration_seconds_count{{store=\"redis\",op=\"{op}\"}} {count}\n"
+            );
+            assert!(text.contains(&line), "{line}{text}");
+        };
+        count("take", 1);
+        count("peek", 0);
+    }
+}

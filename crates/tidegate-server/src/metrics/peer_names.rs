@@ -1,0 +1,221 @@
+//! Series by the names of other rate limiters, for dashboards and alerts that were written for them.
+//!
+//! They stand beside Tidegate's own. Those of envoyproxy/ratelimit say what each policy decided and are made of its own series when metrics
+//! are read. Those of Limitador count calls, which no series of a policy does, so they are counted where a call is decided.
+//!
+//! Policies that were imported are called `DOMAIN.KEY.KEY`; a name without a dot is a key in the domain `tidegate`.
+//!
+//! # Source
+//! The statsd mapping of envoyproxy/ratelimit (`src/stats/prom/default_mapper.yaml`); `prometheus_metrics.rs` of Limitador's server.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::{MetricType, TypedMetric};
+use prometheus_client::registry::Registry;
+use tidegate::policy::Policy;
+
+use super::labels::Decided;
+use super::policy_series::PolicySeries;
+
+/// A count under a name that does not end as OpenMetrics has counters end, so of a type that is not known.
+#[derive(Clone, Debug, Default)]
+struct Count(Arc<AtomicU64>);
+
+impl Count {
+    fn add(&self, count: u64) {
+        // Relaxed: a number that is read by itself.
+        self.0.fetch_add(count, Ordering::Relaxed);
+    }
+}
+
+impl TypedMetric for Count {
+    const TYPE: MetricType = MetricType::Unknown;
+}
+
+impl EncodeMetric for Count {
+    fn encode(&self, mut encoder: MetricEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.encode_gauge(&self.0.load(Ordering::Relaxed))
+    }
+
+    fn metric_type(&self) -> MetricType {
+        Self::TYPE
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct DescriptorLabels {
+    domain: String,
+    key1: String,
+    key2: Option<String>,
+}
+
+impl DescriptorLabels {
+    fn of(policy: &str) -> Self {
+        let Some((domain, keys)) = policy.split_once('.') else {
+            return Self { domain: "tidegate".to_owned(), key1: policy.to_owned(), key2: None };
+        };
+        // Deeper keys have no label there either.
+        let mut keys = keys.split('.').map(str::to_owned);
+        Self { domain: domain.to_owned(), key1: keys.next().unwrap_or_default(), key2: keys.next() }
+    }
+}
+
+/// Whose names are wanted.
+#[derive(Debug, Default)]
+pub(crate) enum PeerNames {
+    #[default]
+    Nobodys,
+    Envoys,
+    Limitadors(LimitadorCalls),
+}
+
+/// Adds the series of envoyproxy/ratelimit. A hit is a request here, whatever it costs.
+pub(crate) fn show_envoy<'a>(
+    registry: &mut Registry,
+    policies: impl Iterator<Item = (&'a Policy, &'a PolicySeries)>,
+) {
+    let families = [(); 5].map(|()| Family::<DescriptorLabels, Count>::default());
+    let [total, over, near, within, shadow] = &families;
+    for (policy, series) in policies {
+        let labels = DescriptorLabels::of(&policy.name);
+        // A shadow limit counts beside its policy's own, and would count requests twice.
+        let measured = policy.shadow_limit.is_none().then_some(&series.shadow);
+        let counted =
+            |decided| series.enforce.counted(decided) + measured.map_or(0, |tally| tally.counted(decided));
+        let (denied, passed) =
+            (counted(Decided::denied), counted(Decided::allowed) + counted(Decided::delayed));
+        let counts = [
+            (total, denied + passed),
+            (over, denied),
+            (near, series.near.get()),
+            (within, passed),
+            (shadow, measured.map_or(0, |tally| tally.counted(Decided::denied))),
+        ];
+        for (family, count) in counts {
+            family.get_or_create(&labels).add(count);
+        }
+    }
+    let said = [
+        ("total_hits", "Requests that a policy decided"),
+        ("over_limit", "Requests over the limit, those included that are only measured"),
+        ("near_limit", "Requests that passed with little left of the limit"),
+        ("within_limit", "Requests that passed"),
+        ("shadow_mode", "Requests over a limit that is only measured"),
+    ];
+    for ((name, help), family) in said.into_iter().zip(families) {
+        registry.register(format!("ratelimit_service_rate_limit_{name}"), help, family);
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NamespaceLabel {
+    limitador_namespace: String,
+}
+
+/// Calls, as Limitador counts them.
+#[derive(Debug, Default)]
+pub(crate) struct LimitadorCalls {
+    authorized: Family<NamespaceLabel, Count>,
+    limited: Family<NamespaceLabel, Count>,
+}
+
+impl LimitadorCalls {
+    /// Counts a call of a namespace, if policies have such a one: what callers make up has no series.
+    pub(crate) fn count<'p>(
+        &self,
+        namespace: &str,
+        allowed: bool,
+        mut policies: impl Iterator<Item = &'p Policy>,
+    ) {
+        let of_it =
+            |policy: &Policy| policy.name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('.'));
+        if policies.any(of_it) {
+            let calls = if allowed { &self.authorized } else { &self.limited };
+            calls.get_or_create(&NamespaceLabel { limitador_namespace: namespace.to_owned() }).add(1);
+        }
+    }
+
+    /// Adds the series of Limitador; `partitioned` says whether the store is away.
+    pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool) {
+        for (name, help, family) in [
+            ("authorized_calls", "Calls of Envoy that passed", &self.authorized),
+            ("limited_calls", "Calls of Envoy that were refused", &self.limited),
+        ] {
+            registry.register(name, help, family.clone());
+        }
+        for (name, help, value) in [
+            ("limitador_up", "1 while the server runs", 1),
+            ("datastore_partitioned", "1 while the store is away", i64::from(partitioned)),
+        ] {
+            registry.register(name, help, ConstGauge::new(value));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tidegate::Quota;
+    use tidegate::policy::Limit;
+
+    use super::*;
+    use crate::metrics::Metrics;
+
+    fn policy(name: &str) -> Policy {
+        Policy::new(name, Limit::new(Quota::per_second(1).gcra().unwrap(), "all"))
+    }
+
+    fn text(registry: &Registry) -> String {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode_registry(&mut text, registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn what_policies_decided_is_told_by_the_names_of_ratelimit() {
+        let metrics = Metrics::new();
+        let (deep, own) = (policy("shop.plan_free.user.more"), policy("per-ip"));
+        let (of_deep, of_own) = (metrics.policy(&deep.name, None), metrics.policy(&own.name, None));
+        (0..3).for_each(|_| of_deep.enforce.count(Decided::allowed));
+        of_deep.enforce.count(Decided::denied);
+        of_deep.near.inc();
+        of_own.shadow.count(Decided::denied);
+        let mut registry = Registry::default();
+        show_envoy(&mut registry, [(&deep, &of_deep), (&own, &of_own)].into_iter());
+        let text = text(&registry);
+        let prefix = "ratelimit_service_rate_limit";
+        for (name, count) in [("total_hits", 4), ("over_limit", 1), ("near_limit", 1), ("within_limit", 3)] {
+            let line =
+                format!("{prefix}_{name}{{domain=\"shop\",key1=\"plan_free\",key2=\"user\"}} {count}\n");
+            assert!(text.contains(&line), "{line}{text}");
+        }
+        let line = format!("{prefix}_shadow_mode{{domain=\"tidegate\",key1=\"per-ip\",key2=\"\"}} 1\n");
+        assert!(text.contains(&line), "{line}{text}");
+        assert!(text.contains(&format!("# TYPE {prefix}_over_limit unknown\n")), "{text}");
+    }
+
+    #[test]
+    fn calls_are_told_by_the_names_of_limitador_and_namespaces_that_callers_make_up_are_not() {
+        let (calls, policies) = (LimitadorCalls::default(), [policy("shop.reads"), policy("shop.limit-2")]);
+        for (namespace, allowed) in
+            [("shop", true), ("shop", true), ("shop", false), ("made-up", true), ("sho", true)]
+        {
+            calls.count(namespace, allowed, policies.iter());
+        }
+        let mut registry = Registry::default();
+        calls.show(&mut registry, true);
+        let text = text(&registry);
+        for line in [
+            "authorized_calls{limitador_namespace=\"shop\"} 2",
+            "limited_calls{limitador_namespace=\"shop\"} 1",
+            "limitador_up 1",
+            "datastore_partitioned 1",
+        ] {
+            assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
+        }
+        assert!(!text.contains("made-up") && !text.contains("\"sho\""), "{text}");
+    }
+}

@@ -1,0 +1,76 @@
+//! Requests being answered, and how long requests are held back.
+
+use std::sync::atomic::AtomicI64;
+use std::time::Duration;
+
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::{Registry, Unit};
+
+use super::labels::{PolicyLabel, Transport, TransportLabel};
+
+/// Upper bounds of waits, in seconds: `max_wait` is some milliseconds of a queue that evens out bursts, or seconds of one that schedules.
+const WAITS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 5.0, 30.0];
+
+/// The series of requests. Those of waits are made when a policy first holds a request back.
+#[derive(Debug)]
+pub(crate) struct Requests {
+    /// By the place of the transport in [`Transport::ALL`].
+    in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
+    waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
+}
+
+/// Counts one request in flight until it is dropped.
+#[derive(Debug)]
+pub(crate) struct InFlight<'a>(&'a Gauge<i64, AtomicI64>);
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+impl Requests {
+    pub(super) fn registered(registry: &mut Registry) -> Self {
+        let in_flight = Family::<TransportLabel, Gauge<i64, AtomicI64>>::default();
+        let waits = Family::new_with_constructor((|| Histogram::new(WAITS)) as fn() -> Histogram);
+        registry.register(
+            "requests_inflight",
+            "Requests being answered, by door; the one that asks for metrics included",
+            in_flight.clone(),
+        );
+        registry.register_with_unit(
+            "queue_wait",
+            "For how long requests were held back that a policy let pass later",
+            Unit::Seconds,
+            waits.clone(),
+        );
+        let of = |transport| in_flight.get_or_create_owned(&TransportLabel { transport });
+        Self { in_flight: Transport::ALL.map(of), waits }
+    }
+
+    /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
+    pub(crate) fn begin(&self, transport: Transport) -> InFlight<'_> {
+        let gauge = &self.in_flight[transport as usize];
+        gauge.inc();
+        InFlight(gauge)
+    }
+
+    /// Returns how many requests are being answered, by all doors.
+    pub(crate) fn in_flight(&self) -> usize {
+        // Relaxed within: each may be of another moment, and below zero it never is by itself.
+        let sum: i64 = self.in_flight.iter().map(Gauge::get).sum();
+        usize::try_from(sum).unwrap_or(0)
+    }
+
+    /// Notes for how long a policy holds a request back.
+    pub(crate) fn waits(&self, policy: &str, wait: Duration) {
+        self.waits.get_or_create(&PolicyLabel { policy: policy.to_owned() }).observe(wait.as_secs_f64());
+    }
+
+    /// Drops the series of a policy that is gone.
+    pub(super) fn forget(&self, policy: &str) {
+        self.waits.remove(&PolicyLabel { policy: policy.to_owned() });
+    }
+}

@@ -1,0 +1,101 @@
+//! `docs/metrics.md` and what is served, held to each other: every name with its type and its labels, both ways.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use tidegate::cluster::Says;
+use tidegate::cluster::shares::Status;
+use tidegate::policy::{Limit, Over, Policy};
+use tidegate::store::leased::LeaseHealth;
+use tidegate::{Quota, Tick};
+
+use super::super::peer_names::{LimitadorCalls, show_envoy};
+use super::super::*;
+use crate::metrics::judged::Judge;
+
+/// Type and labels of each metric, by its name as the page has it.
+type Told = BTreeMap<String, (String, BTreeSet<String>)>;
+
+/// Everything that a server can serve at once.
+fn everything() -> String {
+    let metrics = Metrics::new();
+    let policy = Policy::new("a.b.c", Limit::new(Quota::per_second(10).burst(5).gcra().unwrap(), "all"));
+    let series = metrics.policy(&policy.name, Some(5));
+    let judge = Judge::of(&policy, false, None).unwrap();
+    metrics.store_error("redis");
+    metrics.store_states("redis").turn(false);
+    drop(metrics.store_times("redis"));
+    metrics.requests.waits(&policy.name, Duration::from_millis(1));
+    let done = &metrics.protection;
+    done.over(&policy.name, Over::Mark);
+    done.too_late(&policy.name);
+    done.show_places(&policy.name, 2, 1);
+    done.show_breakers(&policy.name, [0; BreakerIs::ALL.len()]);
+    done.breaker_changed(&policy.name, BreakerIs::open);
+    done.breaker_would_open(&policy.name, 1);
+    let mut peers = Registry::default();
+    show_envoy(&mut peers, [(&policy, &series)].into_iter());
+    let calls = LimitadorCalls::default();
+    [true, false].into_iter().for_each(|allowed| calls.count("a", allowed, [&policy].into_iter()));
+    calls.show(&mut peers, false);
+    let mut status = Status::default();
+    status.members = 1;
+    let others = |registry: &mut Registry| {
+        leases::show(registry, &LeaseHealth::default());
+        leases::show_membership(registry, &status);
+        leases::show_policies(registry, &Says::default());
+        judged::show(registry, [("a.b.c", &*judge)].into_iter());
+    };
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();
+    text + &metrics.write(Tick::from_secs(1), Occupancy::default(), [&series].into_iter(), others)
+}
+
+fn served() -> Told {
+    let text = everything();
+    let mut told = Told::new();
+    let mut name = String::new();
+    for line in text.lines() {
+        if let Some((family, kind)) = line.strip_prefix("# TYPE ").and_then(|of| of.split_once(' ')) {
+            let end = match kind {
+                "counter" => "_total",
+                "info" => "_info",
+                _ => "",
+            };
+            name = format!("{family}{end}");
+            let before = told.insert(name.clone(), (kind.to_owned(), BTreeSet::new()));
+            assert!(before.is_none(), "{name} is there twice");
+        } else if let Some((_, labels)) = line.split_once('{').filter(|_| !line.starts_with('#')) {
+            let keys = labels
+                .split("\",")
+                .filter_map(|label| label.split_once("=\""))
+                .map(|(key, _)| key.to_owned());
+            told.get_mut(&name).unwrap().1.extend(keys.filter(|key| key != "le"));
+        }
+    }
+    told
+}
+
+/// Lists the rows of the page: `| name | type | labels | meaning |`.
+fn page() -> Told {
+    let page = include_str!("../../../../../docs/metrics.md");
+    let rows = page.lines().filter(|line| line.starts_with("| `"));
+    let told = rows.map(|row| {
+        let cells: Vec<&str> = row.trim_matches('|').split('|').map(str::trim).collect();
+        let [name, kind, labels, meaning] = cells[..] else { panic!("not four columns: {row}") };
+        assert!(!meaning.is_empty(), "{row}");
+        let words = labels.split('`').skip(1).step_by(2).map(str::to_owned);
+        (name.trim_matches('`').to_owned(), (kind.to_owned(), words.collect()))
+    });
+    told.collect()
+}
+
+#[test]
+fn the_page_tells_of_every_metric_with_its_type_and_labels() {
+    let (served, page) = (served(), page());
+    for (name, told) in &served {
+        assert_eq!(page.get(name), Some(told), "{name} is served so, and told of otherwise");
+    }
+    let gone: Vec<&String> = page.keys().filter(|name| !served.contains_key(*name)).collect();
+    assert!(gone.is_empty(), "told of, and not served: {gone:?}");
+}
