@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use http::header::HeaderMap;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::auth::{self, Token};
 use crate::engine::Engine;
@@ -11,6 +11,9 @@ use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::redact::Redact;
 use crate::reload::Reload;
+
+/// Proposed texts that are read at once: reading one takes milliseconds of a core, and checks go first.
+const PROPOSALS: usize = 2;
 
 /// One server's state, shared by its doors and its connections.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct App {
     token: Option<Token>,
     phase: watch::Receiver<Phase>,
     requests_in_flight: AtomicUsize,
+    /// How many proposed texts of policies may be read at once.
+    pub(crate) proposals: Semaphore,
 }
 
 /// Counts one request in flight until it is dropped.
@@ -41,7 +46,8 @@ impl App {
         phase: watch::Receiver<Phase>,
     ) -> Self {
         let (redact, requests_in_flight) = (engine.redact(), AtomicUsize::new(0));
-        Self { engine, reload, redact, token, phase, requests_in_flight }
+        let proposals = Semaphore::new(PROPOSALS);
+        Self { engine, reload, redact, token, phase, requests_in_flight, proposals }
     }
 
     /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.

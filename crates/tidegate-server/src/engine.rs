@@ -4,10 +4,12 @@
 //! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
 
 mod breakers;
+mod count;
 mod decide_each;
 #[cfg(feature = "grpc")]
 mod decide_together;
 mod demand;
+mod dry_run;
 #[cfg(feature = "grpc")]
 mod giving_back;
 mod handle_breakers;
@@ -30,16 +32,15 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use prometheus_client::registry::Registry;
-use tidegate::explain::key_text;
 use tidegate::gate::{Check, Unfit};
-use tidegate::policy::{Among, Descriptor, Mode, PolicySet};
+use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
-use tidegate::{Clock, Gate, GateDecision, LimitDecision, Tick};
+use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::live::{Facts, Live};
-use crate::metrics::{Decided, Metrics, Tally, Transport, judged};
+use crate::metrics::{Metrics, Transport, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
@@ -302,6 +303,7 @@ impl Engine {
         let live = self.live();
         self.show_breakers(&live);
         self.show_places(&live);
+        self.show_blocks(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
             self.show_shared(registry);
@@ -320,81 +322,9 @@ impl Engine {
     pub(crate) fn store_kind(&self) -> &'static str {
         self.store_kind
     }
-
-    /// Counts a decision under each of its policies.
-    fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if let Some((at, needs)) =
-            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal.needs)))
-        {
-            facts[at].series.enforce.count(Decided::denied);
-            if needs.is_some() {
-                self.metrics.protection.too_late(&decision.policies.policies()[at].name);
-            }
-            return;
-        }
-        let policies = decision.policies.policies();
-        for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
-            let Some(first) = lines.first() else { continue };
-            let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
-            let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
-            if let Some(decided) = together(own.clone()) {
-                // Whoever is over a limit that lets him through has passed.
-                let passes = policy.lets_through() && decision.allowed;
-                let decided = match decided {
-                    Decided::denied if passes => {
-                        self.metrics.protection.over(&policy.name, policy.over);
-                        Decided::allowed
-                    }
-                    decided => decided,
-                };
-                tally(facts, policy.mode == Mode::Enforce).count(decided);
-            }
-            let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
-            if let Some(decided) = together(shadow) {
-                facts.series.shadow.count(decided);
-            }
-            let (mut denied, mut near) = (false, false);
-            if let (Some(judge), Some(line)) = (&facts.judge, own.clone().next()) {
-                judge.note(decision, line);
-            }
-            for line in own {
-                let standing = line.decision.standing;
-                let used = standing.limit.saturating_sub(standing.remaining);
-                facts.series.utilization.note(decision.at, used, standing.limit);
-                denied |= !line.decision.is_allowed();
-                near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
-            }
-            if denied {
-                facts.keys.denied.add(&key_text(policy, request));
-            } else if near && decision.allowed {
-                facts.series.near.inc();
-                facts.keys.near.add(&key_text(policy, request));
-            }
-        }
-    }
 }
 
 /// Returns some of the policies in force, by their indices.
 fn among(live: &Live, only: &[usize]) -> Among {
     Among::new(Arc::clone(&live.set), only.iter().copied())
-}
-
-fn tally(facts: &Facts, enforced: bool) -> &Tally {
-    if enforced { &facts.series.enforce } else { &facts.series.shadow }
-}
-
-/// Returns what several limits of one policy decided together.
-fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
-    lines.fold(None, |so_far, line| {
-        let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {
-            (false, _) => Decided::denied,
-            (true, false) => Decided::delayed,
-            (true, true) => Decided::allowed,
-        };
-        match (so_far, decided) {
-            (Some(Decided::denied), _) | (_, Decided::denied) => Some(Decided::denied),
-            (Some(Decided::delayed), _) => Some(Decided::delayed),
-            (_, decided) => Some(decided),
-        }
-    })
 }

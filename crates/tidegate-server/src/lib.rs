@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod api_policies;
 mod app;
 mod auth;
 mod blocking_jobs;

@@ -1,0 +1,87 @@
+//! Decisions as metrics and the lists of keys count them.
+
+use tidegate::explain::key_text;
+use tidegate::policy::{Descriptor, Mode};
+use tidegate::{GateDecision, LimitDecision};
+
+use super::Engine;
+use crate::live::Facts;
+use crate::metrics::{Decided, Tally};
+
+impl Engine {
+    /// Counts a decision under each of its policies.
+    pub(super) fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
+        if let Some((at, refusal)) =
+            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal)))
+        {
+            facts[at].series.enforce.count(Decided::denied);
+            let name = &decision.policies.policies()[at].name;
+            if refusal.needs.is_some() {
+                self.metrics.protection.too_late(name);
+            }
+            if refusal.block.is_some() {
+                self.metrics.protection.blocked(name);
+            }
+            return;
+        }
+        let policies = decision.policies.policies();
+        for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
+            let Some(first) = lines.first() else { continue };
+            let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
+            let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
+            if let Some(decided) = together(own.clone()) {
+                // Whoever is over a limit that lets him through has passed.
+                let passes = policy.lets_through() && decision.allowed;
+                let decided = match decided {
+                    Decided::denied if passes => {
+                        self.metrics.protection.over(&policy.name, policy.over);
+                        Decided::allowed
+                    }
+                    decided => decided,
+                };
+                tally(facts, policy.mode == Mode::Enforce).count(decided);
+            }
+            let shadow = lines.iter().filter(|line| policy.is_shadow_limit(line.limit));
+            if let Some(decided) = together(shadow) {
+                facts.series.shadow.count(decided);
+            }
+            let (mut denied, mut near) = (false, false);
+            if let (Some(judge), Some(line)) = (&facts.judge, own.clone().next()) {
+                judge.note(decision, line);
+            }
+            for line in own {
+                let standing = line.decision.standing;
+                let used = standing.limit.saturating_sub(standing.remaining);
+                facts.series.utilization.note(decision.at, used, standing.limit);
+                denied |= !line.decision.is_allowed();
+                near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
+            }
+            if denied {
+                facts.keys.denied.add(&key_text(policy, request));
+            } else if near && decision.allowed {
+                facts.series.near.inc();
+                facts.keys.near.add(&key_text(policy, request));
+            }
+        }
+    }
+}
+
+pub(super) fn tally(facts: &Facts, enforced: bool) -> &Tally {
+    if enforced { &facts.series.enforce } else { &facts.series.shadow }
+}
+
+/// Returns what several limits of one policy decided together.
+fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
+    lines.fold(None, |so_far, line| {
+        let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {
+            (false, _) => Decided::denied,
+            (true, false) => Decided::delayed,
+            (true, true) => Decided::allowed,
+        };
+        match (so_far, decided) {
+            (Some(Decided::denied), _) | (_, Decided::denied) => Some(Decided::denied),
+            (Some(Decided::delayed), _) => Some(Decided::delayed),
+            (_, decided) => Some(decided),
+        }
+    })
+}
