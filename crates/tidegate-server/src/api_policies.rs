@@ -8,10 +8,7 @@ mod kept;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use tidegate::config::{AddedPolicy, Diagnostic, Severity};
-
 pub(crate) use self::kept::KeptPolicies;
-use crate::settings::Settings;
 
 /// The most policies.
 pub(crate) const MOST: usize = 1000;
@@ -64,37 +61,8 @@ impl ApiPolicies {
         Self(texts)
     }
 
-    /// Returns the settings of a file with these policies behind its own. Takes as long as to validate the whole file.
-    ///
-    /// # Errors
-    /// Every mistake: those of the policies at their places in their texts, and names that the file has too at their places there.
-    pub(crate) fn join(&self, settings: Settings) -> Result<Settings, Vec<Diagnostic>> {
-        if self.is_empty() && settings.api.is_empty() {
-            return Ok(settings);
-        }
-        let Some(written) = &settings.written else {
-            let none = "policies put through the API need those of a file, and here a program has made them";
-            return Err(vec![Diagnostic::of_file("policies", Severity::Error, none.to_owned())]);
-        };
-        let taken = self.0.keys().filter_map(|name| {
-            let place = written.place(name)?;
-            let message = format!(
-                "policy {name:?} is owned by the API, which keeps its name: give this one another, or DELETE /v1/policies/{name} first"
-            );
-            Some(Diagnostic::of_file(&place, Severity::Error, message))
-        });
-        let taken: Vec<Diagnostic> = taken.collect();
-        if !taken.is_empty() {
-            return Err(taken);
-        }
-        let added: Vec<AddedPolicy<'_>> =
-            self.0.iter().map(|(name, text)| AddedPolicy { name, text }).collect();
-        let (config, found) = written.with_added(&added)?;
-        let mut settings = settings;
-        // Those of the file are among its settings already.
-        let found = found.iter().filter(|warning| warning.path != config.written().name());
-        settings.warnings.extend(found.map(ToString::to_string));
-        (settings.policies, settings.api) = (config.policies, Arc::new(self.clone()));
-        Ok(settings)
+    /// Returns each name with its text, in the order of the names.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (&**name, &**text))
     }
 }

@@ -66,6 +66,11 @@ impl App {
         *self.phase.borrow()
     }
 
+    /// Returns the phases from now on.
+    pub(crate) fn phases(&self) -> watch::Receiver<Phase> {
+        self.phase.clone()
+    }
+
     /// Says whether callers must show a token.
     pub(crate) fn needs_token(&self) -> bool {
         self.token.is_some()

@@ -39,6 +39,7 @@ use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
+use crate::events::Events;
 use crate::live::{Facts, Live};
 use crate::metrics::{Metrics, Transport, judged};
 use crate::redact::Redact;
@@ -81,6 +82,7 @@ pub(crate) struct Engine {
     kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
+    pub(crate) events: Arc<Events>,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
     breakers: breakers::Breakers,
@@ -121,9 +123,10 @@ impl Engine {
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
     ) -> Self {
-        let metrics = Metrics::new();
+        let (metrics, events) = (Metrics::new(), Arc::new(Events::default()));
         let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
-        let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        let fallback =
+            store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
         if let (Some(fallback), true) = (&fallback, away) {
             store_changes::find_away(fallback, clock.now());
         }
@@ -154,6 +157,7 @@ impl Engine {
             kept,
             live: ArcSwap::from_pointee(live),
             metrics,
+            events,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
             breakers: breakers::Breakers::default(),

@@ -33,6 +33,7 @@ mod blocking_jobs;
 mod connections;
 mod doors;
 mod engine;
+mod events;
 mod file_watch;
 mod json;
 mod live;

@@ -14,6 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::Mutex as Turn;
 
 pub(crate) use self::api_policies::{Changed, NotChanged};
@@ -108,7 +109,7 @@ impl Reload {
         let api = if shared.is_some() { Arc::default() } else { Arc::clone(&self.api.lock()) };
         let load = move || {
             let settings = source.load(shared.as_deref())?;
-            api.join(settings).map_err(|mistakes| Refused::of(&mistakes))
+            settings.with_api(&api).map_err(|mistakes| Refused::of(&mistakes))
         };
         let read = self.jobs.run(load).await;
         let settings = read.unwrap_or_else(|none| {
@@ -153,6 +154,10 @@ impl Reload {
                 engine.metrics.reloaded(true);
                 let live = engine.live();
                 tracing::info!(config = live.number, policies = live.set.len(), "configuration reloaded");
+                engine.events.tell(
+                    "policies",
+                    || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() }),
+                );
                 Ok(Loaded { warnings })
             }
             Err(refused) => {
@@ -161,6 +166,8 @@ impl Reload {
                 }
                 tracing::error!("the configuration was refused; the old one stays in force");
                 engine.metrics.reloaded(false);
+                let mistakes = refused.diagnostics.len();
+                engine.events.tell("policies", || json!({ "state": "refused", "mistakes": mistakes }));
                 Err(refused)
             }
         }

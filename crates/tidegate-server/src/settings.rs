@@ -1,5 +1,7 @@
 //! What the server takes from a configuration, and where it gets it again.
 
+mod with_api;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -161,7 +161,8 @@ async fn a_policy_is_validated_with_all_others_before_it_is_in_force() {
     assert_eq!(put(&server, "y", &[], goes_by).await.status, StatusCode::CREATED);
     let needed = delete(&server, "busy", &[]).await;
     assert_eq!(needed.status, StatusCode::UNPROCESSABLE_ENTITY);
-    assert!(needed.text.contains("there is no policy \\\\\\\"busy\\\\\\\""), "{}", needed.text);
+    let said = needed.json()["diagnostics"][0].as_str().unwrap().to_owned();
+    assert!(said.contains("policy y:2:7  error  policy \"y\": there is no policy \"busy\""), "{said}");
     let long = put(&server, "x", &[], &"#".repeat(64 * 1024 + 1)).await;
     assert_eq!(long.status, StatusCode::PAYLOAD_TOO_LARGE);
     let name = "n".repeat(129);

@@ -76,8 +76,7 @@ impl KeptPolicies {
         let write = || -> io::Result<()> {
             let folder = self.path.parent().unwrap_or(Path::new("."));
             let mut new = tempfile::Builder::new().prefix(".api-policies-").tempfile_in(folder)?;
-            let texts = policies.0.iter().map(|(name, text)| (&**name, &**text));
-            let written = Written { version: VERSION, policies: texts.collect() };
+            let written = Written { version: VERSION, policies: policies.each().collect() };
             serde_json::to_writer_pretty(&mut new, &written)?;
             new.write_all(b"\n")?;
             new.as_file().sync_all()?;

@@ -12,6 +12,7 @@
 //! | `PUT`, `DELETE /v1/keys/{policy}` | block one for a while; let it go, and forget what it has spent |
 //! | `GET /v1/signals`, `POST /v1/signals/{name}` | the numbers that policies go by; report one |
 //! | `GET /v1/breakers`, `GET`, `PUT /v1/breakers/{policy}` | how breakers stand; what a person makes them do |
+//! | `GET /v1/events` | what happens, while it happens |
 //! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
 //!
 //! Paths are matched here by hand, in one place and in the order of how often they come: a check is answered without a
@@ -22,6 +23,7 @@ mod breakers;
 mod check;
 mod dry_run;
 mod entity_tags;
+mod events;
 mod explain;
 mod forward_auth;
 mod keys;
@@ -56,7 +58,7 @@ use crate::spelling::{nearest, quoted};
 pub(crate) struct HttpDoor(Arc<App>);
 
 /// Every path, to find the one that was probably meant by a misspelt one.
-const PATHS: [&str; 20] = [
+const PATHS: [&str; 21] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
@@ -70,6 +72,7 @@ const PATHS: [&str; 20] = [
     "/v1/breakers",
     "/v1/keys/top",
     "/v1/signals",
+    "/v1/events",
     "/v1/reload",
     "/metrics",
     "/livez",
@@ -164,6 +167,7 @@ async fn route(app: &Arc<App>, request: Request<Body>) -> Result<Response, Probl
             read(&method).and_then(|()| keys::top(app, &request))
         }
         "/v1/signals" => read(&method).map(|()| signals::list(app)),
+        "/v1/events" => read(&method).and_then(|()| events::listen(app, &method, &uri)),
         "/v1/reload" => {
             post(&method)?;
             operations::reload(app).await

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde_json::json;
 use tidegate::Cost;
 use tidegate::gate::BlockError;
 use tidegate::policy::{Block, Descriptor};
@@ -75,12 +76,20 @@ impl Engine {
         let now = self.now();
         let block = Block::new(text, now, now.after(lasts), reason);
         self.gate.block(policy, key, block.clone())?;
+        self.tell_key(policy, text, "blocked");
         Ok(block)
     }
 
     /// Ends the block of a key; says whether there was one.
     pub(crate) fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> bool {
-        self.gate.unblock(policy, key).is_some()
+        let Some(ended) = self.gate.unblock(policy, key) else { return false };
+        self.tell_key(policy, &ended.key, "unblocked");
+        true
+    }
+
+    fn tell_key(&self, policy: &str, key: &str, state: &str) {
+        let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
+        self.events.tell("key", told);
     }
 
     /// Returns the blocks of a policy.

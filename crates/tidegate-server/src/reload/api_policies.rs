@@ -89,7 +89,7 @@ impl Reload {
             None => before.without(name),
         };
         let joining = after.clone();
-        let joined = self.jobs.run(move || joining.join(settings)).await;
+        let joined = self.jobs.run(move || settings.with_api(&joining)).await;
         let joined = joined.map_err(|none| NotChanged::NotKept(format!("validating it {none}")))?;
         let joined = joined.map_err(NotChanged::Mistakes)?;
         engine.fits(&joined.policies).map_err(NotChanged::Unfit)?;

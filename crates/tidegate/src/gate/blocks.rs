@@ -12,7 +12,7 @@ use parking_lot::RwLock;
 use tidegate_core::Tick;
 
 use super::{Check, Gate};
-use crate::policy::{Block, Descriptor, PolicySet, Refusal};
+use crate::policy::{AccessEntry, Block, Descriptor, Policy, PolicySet, Refusal};
 
 /// The blocks, by the name of the policy and the key.
 #[derive(Debug, Default)]
@@ -132,9 +132,15 @@ impl Gate {
         policies.refuse_by(check.request, check.among, |place, policy| {
             let keys = by_policy.get(policy.name.as_str())?;
             let block = keys.get(&*policies.key(place, 0, check.request)?)?;
-            (now < block.until).then(|| Refusal::of_block(place, policy, block))
+            (now < block.until).then(|| refusal(place, policy, block))
         })
     }
+}
+
+fn refusal(place: usize, policy: &Policy, block: &Arc<Block>) -> Refusal {
+    let entry = AccessEntry::Attribute { name: "policy".to_owned(), value: policy.name.clone() };
+    let (status, block) = (policy.access.status, Some(Arc::clone(block)));
+    Refusal { policy: Some(place), entry, status, needs: None, block }
 }
 
 impl Blocks {

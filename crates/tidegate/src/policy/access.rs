@@ -17,7 +17,6 @@ use tidegate_core::Tick;
 
 use super::client_ip;
 use super::descriptor::Descriptor;
-use super::policy::Policy;
 
 /// One entry of a list: a network of `client.ip`, or a value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -197,15 +196,6 @@ impl Block {
     #[must_use]
     pub fn new(key: &str, since: Tick, until: Tick, reason: &str) -> Self {
         Self { key: key.into(), since, until, reason: reason.into() }
-    }
-}
-
-impl Refusal {
-    pub(crate) fn of_block(place: usize, policy: &Policy, block: &Arc<Block>) -> Self {
-        let (name, value) = ("policy".to_owned(), policy.name.clone());
-        let entry = AccessEntry::Attribute { name, value };
-        let status = policy.access.status;
-        Self { policy: Some(place), entry, status, needs: None, block: Some(Arc::clone(block)) }
     }
 }
 

@@ -2,12 +2,12 @@
 
 use axum::body::Body;
 use axum::response::Response;
-use http::Request;
+use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
+use tidegate::store::StoreError;
 
 use super::policies::find;
-use super::policy_keys;
 use super::query::Query;
 use crate::app::App;
 use crate::json;
@@ -71,7 +71,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     // First, and whatever the store says: a block is no matter of the store.
     let unblocked = app.engine.unblock(&words.name, &key);
     let reset = app.engine.reset(&live, at, &key).await;
-    reset.map_err(|error| policy_keys::not_forgotten(unblocked, &error))?;
+    reset.map_err(|error| not_forgotten(unblocked, &error))?;
     let digest = app.redact.key(words, &key, false);
     let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
     Ok(json::ok(&answer))
@@ -82,4 +82,11 @@ pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<D
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(by, pairs).map_err(|wrong| Problem::bad_request(wrong.to_string()))
+}
+
+/// Says that nothing was forgotten, although a block may have ended.
+fn not_forgotten(unblocked: bool, error: &StoreError) -> Problem {
+    let block = if unblocked { "the key is not blocked any more, but " } else { "" };
+    let detail = format!("{block}the store did not settle it and nothing is forgotten; try again ({error})");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

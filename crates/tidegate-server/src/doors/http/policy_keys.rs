@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use axum::body::Body;
 use axum::response::Response;
-use http::{Request, StatusCode, Uri};
+use http::{Request, Uri};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tidegate::gate::BlockError;
@@ -234,13 +234,6 @@ fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
         key.push(name.clone(), value);
     }
     Some(key)
-}
-
-/// Says that nothing was forgotten, although a block may have ended.
-pub(super) fn not_forgotten(unblocked: bool, error: &tidegate::store::StoreError) -> Problem {
-    let block = if unblocked { "the key is not blocked any more, but " } else { "" };
-    let detail = format!("{block}the store did not settle it and nothing is forgotten; try again ({error})");
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
 #[cfg(test)]
