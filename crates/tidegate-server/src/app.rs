@@ -1,7 +1,7 @@
 //! What every request is answered from: the engine, the reload, the token, and what the server is doing.
 
 use http::header::HeaderMap;
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 
 use crate::auth::{self, Token};
 use crate::engine::Engine;
@@ -11,6 +11,9 @@ use crate::problem::Problem;
 use crate::redact::Redact;
 use crate::reload::Reload;
 
+/// Proposed texts that are read at once: reading one takes milliseconds of a core, and checks go first.
+const PROPOSALS: usize = 2;
+
 /// One server's state, shared by its doors and its connections.
 #[derive(Debug)]
 pub(crate) struct App {
@@ -19,6 +22,8 @@ pub(crate) struct App {
     pub(crate) redact: Redact,
     token: Option<Token>,
     phase: watch::Receiver<Phase>,
+    /// How many proposed texts of policies may be read at once.
+    pub(crate) proposals: Semaphore,
 }
 
 impl App {
@@ -28,8 +33,8 @@ impl App {
         token: Option<Token>,
         phase: watch::Receiver<Phase>,
     ) -> Self {
-        let redact = engine.redact();
-        Self { engine, reload, redact, token, phase }
+        let (redact, proposals) = (engine.redact(), Semaphore::new(PROPOSALS));
+        Self { engine, reload, redact, token, phase, proposals }
     }
 
     /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
@@ -44,6 +49,11 @@ impl App {
 
     pub(crate) fn phase(&self) -> Phase {
         *self.phase.borrow()
+    }
+
+    /// Returns the phases from now on.
+    pub(crate) fn phases(&self) -> watch::Receiver<Phase> {
+        self.phase.clone()
     }
 
     /// Says whether callers must show a token.

@@ -14,6 +14,7 @@ mod open_files;
 mod peer;
 mod places;
 mod protocol_errors;
+mod streamed_body;
 mod timed_body;
 mod wire;
 
@@ -25,7 +26,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use door::{Door, Http};
-pub(crate) use handler::Handler;
+pub(crate) use handler::{Handler, Streamed};
 pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::listen;
 pub(crate) use open_files::fitting;

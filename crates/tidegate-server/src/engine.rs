@@ -10,6 +10,7 @@ mod decide_each;
 mod decide_together;
 mod demand;
 mod denials;
+mod dry_run;
 #[cfg(feature = "grpc")]
 mod giving_back;
 mod handle_breakers;
@@ -42,6 +43,7 @@ use tokio::runtime::Handle;
 use ulid::Ulid;
 
 use crate::denial_log::DenialLog;
+use crate::events::Events;
 use crate::live::{Facts, Live};
 use crate::metrics::peer_names::PeerNames;
 use crate::metrics::{Metrics, Transport, judged};
@@ -85,6 +87,7 @@ pub(crate) struct Engine {
     kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
+    pub(crate) events: Arc<Events>,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
     breakers: breakers::Breakers,
@@ -137,9 +140,10 @@ impl Engine {
         clock: Arc<dyn Clock>,
         ticket_seal: TicketSeal,
     ) -> Self {
-        let metrics = Metrics::new();
+        let (metrics, events) = (Metrics::new(), Arc::new(Events::default()));
         let OpenStore { store, kind: store_kind, sharing, kept, away, .. } = opened;
-        let fallback = store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics);
+        let fallback =
+            store_changes::fallback_for(&store, store_kind, sharing.as_ref(), &clock, &metrics, &events);
         if let (Some(fallback), true) = (&fallback, away) {
             store_changes::find_away(fallback, clock.now());
         }
@@ -170,6 +174,7 @@ impl Engine {
             kept,
             live: ArcSwap::from_pointee(live),
             metrics,
+            events,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
             breakers: breakers::Breakers::default(),
@@ -329,6 +334,7 @@ impl Engine {
         let live = self.live();
         self.show_breakers(&live);
         self.show_places(&live);
+        self.show_blocks(&live);
         let series = live.policies.iter().map(|facts| &*facts.series);
         let shared = |registry: &mut Registry| {
             self.show_shared(registry);

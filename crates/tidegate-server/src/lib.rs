@@ -26,6 +26,7 @@
 //! # }
 //! ```
 
+mod api_policies;
 mod app;
 mod auth;
 mod blocking_jobs;
@@ -33,6 +34,7 @@ mod connections;
 mod denial_log;
 mod doors;
 mod engine;
+mod events;
 mod file_watch;
 mod json;
 mod live;

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use tidegate::config::Written;
 use tidegate::http_answer::HeaderForm;
 use tidegate::http_answer::server_parts::Window;
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
 
+use crate::api_policies::ApiPolicies;
 use crate::denial_log::DenialLog;
 use crate::metrics::judged::Judge;
 use crate::metrics::{Metrics, PolicySeries};
@@ -24,6 +26,10 @@ use crate::top_keys::TopKeys;
 pub(crate) struct Live {
     pub(crate) set: Arc<PolicySet>,
     pub(crate) policies: Arc<[Facts]>,
+    /// The file that its policies stand in; `None` where a program has made them.
+    pub(crate) written: Option<Written>,
+    /// Those of its policies that were put through the API.
+    pub(crate) api: Arc<ApiPolicies>,
     pub(crate) headers: HeaderForm,
     pub(crate) proxy: Proxy,
     /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
@@ -78,6 +84,8 @@ impl Live {
         rls.sort_unstable();
         Self {
             policies: facts.collect(),
+            written: settings.written.clone(),
+            api: Arc::clone(&settings.api),
             rls_attributes: rls.into(),
             headers: settings.headers,
             settles: policies.iter().any(settles),

@@ -4,6 +4,7 @@
 //! and from what stops the server, and is given up after [`PATIENCE`].
 //! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
 
+mod api_policies;
 mod cluster_policies;
 mod counter_warnings;
 mod restart_warnings;
@@ -13,9 +14,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use parking_lot::Mutex;
+use serde_json::json;
 use tokio::sync::Mutex as Turn;
 
+pub(crate) use self::api_policies::{Changed, NotChanged};
 pub(crate) use self::taken::Taken;
+use crate::api_policies::{ApiPolicies, KeptPolicies};
 use crate::blocking_jobs::BlockingJobs;
 use crate::engine::Engine;
 use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
@@ -34,6 +38,12 @@ pub(crate) struct Reload {
     refused: Mutex<Option<Arc<Refused>>>,
     /// What came of the policies that were put for all nodes.
     shared: Mutex<Taken>,
+    /// What is in force, without warnings; `None` before the start.
+    settings: Mutex<Option<Settings>>,
+    /// The policies that were put through the API.
+    api: Mutex<Arc<ApiPolicies>>,
+    /// Where they outlive the process, if anywhere.
+    kept: Option<KeptPolicies>,
     /// What the first configuration that was read says of things that are read at the start only.
     at_start: OnceLock<Option<AtStart>>,
 }
@@ -45,15 +55,41 @@ pub(crate) struct Loaded {
 }
 
 impl Reload {
-    pub(crate) fn new(source: Source) -> Self {
+    /// Makes one that keeps policies put through the API in a file, if there is one.
+    pub(crate) fn new(source: Source, kept: Option<KeptPolicies>) -> Self {
         Self {
             source,
             jobs: BlockingJobs::new(PATIENCE),
             turn: Turn::new(()),
             refused: Mutex::new(None),
             shared: Mutex::default(),
+            settings: Mutex::default(),
+            api: Mutex::default(),
+            kept,
             at_start: OnceLock::new(),
         }
+    }
+
+    /// Reads for the start, with the policies that were put through the API before.
+    ///
+    /// # Errors
+    /// As [`Reload::read`], and a file of kept policies that cannot be read.
+    pub(crate) async fn first(&self) -> Result<Settings, Refused> {
+        if let Some(kept) = self.kept.clone() {
+            let read = self.jobs.run(move || kept.read()).await;
+            let read = read
+                .unwrap_or_else(|none| Err(format!("the policies put through the API: reading them {none}")));
+            *self.api.lock() = Arc::new(read?);
+        }
+        let settings = self.read().await?;
+        self.keep(&settings);
+        Ok(settings)
+    }
+
+    /// Notes what is in force.
+    fn keep(&self, settings: &Settings) {
+        *self.api.lock() = Arc::clone(&settings.api);
+        *self.settings.lock() = Some(Settings { warnings: Vec::new(), ..settings.clone() });
     }
 
     /// Reads without putting in force: what is the file's own, and the policies of all nodes that are in force.
@@ -69,7 +105,13 @@ impl Reload {
     /// Reads with these policies of all nodes in place of the file's.
     async fn read_with(&self, shared: Option<Arc<SharedPolicies>>) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        let read = self.jobs.run(move || source.load(shared.as_deref())).await;
+        // Those of all nodes are the only ones where there are some.
+        let api = if shared.is_some() { Arc::default() } else { Arc::clone(&self.api.lock()) };
+        let load = move || {
+            let settings = source.load(shared.as_deref())?;
+            settings.with_api(&api).map_err(|mistakes| Refused::of(&mistakes))
+        };
+        let read = self.jobs.run(load).await;
         let settings = read.unwrap_or_else(|none| {
             let name = self.source.watched().map(|path| path.display().to_string());
             Err(format!("{}: reading it {none}", name.as_deref().unwrap_or("the configuration")).into())
@@ -108,9 +150,14 @@ impl Reload {
                     tracing::warn!("{warning}");
                 }
                 engine.replace(&settings);
+                self.keep(&settings);
                 engine.metrics.reloaded(true);
                 let live = engine.live();
                 tracing::info!(config = live.number, policies = live.set.len(), "configuration reloaded");
+                engine.events.tell(
+                    "policies",
+                    || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() }),
+                );
                 Ok(Loaded { warnings })
             }
             Err(refused) => {
@@ -119,6 +166,8 @@ impl Reload {
                 }
                 tracing::error!("the configuration was refused; the old one stays in force");
                 engine.metrics.reloaded(false);
+                let mistakes = refused.diagnostics.len();
+                engine.events.tell("policies", || json!({ "state": "refused", "mistakes": mistakes }));
                 Err(refused)
             }
         }

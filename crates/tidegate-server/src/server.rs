@@ -16,6 +16,7 @@ use tidegate::store::CapacityError;
 use tokio::net::TcpListener;
 use tokio::sync::{Notify, watch};
 
+use crate::api_policies::KeptPolicies;
 use crate::app::App;
 use crate::connections::{self, Drained, Http};
 use crate::doors::http::HttpDoor;
@@ -168,8 +169,9 @@ impl Server {
             return Err(ServeError::NoGrpc { addr });
         }
         let watched = source.watched().map(ToOwned::to_owned);
-        let reload = Reload::new(source);
-        let settings = reload.read().await?;
+        let folder = options.store.as_ref().and_then(|store| store.folder.as_deref());
+        let reload = Reload::new(source, folder.map(KeptPolicies::in_folder));
+        let settings = reload.first().await?;
         let unknown = unknown_numbers(&settings.policies);
         for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");

@@ -1,11 +1,17 @@
 //! What the server takes from a configuration, and where it gets it again.
 
+mod with_api;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use tidegate::config::{self, Config, Diagnostic, ForwardAuth, HeaderForm, StoreSettings, TicketSettings};
+use tidegate::config::{
+    self, Config, Diagnostic, ForwardAuth, HeaderForm, StoreSettings, TicketSettings, Written,
+};
 use tidegate::policy::{ClientIp, PolicySet};
+
+use crate::api_policies::ApiPolicies;
 
 /// The part of a configuration that can change while the server runs.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +27,10 @@ pub struct Settings {
     pub headers: HeaderForm,
     /// Warnings about what works and was hardly meant; logged when the settings are put in force.
     pub warnings: Vec<String>,
+    /// The file as it was written, to add policies to; `None` of settings that come from no file.
+    pub(crate) written: Option<Written>,
+    /// The policies that were put through the API, which are among [`Settings::policies`].
+    pub(crate) api: Arc<ApiPolicies>,
     /// What the file says of things that cannot change while the server runs; `None` of settings that come from no file.
     pub(crate) at_start: Option<AtStart>,
 }
@@ -43,9 +53,19 @@ impl Settings {
 
 impl From<Config> for Settings {
     fn from(config: Config) -> Self {
+        let written = Some(config.written().clone());
         let Config { policies, client_ip, forward_auth, headers, server, store, tickets, .. } = config;
         let at_start = Some(AtStart { server, store, tickets });
-        Self { policies, client_ip, forward_auth, headers, warnings: Vec::new(), at_start }
+        Self {
+            policies,
+            client_ip,
+            forward_auth,
+            headers,
+            warnings: Vec::new(),
+            written,
+            api: Arc::default(),
+            at_start,
+        }
     }
 }
 
@@ -62,6 +82,10 @@ impl Refused {
     #[must_use]
     pub fn new(diagnostics: Vec<String>) -> Self {
         Self { diagnostics }
+    }
+
+    pub(crate) fn of(mistakes: &[Diagnostic]) -> Self {
+        Self::new(mistakes.iter().map(ToString::to_string).collect())
     }
 }
 

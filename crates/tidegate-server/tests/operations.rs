@@ -83,7 +83,7 @@ async fn a_policy_of_any_name_can_be_shown_and_let_go() {
     assert_eq!(server.check("a").await.status, StatusCode::OK, "all of them were let go");
     assert!(server.get("/v1/keys/top").await.json()["keys"].is_array());
     let put = send(server.addr, Method::PUT, "/v1/keys/top", &[], "").await;
-    assert_eq!(put.status, StatusCode::METHOD_NOT_ALLOWED);
+    assert_eq!(put.status, StatusCode::BAD_REQUEST, "of the policy `top`, and without a body");
 }
 
 #[tokio::test]

@@ -4,6 +4,7 @@
 //! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
 
 mod adaptive;
+mod added;
 mod breaker;
 mod budget;
 mod conditions;
@@ -43,6 +44,7 @@ mod suggest;
 mod words;
 
 pub use crate::header_form::HeaderForm;
+pub use added::{AddedPolicy, Written};
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
@@ -61,7 +63,7 @@ use std::time::Duration;
 use self::diagnostic::Findings;
 use self::keys::FILE;
 use self::kind::Kind;
-use self::node::{Name, Node, Spot, Value};
+use self::node::{Node, Spot, Value};
 use crate::policy::span;
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 
@@ -120,8 +122,7 @@ pub struct Config {
     /// What is in effect, and where it comes from.
     pub effective: Effective,
     places: Vec<Spot>,
-    /// The sections of [`OWN_SECTIONS`], as they were written.
-    own: Vec<(Name, Node)>,
+    written: Written,
 }
 
 /// The sections that say how a node runs: its own, also where nodes share their policies.
@@ -166,7 +167,7 @@ impl Config {
     pub fn parse(text: &str, name: &str, format: Format) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let mut findings = Findings::of(name);
         let Some(file) = read::read(text, format, &mut findings) else { return Err(findings.finish()) };
-        Self::build(&file, name, findings)
+        Self::build(file, findings)
     }
 
     /// Validates a text of policies that all nodes share, for the node that this file is of: `server`, `store` and `tickets` are the
@@ -207,17 +208,15 @@ impl Config {
             if findings.refused() {
                 return Err(findings.finish());
             }
-            entries.extend(self.own.iter().cloned());
+            let own = self.written.tree().entries().iter();
+            entries.extend(own.filter(|(name, _)| OWN_SECTIONS.contains(&&*name.text)).cloned());
         }
-        Self::build(&file, name, findings)
+        Self::build(file, findings)
     }
 
     /// Makes a configuration of a tree.
-    fn build(
-        file: &Node,
-        name: &str,
-        mut findings: Findings,
-    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+    fn build(tree: Node, mut findings: Findings) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let file = &tree;
         shape::check(file, &Kind::Table(&FILE), "file", &mut findings);
         findings.check_patterns();
         if findings.beyond {
@@ -248,6 +247,7 @@ impl Config {
             return Err(findings.finish());
         }
         let list = file.get("policies").map_or(&[][..], Node::each);
+        let places = list.iter().map(|node| node.spot).collect();
         let config = Self {
             server: server(file.get("server")),
             client_ip,
@@ -256,11 +256,17 @@ impl Config {
             tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
             policies,
-            effective: Effective::of(file, name),
-            places: list.iter().map(|node| node.spot).collect(),
-            own: own_sections(file),
+            effective: Effective::of(file, findings.paths()),
+            places,
+            written: Written::of(tree, findings.paths()),
         };
         Ok((config, findings.finish()))
+    }
+
+    /// Returns the file as it was written, to add policies to.
+    #[must_use]
+    pub fn written(&self) -> &Written {
+        &self.written
     }
 
     /// Returns the line and column of a policy in the file, by its index in the set.
@@ -268,11 +274,6 @@ impl Config {
     pub fn place(&self, policy: usize) -> Option<(usize, usize)> {
         self.places.get(policy).map(|spot| (spot.line, spot.column))
     }
-}
-
-fn own_sections(file: &Node) -> Vec<(Name, Node)> {
-    let own = file.entries().iter().filter(|(name, _)| OWN_SECTIONS.contains(&&*name.text));
-    own.cloned().collect()
 }
 
 fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {

@@ -2,8 +2,10 @@
 //!
 //! The server's `/v1/explain` and the command line print the same lines.
 
+mod key_text;
 mod terminal;
 
+pub use self::key_text::key_text;
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Criticality, Priority, Quota, Rate};
 
@@ -31,6 +33,8 @@ pub struct Explanation {
     pub delay_ms: u64,
     /// Whether a deny-list refused the request; no limit was asked then.
     pub denied_by_list: bool,
+    /// Why its key is blocked, where it is that and no list; may be empty.
+    pub blocked: Option<String>,
     /// Whether it is no list, but the time that the request has left.
     pub too_late: bool,
     /// The policies, in the order of the file.
@@ -175,6 +179,10 @@ impl Explanation {
             retry_after_ms: (!decision.allowed).then(|| decision.retry().after()).flatten().map(millis_up),
             delay_ms: millis_up(decision.wait),
             denied_by_list: decision.denied_by_list.is_some(),
+            blocked: decision
+                .denied_by_list
+                .as_ref()
+                .and_then(|refusal| Some(refusal.block.as_ref()?.reason.to_string())),
             too_late: decision.denied_by_list.as_ref().is_some_and(|refusal| refusal.needs.is_some()),
             reasons: reasons.collect(),
         }
@@ -279,17 +287,6 @@ fn result(relevance: &Relevance, limits: &[LimitReason]) -> &'static str {
         return "not charged";
     }
     own.map(|limit| limit.result).find(|result| *result != "allowed").unwrap_or("allowed")
-}
-
-/// Returns the key of a request under a policy, for people: `client.ip=203.0.113.9`, or `(all)`.
-#[must_use]
-pub fn key_text(policy: &Policy, request: &Descriptor<'_>) -> String {
-    let pairs = policy.key_values(request).map(|(name, value)| match value {
-        Some(value) => format!("{name}={value}"),
-        None => format!("{name} absent"),
-    });
-    let text = pairs.collect::<Vec<_>>().join(", ");
-    if text.is_empty() { "(all)".to_owned() } else { text }
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod blocks;
 mod breakers;
 mod brought;
 mod by_usage;
@@ -29,6 +30,7 @@ mod routes;
 mod sensing;
 mod settling;
 mod several_stores;
+mod standing;
 #[cfg(feature = "ticket")]
 pub mod ticket;
 mod unfit;
@@ -43,6 +45,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Entry};
+pub use blocks::BlockError;
 pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;
@@ -72,6 +75,7 @@ const LONGEST_ISSUER: usize = 128;
 pub struct Gate {
     policies: ArcSwap<PolicySet>,
     routes: Routes,
+    blocks: blocks::Blocks,
     /// Runs what an engine has to be told when nobody waits for it.
     background: Background,
     time: Time,
@@ -127,7 +131,7 @@ pub struct GateDecision {
     pub limits: SmallVec<[LimitDecision; 4]>,
     /// Index into `limits` of the limit that binds: when denied, the one whose refusal lasts longest; else the one with least left.
     pub binding: Option<usize>,
-    /// The deny-list that refused the request, or the time that it has left; no limit was asked then.
+    /// The deny-list that refused the request, the time that it has left, or the block of its key; no limit was asked then.
     pub denied_by_list: Option<Box<Refusal>>,
     /// The priority that it was decided for: the check's own, or what policies that demote left of it ([`GateDecision::over`]).
     pub priority: Priority,
@@ -193,7 +197,10 @@ impl GateDecision {
             _ if self.allowed => Retry::After(Duration::ZERO),
             Some(binding) => self.limits[binding].decision.retry(),
             // A deny-list refuses, and does not change by waiting.
-            None if self.denied_by_list.is_some() => Retry::Never,
+            None if let Some(refusal) = &self.denied_by_list => match &refusal.block {
+                Some(block) => Retry::After(block.until.since(self.at)),
+                None => Retry::Never,
+            },
             // Not all of its limits were asked, because another check of the same call refuses.
             None => Retry::Unknown,
         }
@@ -213,6 +220,7 @@ impl Gate {
         Self {
             policies: ArcSwap::new(policies.into()),
             routes: Routes::new(Arc::new(store)),
+            blocks: blocks::Blocks::default(),
             background: Background::default(),
             time,
             precision: Precision::default(),

@@ -47,7 +47,7 @@ mod usage;
 mod when;
 
 pub use crate::store::{Durable, OnStoreError};
-pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Refusal};
+pub use access::{Access, AccessEntry, AccessEntryError, AccessList, Block, Refusal};
 pub use among::Among;
 #[cfg(feature = "cel")]
 pub use cel_cost::{Expression, ExpressionError};

@@ -29,13 +29,14 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::handler::Handler;
+use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
 use super::linger::{LINGER, linger};
 use super::peer::Peer;
 use super::places::{Order, Place, Stage, now};
 use super::protocol_errors;
+use super::streamed_body::StreamedBody;
 use super::timed_body::TimedBody;
 use super::wire::{Line, Stand, Wire};
 use crate::metrics::CutReason;
@@ -115,7 +116,11 @@ pub(super) async fn serve<H: Handler>(
                 handler.connection_cut(CutReason::full);
                 return Ok(protocol_errors::full());
             }
-            Ok::<_, Infallible>(handler.answer(request).await)
+            let answer = handler.answer(request).await;
+            Ok::<_, Infallible>(match answer.extensions().get::<Streamed>() {
+                None => answer,
+                Some(_) => answer.map(|body| Body::new(StreamedBody::new(body, answering))),
+            })
         }
     });
     let wire = Wire { read, line: Arc::clone(&line) };

@@ -6,6 +6,10 @@ use http::Request;
 
 use crate::metrics::CutReason;
 
+/// An extension of answers whose body goes on for as long as the caller listens: until its end, the connection does not count as idle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Streamed;
+
 /// Answers the requests that connections read.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// Answers one request. Called once for each; dropped unfinished when the caller hangs up or the connection is cut.

@@ -3,13 +3,16 @@
 //! | path | what |
 //! |---|---|
 //! | `POST /v1/check`, `/v1/check/batch` | decide and take |
-//! | `POST /v1/peek`, `/v1/explain` | decide, take nothing; explain says why |
+//! | `POST /v1/peek`, `/v1/explain`, `/v1/dry-run` | decide, take nothing; explain says why, a dry run tries other policies |
 //! | `POST /v1/report`, `/v1/refund` | the second half of a decision |
 //! | `/v1/forward-auth` | sub-requests of nginx, Caddy, Traefik |
 //! | `GET /v1/policies`, `/v1/policies/{name}` | what is in force |
-//! | `GET /v1/keys/top`, `DELETE /v1/keys/{policy}` | the keys refused most; forget what one has spent |
+//! | `PUT`, `DELETE /v1/policies/{name}` | change what the API owns |
+//! | `GET /v1/keys/top`, `/v1/keys/{policy}` | the keys refused most; those of one policy |
+//! | `PUT`, `DELETE /v1/keys/{policy}` | block one for a while; let it go, and forget what it has spent |
 //! | `GET /v1/signals`, `POST /v1/signals/{name}` | the numbers that policies go by; report one |
 //! | `GET /v1/breakers`, `GET`, `PUT /v1/breakers/{policy}` | how breakers stand; what a person makes them do |
+//! | `GET /v1/events` | what happens, while it happens |
 //! | `POST /v1/reload`, `/metrics`, `/livez`, `/readyz`, `/healthz`, `/version` | operations |
 //!
 //! Paths are matched here by hand, in one place and in the order of how often they come: a check is answered without a
@@ -18,12 +21,18 @@
 mod answer;
 mod breakers;
 mod check;
+mod dry_run;
+mod entity_tags;
+mod events;
 mod explain;
 mod forward_auth;
 mod keys;
 mod operations;
 mod policies;
+mod policy_keys;
+mod put_policy;
 mod query;
+mod refused_policies;
 mod request_body;
 mod response_headers;
 mod settle;
@@ -49,11 +58,12 @@ use crate::spelling::{nearest, quoted};
 pub(crate) struct HttpDoor(Arc<App>);
 
 /// Every path, to find the one that was probably meant by a misspelt one.
-const PATHS: [&str; 19] = [
+const PATHS: [&str; 21] = [
     "/v1/check",
     "/v1/check/batch",
     "/v1/peek",
     "/v1/explain",
+    "/v1/dry-run",
     "/v1/settle",
     "/v1/report",
     "/v1/refund",
@@ -62,6 +72,7 @@ const PATHS: [&str; 19] = [
     "/v1/breakers",
     "/v1/keys/top",
     "/v1/signals",
+    "/v1/events",
     "/v1/reload",
     "/metrics",
     "/livez",
@@ -93,7 +104,7 @@ impl Handler for HttpDoor {
     }
 }
 
-async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+async fn route(app: &Arc<App>, request: Request<Body>) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let method = request.method().clone();
     let path = match uri.path() {
@@ -142,14 +153,21 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
             post(&method)?;
             explain::explain(app, request).await
         }
+        "/v1/dry-run" => {
+            post(&method)?;
+            dry_run::dry_run(app, request).await
+        }
         "/v1/policies" => read(&method).map(|()| policies::list(app, &request)),
         "/v1/breakers" => {
             read(&method)?;
             breakers::list(app, &uri).await
         }
-        // A policy may be named `top`: a DELETE is always of a policy's key.
-        "/v1/keys/top" if method != Method::DELETE => read(&method).and_then(|()| keys::top(app, &request)),
+        // A policy may be named `top`: a DELETE or PUT is always of a policy's key.
+        "/v1/keys/top" if !matches!(method, Method::DELETE | Method::PUT) => {
+            read(&method).and_then(|()| keys::top(app, &request))
+        }
         "/v1/signals" => read(&method).map(|()| signals::list(app)),
+        "/v1/events" => read(&method).and_then(|()| events::listen(app, &method, &uri)),
         "/v1/reload" => {
             post(&method)?;
             operations::reload(app).await
@@ -161,37 +179,39 @@ async fn route(app: &App, request: Request<Body>) -> Result<Response, Problem> {
             post(&method)?;
             signals::report(app, request).await
         }
+        path if let Some(name) = path.strip_prefix("/v1/policies/") => {
+            if matches!(method, Method::PUT | Method::DELETE) {
+                return put_policy::change(app, request, name).await;
+            }
+            read(&method).map_err(|_| wrong_method(&method, "GET, HEAD, PUT, DELETE"))?;
+            policies::one(app, &request, name)
+        }
         _ => match (path.strip_prefix("/v1/keys/"), path.strip_prefix("/v1/breakers/")) {
+            (Some(name), _) if method == Method::DELETE => keys::reset(app, &uri, name).await,
+            (Some(name), _) if method == Method::PUT => policy_keys::block(app, request, name).await,
             (Some(name), _) => {
-                delete(&method)?;
-                keys::reset(app, &uri, name).await
+                read(&method).map_err(|_| wrong_method(&method, "GET, HEAD, PUT, DELETE"))?;
+                policy_keys::list(app, &uri, name).await
             }
             (None, Some(name)) if method == Method::PUT => breakers::put(app, request, name).await,
             (None, Some(name)) => {
                 read(&method).map_err(|_| wrong_method(&method, "GET, HEAD, PUT"))?;
                 breakers::one(app, &uri, name).await
             }
-            (None, None) => by_name(app, &request, &method, path),
+            (None, None) => Err(nothing_at(path)),
         },
     }
 }
 
-/// Answers paths that end in the name of a policy.
-fn by_name(app: &App, request: &Request<Body>, method: &Method, path: &str) -> Result<Response, Problem> {
-    if let Some(name) = path.strip_prefix("/v1/policies/") {
-        return read(method).and_then(|()| policies::one(app, request, name));
-    }
+/// Says that there is nothing at a path, and which was probably meant.
+fn nothing_at(path: &str) -> Problem {
     let meant = nearest(path, PATHS);
     let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
-    Err(Problem::not_found(format!("there is nothing at {}{advice}", quoted(path))))
+    Problem::not_found(format!("there is nothing at {}{advice}", quoted(path)))
 }
 
 fn post(method: &Method) -> Result<(), Problem> {
     if *method == Method::POST { Ok(()) } else { Err(wrong_method(method, "POST")) }
-}
-
-fn delete(method: &Method) -> Result<(), Problem> {
-    if *method == Method::DELETE { Ok(()) } else { Err(wrong_method(method, "DELETE")) }
 }
 
 fn read(method: &Method) -> Result<(), Problem> {

@@ -1,6 +1,8 @@
 //! Counts decisions, each under all of its policies.
 
+use serde_json::json;
 use tidegate::explain::key_text;
+use tidegate::http_answer::server_parts::millis_up;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, LimitDecision};
 
@@ -11,12 +13,19 @@ use crate::metrics::{Decided, Tally};
 impl Engine {
     /// Counts a decision under each of its policies.
     pub(super) fn count(&self, facts: &[Facts], request: &Descriptor<'_>, decision: &GateDecision) {
-        if let Some((at, needs)) =
-            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal.needs)))
+        if !decision.allowed && self.events.any() {
+            self.tell_listeners(request, decision);
+        }
+        if let Some((at, refusal)) =
+            decision.denied_by_list.as_ref().and_then(|refusal| Some((refusal.policy?, refusal)))
         {
             facts[at].series.enforce.count(Decided::denied);
-            if needs.is_some() {
-                self.metrics.protection.too_late(&decision.policies.policies()[at].name);
+            let name = &decision.policies.policies()[at].name;
+            if refusal.needs.is_some() {
+                self.metrics.protection.too_late(name);
+            }
+            if refusal.block.is_some() {
+                self.metrics.protection.blocked(name);
             }
             return;
         }
@@ -64,6 +73,22 @@ impl Engine {
                 facts.keys.near.add(&key_text(policy, request));
             }
         }
+    }
+
+    /// Tells listeners of a denial, with the digest of its key.
+    #[cold]
+    fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
+        self.events.denied(decision.at, || {
+            let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
+            let key = policy.map(|policy| self.redact.key(policy, request, false));
+            let retry = decision.retry();
+            json!({
+                "policy": policy.map(|policy| &policy.name),
+                "key": key,
+                "retry": retry.as_str(),
+                "retry_after_ms": retry.after().map(millis_up),
+            })
+        });
     }
 }
 

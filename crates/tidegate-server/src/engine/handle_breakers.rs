@@ -1,5 +1,6 @@
 //! Breakers as checks, settlements and people meet them: what is found is noted, and what a person wants is done.
 
+use serde_json::json;
 use tidegate::breaker::{Condition, Forced};
 use tidegate::gate::KeyedView;
 use tidegate::policy::{Descriptor, Policy, text_of_key};
@@ -49,6 +50,9 @@ impl Engine {
         let Some(from) = from else { return };
         tracing::info!(policy, key, from, to, why = %visible::line(&why), "a breaker changed its state");
         self.metrics.protection.breaker_changed(&policy, BreakerIs::of(to));
+        let why = visible::line(&why).to_string();
+        let told = || json!({ "policy": policy, "key": key, "from": from, "to": to, "why": why });
+        self.events.tell("breaker", told);
     }
 
     /// Looks at every breaker that is noted, and at that of each policy without a key; first those that are not closed. `only` is the index of

@@ -1,8 +1,14 @@
-//! Single keys: forgotten for an operator, charged for a caller who brings the limit.
+//! Single keys: looked at, blocked and forgotten for an operator, charged for a caller who brings the limit.
 
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
 use tidegate::Cost;
-use tidegate::policy::Descriptor;
+use tidegate::gate::BlockError;
+use tidegate::policy::{Block, Descriptor};
 use tidegate::store::{Answer, Charge, Op, StoreError};
+use tidegate_core::Standing;
 
 use super::Engine;
 use crate::live::Live;
@@ -28,6 +34,74 @@ impl Engine {
         let charges: Vec<_> = quotas.iter().map(|(key, quota)| Charge::new(key, quota, Cost::ONE)).collect();
         let reset = self.gate.reset_charges_async(&charges).await;
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
+    }
+
+    /// Returns how a key stands under each limit that is the same for all requests, by the words of the file; breakers are left out.
+    pub(crate) async fn standings(
+        &self,
+        live: &Live,
+        policy: usize,
+        key: &Descriptor<'_>,
+    ) -> Result<Vec<(String, Option<Standing>)>, StoreError> {
+        let words = &live.set.policies()[policy];
+        let mut standings = Vec::new();
+        for (at, limit) in words.limits.iter().chain(&words.shadow_limit).enumerate() {
+            let same = limit.tiers.is_none() && limit.overrides.is_empty() && !limit.is_breaker();
+            let charged = live.set.key(policy, at, key).zip(limit.terms.quota.as_ref()).filter(|_| same);
+            let standing = match &charged {
+                None => None,
+                Some((bytes, quota)) => {
+                    let charge = Charge::new(bytes, quota, Cost::ONE);
+                    let looked = self.gate.standing_async(words.share, charge).await;
+                    looked.inspect_err(|_| self.metrics.store_error(self.store_kind))?
+                }
+            };
+            standings.push((limit.terms.label.clone(), standing));
+        }
+        Ok(standings)
+    }
+
+    /// Refuses the requests of a key for a while; `text` is the key as people read it.
+    ///
+    /// # Errors
+    /// [`BlockError`] where there is no such policy any more, or no room.
+    pub(crate) fn block(
+        &self,
+        policy: &str,
+        key: &Descriptor<'_>,
+        text: &str,
+        lasts: Duration,
+        reason: &str,
+    ) -> Result<Block, BlockError> {
+        let now = self.now();
+        let block = Block::new(text, now, now.after(lasts), reason);
+        self.gate.block(policy, key, block.clone())?;
+        self.tell_key(policy, text, "blocked");
+        Ok(block)
+    }
+
+    /// Ends the block of a key; says whether there was one.
+    pub(crate) fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> bool {
+        let Some(ended) = self.gate.unblock(policy, key) else { return false };
+        self.tell_key(policy, &ended.key, "unblocked");
+        true
+    }
+
+    fn tell_key(&self, policy: &str, key: &str, state: &str) {
+        let told = || json!({ "policy": policy, "key": self.redact.text(key, false), "state": state });
+        self.events.tell("key", told);
+    }
+
+    /// Returns the blocks of a policy.
+    pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
+        self.gate.blocks(policy)
+    }
+
+    /// Sets the gauges of blocked keys.
+    pub(super) fn show_blocks(&self, live: &Live) {
+        for policy in live.set.policies() {
+            self.metrics.protection.show_blocks(&policy.name, self.gate.blocks(&policy.name).len());
+        }
     }
 
     /// Settles a limit that a caller brings, under a key that is no policy's.

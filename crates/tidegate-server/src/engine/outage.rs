@@ -32,23 +32,27 @@ impl Engine {
     }
 
     /// Gives a decision that was made without the engine the form of its answer, and counts it.
-    pub(super) fn without_engine(&self, live: &Live, mut decision: GateDecision) -> Conclusion {
+    pub(super) fn without_engine(&self, live: &Live, decision: GateDecision) -> Conclusion {
         self.metrics.store_error(self.store_kind);
+        let policies = decision.policies.policies();
+        let facts = live.facts(&decision.policies, &self.metrics);
+        for at in matching(&decision) {
+            tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
+        }
+        self.left_by_engine(decision)
+    }
+
+    /// Gives a decision that was made without the engine the form of its answer.
+    pub(super) fn left_by_engine(&self, mut decision: GateDecision) -> Conclusion {
         let outage = self.fallback.as_ref().and_then(|fallback| fallback.health().down);
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
         let error = StoreError::Unavailable { reason: reason.to_owned() };
         let set = Arc::clone(&decision.policies);
         let policy = |at: usize| -> &Policy { &set.policies()[at] };
-        let facts = live.facts(&decision.policies, &self.metrics);
-        let mut matching: Vec<usize> = decision.limits.iter().map(|limit| limit.policy).collect();
-        matching.dedup();
-        for at in &matching {
-            tally(&facts[*at], policy(*at).mode == Mode::Enforce).count(Decided::error);
-        }
-        let closes = |at: &&usize| {
-            policy(**at).on_store_error == OnStoreError::Deny && policy(**at).mode == Mode::Enforce
+        let closes = |at: &usize| {
+            policy(*at).on_store_error == OnStoreError::Deny && policy(*at).mode == Mode::Enforce
         };
-        if let Some(closed) = matching.iter().find(closes).map(|at| policy(*at).name.clone()) {
+        if let Some(closed) = matching(&decision).find(closes).map(|at| policy(at).name.clone()) {
             return Conclusion::Unsettled { allowed: false, policy: Some(closed), error };
         }
         let bound = decision.binding.map(|at| (decision.limits[at].policy, decision.limits[at].limit));
@@ -70,4 +74,9 @@ impl Engine {
         tracing::error!(%error, "a request could not be decided");
         Conclusion::Unsettled { allowed: false, policy: None, error }
     }
+}
+
+/// Returns the policies that a decision was made under, each once.
+fn matching(decision: &GateDecision) -> impl Iterator<Item = usize> {
+    decision.limits.chunk_by(|one, next| one.policy == next.policy).map(|lines| lines[0].policy)
 }

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
+use serde_json::json;
 use tidegate::store::fallback::{Change, OUTAGE_AFTER};
 use tidegate::store::{Charge, Fallback, Op, Settled, Step, Store};
-use tidegate::{Clock, Cost, Quota, Tick};
+use tidegate::{Clock, Cost, Quota, Tick, visible};
 
 use super::timed_store::TimedStore;
+use crate::events::Events;
 use crate::metrics::{Metrics, StoreState};
 use crate::stores::Sharing;
 
@@ -17,13 +19,20 @@ pub(super) fn fallback_for(
     sharing: Option<&Sharing>,
     clock: &Arc<dyn Clock>,
     metrics: &Metrics,
+    events: &Arc<Events>,
 ) -> Option<Fallback> {
     // A store of this process that may answer later, as one on disk, decides all the same.
     if store.caps().always_decides || store.caps().later_if_strict {
         return None;
     }
     let states = metrics.store_states(kind);
-    let told = move |change: &Change| tell(change, kind, &states);
+    let events = Arc::clone(events);
+    let told = move |change: &Change| {
+        tell(change, kind, &states);
+        let (state, reason) =
+            (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
+        events.tell("store", || json!({ "store": kind, "state": state, "reason": reason }));
+    };
     let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind));
     let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
     if let Some(sharing) = sharing {

@@ -16,6 +16,8 @@ pub(crate) struct Protection {
     breaker_would_open: Family<PolicyLabel, Counter>,
     over: Family<OverLabels, Counter>,
     too_late: Family<PolicyLabel, Counter>,
+    blocked: Family<PolicyLabel, Counter>,
+    blocks: Family<PolicyLabel, Gauge>,
     places: Family<PolicyLabel, Gauge>,
     in_flight: Family<PolicyLabel, Gauge>,
 }
@@ -40,6 +42,8 @@ impl Protection {
             "Requests refused because too little time was left",
             made.too_late.clone(),
         );
+        registry.register("blocked", "Requests refused because their key is blocked", made.blocked.clone());
+        registry.register("blocked_keys", "How many keys of a policy are blocked", made.blocks.clone());
         registry.register(
             "concurrency_limit",
             "How many requests may be in flight at this moment, for policies with one key",
@@ -83,6 +87,19 @@ impl Protection {
         self.too_late.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
+    /// Counts a request of a key that is blocked.
+    pub(crate) fn blocked(&self, policy: &str) {
+        self.blocked.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
+    }
+
+    /// Sets how many keys of a policy are blocked. A policy that never had one has no series.
+    pub(crate) fn show_blocks(&self, policy: &str, keys: usize) {
+        let label = PolicyLabel { policy: policy.to_owned() };
+        if keys > 0 || self.blocks.get(&label).is_some() {
+            self.blocks.get_or_create(&label).set(i64::try_from(keys).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Counts a breaker that came into a state.
     pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerIs) {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
@@ -103,7 +120,10 @@ impl Protection {
 
     /// Drops the series of a policy that is gone.
     pub(super) fn forget(&self, policy: &str) {
-        self.too_late.remove(&PolicyLabel { policy: policy.to_owned() });
+        let label = PolicyLabel { policy: policy.to_owned() };
+        self.too_late.remove(&label);
+        self.blocked.remove(&label);
+        self.blocks.remove(&label);
         for action in [OverAction::marked, OverAction::demoted] {
             self.over.remove(&OverLabels { policy: policy.to_owned(), action });
         }

@@ -58,9 +58,10 @@ pub(super) async fn open(
                     store.path().display()
                 ));
             }
+            let folder = store.path().parent().map(Path::to_owned);
             let kept: Arc<dyn Kept> = Arc::new(store.clone());
             let opened = OpenStore::new(Arc::new(store), "disk");
-            Ok(OpenStore { kept: Some(kept), warnings, ..opened })
+            Ok(OpenStore { kept: Some(kept), folder, warnings, ..opened })
         }
         // Nobody chose a disk, and there is none to be had. Whatever else is wrong speaks of counters that are there, and that would be
         // forgotten without a word.

@@ -21,6 +21,8 @@ pub struct OpenStore {
     pub sharing: Option<Sharing>,
     /// Whether it is an engine that is dialled and has not answered yet.
     pub(crate) away: bool,
+    /// The folder of a store on disk, where other state of this server lies as well.
+    pub(crate) folder: Option<PathBuf>,
     /// What may be in trouble although it decides.
     pub(crate) kept: Option<Arc<dyn Kept>>,
     /// What whoever starts the server should read.
@@ -134,7 +136,7 @@ impl OpenStore {
     /// Takes any store, under the name that metrics are to give it.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, kind: &'static str) -> Self {
-        Self { store, kind, sharing: None, away: false, kept: None, warnings: Vec::new() }
+        Self { store, kind, sharing: None, away: false, folder: None, kept: None, warnings: Vec::new() }
     }
 
     pub(crate) fn in_memory(settings: &StoreSettings, keys: Option<usize>) -> Result<Self, CapacityError> {

@@ -84,7 +84,8 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
 /// Collects the mistakes of one file: the first hundred, and as many warnings; of more it keeps the number.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    path: String,
+    /// What each text is called, by its number in a [`Spot`].
+    paths: Vec<String>,
     /// What the words before each message are now: `policy "per-ip": `, or nothing.
     pub(super) subject: String,
     found: Vec<Diagnostic>,
@@ -101,7 +102,22 @@ pub(super) struct Findings {
 
 impl Findings {
     pub(super) fn of(path: &str) -> Self {
-        Self { path: path.to_owned(), ..Self::default() }
+        Self { paths: vec![path.to_owned()], ..Self::default() }
+    }
+
+    /// Takes one more text; returns its number. Beyond 65,535 of them the last number stands for all.
+    pub(super) fn another(&mut self, path: &str) -> u16 {
+        self.paths.push(path.to_owned());
+        u16::try_from(self.paths.len() - 1).unwrap_or(u16::MAX)
+    }
+
+    /// Returns what each text is called, by its number.
+    pub(super) fn paths(&self) -> &[String] {
+        &self.paths
+    }
+
+    fn path(&self, text: u16) -> String {
+        self.paths.get(usize::from(text)).or(self.paths.first()).cloned().unwrap_or_default()
     }
 
     pub(super) fn error(&mut self, spot: Spot, message: impl fmt::Display) {
@@ -169,7 +185,7 @@ impl Findings {
             message = message.chars().map(escape).collect();
         }
         self.found.push(Diagnostic {
-            path: self.path.clone(),
+            path: self.path(spot.text),
             line: spot.line,
             column: spot.column,
             severity,
@@ -184,20 +200,20 @@ impl Findings {
 
     /// Returns the mistakes in the order of the file, each once.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
-        self.found.sort_by_key(|one| (one.line, one.column, one.severity));
+        let Self { found, paths, .. } = &mut self;
+        if paths.len() > 1 {
+            let text = |path: &String| paths.iter().position(|known| known == path);
+            found.sort_by_cached_key(|one| (text(&one.path), one.line, one.column, one.severity));
+        } else {
+            found.sort_by_key(|one| (one.line, one.column, one.severity));
+        }
         self.found.dedup();
         for (count, severity, what) in
             [(self.errors, Severity::Error, "errors"), (self.warnings, Severity::Warn, "warnings")]
         {
             if let Some(more) = count.checked_sub(budget::FINDINGS).filter(|more| *more > 0) {
                 let message = format!("{more} more {what} are not shown");
-                self.found.push(Diagnostic {
-                    path: self.path.clone(),
-                    line: 0,
-                    column: 0,
-                    severity,
-                    message,
-                });
+                self.found.push(Diagnostic { path: self.path(0), line: 0, column: 0, severity, message });
             }
         }
         self.found

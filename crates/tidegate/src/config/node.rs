@@ -6,6 +6,8 @@
 /// A place in the text: line and column from 1; zeroes when there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
+    /// Which text, where a tree is made of several: 0 is the file, the others are policies that were added.
+    pub(super) text: u16,
     pub(super) line: usize,
     pub(super) column: usize,
 }
@@ -77,6 +79,19 @@ impl Node {
     pub(super) fn entry(&self, key: &str) -> Option<(&Name, &Self)> {
         let found = self.entries().iter().find(|(name, _)| name.text == key)?;
         (found.1.value != Value::Null).then_some((&found.0, &found.1))
+    }
+
+    /// Says which text it was read from.
+    pub(super) fn number(&mut self, text: u16) {
+        self.spot.text = text;
+        match &mut self.value {
+            Value::List(nodes) => nodes.iter_mut().for_each(|node| node.number(text)),
+            Value::Map(entries) => entries.iter_mut().for_each(|(name, node)| {
+                name.spot.text = text;
+                node.number(text);
+            }),
+            _ => {}
+        }
     }
 
     /// Returns the elements of a list; a single value counts as a list of one, nothing as an empty one.

@@ -36,7 +36,7 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
 
 /// Finds the place where a tree is larger or deeper than it may be. The parser of YAML has such bounds of its own, that of
 /// TOML has none for the size.
-fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)> {
+pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)> {
     if depth == 0 {
         return Some((node.spot, format!("the file is nested deeper than {} levels", budget::DEPTH)));
     }
@@ -80,7 +80,7 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     match serde_saphyr::from_str_with_options::<Spanned<Raw>>(text, options) {
         Ok(raw) => Some(raw_node(raw, text)),
         Err(error) => {
-            let spot = error.location().map_or(Spot { line: 1, column: 1 }, spot_of);
+            let spot = error.location().map_or(Spot { text: 0, line: 1, column: 1 }, spot_of);
             let words = error.to_string();
             findings.error(spot, format_args!("cannot be read as YAML: {}", plain_words(&words)));
             None
@@ -106,7 +106,7 @@ fn tidy(words: &str) -> &str {
 
 fn spot_of(location: Location) -> Spot {
     let number = |value: u64| usize::try_from(value).unwrap_or(usize::MAX);
-    Spot { line: number(location.line()), column: number(location.column()) }
+    Spot { text: 0, line: number(location.line()), column: number(location.column()) }
 }
 
 /// A YAML value as the parser hands it over.
@@ -260,7 +260,7 @@ fn toml(text: &str, findings: &mut Findings) -> Option<Node> {
     let lines = Lines::of(text);
     let (table, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
-        let spot = error.span().map_or(Spot { line: 1, column: 1 }, |span| lines.spot(span.start));
+        let spot = error.span().map_or(Spot { text: 0, line: 1, column: 1 }, |span| lines.spot(span.start));
         findings.error(spot, format_args!("cannot be read as TOML: {}", tidy(error.message())));
     }
     if !errors.is_empty() {
@@ -321,6 +321,6 @@ impl<'t> Lines<'t> {
         let line = self.starts.partition_point(|start| *start <= byte).max(1);
         let start = self.starts[line - 1];
         let column = self.text.get(start..byte).map_or(0, |before| before.chars().count()) + 1;
-        Spot { line, column }
+        Spot { text: 0, line, column }
     }
 }

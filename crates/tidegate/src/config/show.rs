@@ -27,8 +27,8 @@ impl Effective {
         serde_saphyr::to_string(&self.value).unwrap_or_default()
     }
 
-    pub(super) fn of(file: &Node, path: &str) -> Self {
-        let mut walk = Walk { path, defaults: file.get("defaults"), origins: BTreeMap::new() };
+    pub(super) fn of(file: &Node, paths: &[String]) -> Self {
+        let mut walk = Walk { paths, defaults: file.get("defaults"), origins: BTreeMap::new() };
         let value = walk.table(Some(file), &FILE, "");
         Self { value, origins: walk.origins }
     }
@@ -40,7 +40,8 @@ pub(super) fn default_value(written: &str) -> Json {
 }
 
 struct Walk<'a> {
-    path: &'a str,
+    /// What each text is called, by its number.
+    paths: &'a [String],
     defaults: Option<&'a Node>,
     origins: BTreeMap<String, String>,
 }
@@ -152,7 +153,8 @@ impl Walk<'_> {
                 Json::Array(each.collect())
             }
             _ => {
-                self.origins.insert(at.to_owned(), format!("{}:{}", self.path, node.spot.line));
+                let path = self.paths.get(usize::from(node.spot.text)).map_or("", String::as_str);
+                self.origins.insert(at.to_owned(), format!("{path}:{}", node.spot.line));
                 plain(node)
             }
         }

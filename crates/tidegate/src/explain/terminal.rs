@@ -13,6 +13,11 @@ impl fmt::Display for Explanation {
             (_, Some(name), _) if self.too_late => {
                 writeln!(f, "DENIED by the deadline of {name}: too little time is left")?;
             }
+            (_, Some(name), wait) if let Some(reason) = &self.blocked => {
+                let separator = if reason.is_empty() { "" } else { ": " };
+                let lasts = seconds(wait.unwrap_or_default());
+                writeln!(f, "DENIED by a block of its key under {name} for {lasts} more{separator}{reason}")?;
+            }
             (_, Some(name), _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list of {name}")?,
             (_, None, _) if self.denied_by_list => writeln!(f, "DENIED by the deny-list for all policies")?,
             (_, name, wait) => {

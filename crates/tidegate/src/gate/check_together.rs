@@ -116,7 +116,7 @@ impl Gate {
             Together { allowed: true, wait: Duration::ZERO, at, by: DecidedBy::Local, decisions: Vec::new() };
         for (check, decision) in checks.iter().zip(&mut decisions) {
             decision.at = at;
-            if let Some(refusal) = decision.policies.refusal(check.request, check.among) {
+            if let Some(refusal) = self.refusal(&decision.policies, check) {
                 decision.denied_by_list = Some(Box::new(refusal));
                 together.allowed = false;
             }

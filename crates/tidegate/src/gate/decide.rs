@@ -186,7 +186,7 @@ impl Gate {
     ) -> Result<(), StoreError> {
         let GateDecision { policies, limits, denied_by_list, at, .. } = &mut *decision;
         let policies: &PolicySet = policies;
-        if let Some(refusal) = policies.refusal(check.request, check.among) {
+        if let Some(refusal) = self.refusal(policies, check) {
             (*denied_by_list, *at) = (Some(Box::new(refusal)), self.time.now());
             return Ok(());
         }

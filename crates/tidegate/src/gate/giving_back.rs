@@ -64,7 +64,7 @@ impl Gate {
             return Err(StoreError::NotACost);
         }
         let policies = self.undecided(check).keep_policies();
-        if policies.refusal(check.request, check.among).is_some() {
+        if self.refusal(&policies, check).is_some() {
             return Ok(());
         }
         let mut plan = Plan::default();

@@ -311,7 +311,7 @@ impl Gate {
         decision: &mut GateDecision,
     ) -> Option<Run<'g, 'p>> {
         let at = self.time.now();
-        if let Some(refusal) = policies.refusal(check.request, check.among) {
+        if let Some(refusal) = self.refusal(policies, check) {
             (decision.denied_by_list, decision.at) = (Some(Box::new(refusal)), at);
             return None;
         }

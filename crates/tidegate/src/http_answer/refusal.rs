@@ -12,7 +12,7 @@ use serde::Serialize;
 use tidegate_core::Retry;
 
 use crate::gate::GateDecision;
-use crate::policy::{Deny, Limit};
+use crate::policy::{Block, Deny, Limit};
 use crate::rounded::millis_up;
 
 /// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
@@ -127,7 +127,10 @@ impl<'a> Refusal<'a> {
                         millis_up(needs),
                         refusal.entry
                     ),
-                    None => format!("{} is on a deny-list", refusal.entry),
+                    None => match &refusal.block {
+                        Some(block) => blocked(decision, block),
+                        None => format!("{} is on a deny-list", refusal.entry),
+                    },
                 },
                 None => detail_of(decision),
             },
@@ -143,6 +146,11 @@ impl<'a> Refusal<'a> {
                 if refusal.needs.is_some() =>
             {
                 "the request cannot be answered in the time that is left".to_owned()
+            }
+            (Cause::Gate(GateDecision { denied_by_list: Some(refusal), .. }), _)
+                if refusal.block.is_some() =>
+            {
+                "requests of this key are refused for a while".to_owned()
             }
             // Not the entry: a list may name others.
             (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
@@ -275,6 +283,14 @@ fn detail_of(decision: &GateDecision) -> String {
             standing.limit
         ),
     }
+}
+
+/// Says for whom a key is blocked, for how long and why. Not the key: whoever asked knows it, and logs need not.
+fn blocked(decision: &GateDecision, block: &Block) -> String {
+    let name = decision.policy_name().unwrap_or_default();
+    let lasts = millis_up(block.until.since(decision.at));
+    let reason = if block.reason.is_empty() { String::new() } else { format!(": {}", block.reason) };
+    format!("the key is blocked under policy {name:?} for {lasts} ms more{reason}; nothing was charged")
 }
 
 /// Makes the title of a problem type: its name in words.

@@ -7,10 +7,13 @@ use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use foldhash::fast::RandomState;
 use ipnet::IpNet;
+
+use tidegate_core::Tick;
 
 use super::client_ip;
 use super::descriptor::Descriptor;
@@ -159,17 +162,41 @@ impl Default for Access {
     }
 }
 
-/// A refusal by a deny-list, or by the time that a request has left; before any limit is asked.
+/// A refusal by a deny-list, by the time that a request has left, or by a block of its key; before any limit is asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// Index of the policy whose list it is; `None` for the list of the whole set.
     pub policy: Option<usize>,
-    /// The entry that held; of the time left, the header that says it.
+    /// The entry that held; of the time left, the header that says it; of a block, the policy.
     pub entry: AccessEntry,
     /// The status to answer with.
     pub status: u16,
     /// The time that a request of the policy needs, where the caller waits for less.
     pub needs: Option<Duration>,
+    /// The block of its key, where it is that.
+    pub block: Option<Arc<Block>>,
+}
+
+/// A key of a policy that is refused by hand, for a while and for a reason.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Block {
+    /// The key, as people read it.
+    pub key: Arc<str>,
+    /// When it began.
+    pub since: Tick,
+    /// When it ends: from this tick on it refuses nobody.
+    pub until: Tick,
+    /// Why, in the words of whoever blocked it; may be empty.
+    pub reason: Arc<str>,
+}
+
+impl Block {
+    /// Makes a block of a key; `key` and `reason` are for people.
+    #[must_use]
+    pub fn new(key: &str, since: Tick, until: Tick, reason: &str) -> Self {
+        Self { key: key.into(), since, until, reason: reason.into() }
+    }
 }
 
 #[cfg(test)]

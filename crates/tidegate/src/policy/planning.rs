@@ -8,6 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Priority, Quota};
 
 use super::access::{AccessEntry, Refusal};
+use super::among::Among;
 use super::deadline::{TOO_LATE, time_left};
 use super::descriptor::Descriptor;
 use super::index::Candidates;
@@ -41,7 +42,13 @@ impl PolicySet {
         if !self.access.deny.is_empty()
             && let Some(entry) = self.access.deny.find(descriptor)
         {
-            return Some(Refusal { policy: None, entry, status: self.access.status, needs: None });
+            return Some(Refusal {
+                policy: None,
+                entry,
+                status: self.access.status,
+                needs: None,
+                block: None,
+            });
         }
         if !self.guarded {
             return None;
@@ -62,10 +69,32 @@ impl PolicySet {
             }
             let (policy_at, status) = (Some(place), policy.access.status);
             if let Some(entry) = policy.access.deny.find(descriptor) {
-                return Some(Refusal { policy: policy_at, entry, status, needs: None });
+                return Some(Refusal { policy: policy_at, entry, status, needs: None, block: None });
             }
             let (needs, entry) = self.too_late(policy, request, descriptor)?;
-            Some(Refusal { policy: policy_at, entry, status: TOO_LATE, needs: Some(needs) })
+            Some(Refusal { policy: policy_at, entry, status: TOO_LATE, needs: Some(needs), block: None })
+        })
+    }
+
+    /// Returns what refuses a request by one of the wanted policies that match it and are enforced, in their order.
+    pub(crate) fn refuse_by(
+        &self,
+        request: &Descriptor<'_>,
+        among: Option<&Among>,
+        mut refuses: impl FnMut(usize, &Policy) -> Option<Refusal>,
+    ) -> Option<Refusal> {
+        let plain = if self.compares_places { plain_values(request) } else { None };
+        let view = View::over(request, plain.as_ref().unwrap_or(request));
+        let mut candidates = Candidates::default();
+        self.index.look_up(&view, &mut candidates);
+        candidates.find_map(|place| {
+            let policy = &self.policies[place];
+            let applies = among.is_none_or(|among| among.has(place))
+                && policy.mode == Mode::Enforce
+                && self.compiled[place].holds()
+                && (policy.direction == Direction::Outbound) == view.outbound
+                && policy.matching.misfit(&view).is_none();
+            if applies { refuses(place, policy) } else { None }
         })
     }
 

@@ -218,7 +218,7 @@ pub(crate) mod fuzzing {
                 let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
                 let seal = TicketSeal::of(&tickets, here).expect("a key can be drawn");
                 let engine = Engine::new(&settings, store, clock, seal);
-                let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))));
+                let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
                 let (_, phase) = watch::channel(Phase::Serving);
                 Service::new(Arc::new(App::new(engine, reload, None, phase)))
             });

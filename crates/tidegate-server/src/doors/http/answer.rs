@@ -136,7 +136,8 @@ impl<'a> Reply<'a, '_> {
         }
     }
 
-    fn status(&self) -> StatusCode {
+    /// Returns the status of the answer to a check.
+    pub(crate) fn status(&self) -> StatusCode {
         if self.allowed() { StatusCode::OK } else { self.refusal().status() }
     }
 

@@ -7,6 +7,7 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use http::{Request, StatusCode};
 use smallvec::SmallVec;
+use tidegate::policy::PolicySet;
 
 use super::answer::Reply;
 use super::request_body::{self, CheckBody, MAX_BATCH_LIMITS};
@@ -140,9 +141,20 @@ async fn conclude<A>(
 /// # Errors
 /// 400 for a name that no policy has.
 pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
+    named_among(&live.set, asked)
+}
+
+/// Finds the policies that a caller named in a set, which need not be in force.
+///
+/// # Errors
+/// As [`named`].
+pub(crate) fn named_among(
+    set: &PolicySet,
+    asked: &CheckBody<'_>,
+) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     let Some(names) = &asked.policies else { return Ok(None) };
     let find = |name: &Cow<'_, str>| {
-        requests::find(&live.set, name).map_err(|none| {
+        requests::find(set, name).map_err(|none| {
             let advice = if none.meant.is_none() { "; GET /v1/policies lists them" } else { "" };
             Problem::bad_request(format!("{none}{advice}")).with("field", "policies")
         })

@@ -6,9 +6,9 @@
 use axum::body::Body;
 use axum::response::Response;
 use http::{Method, Request, StatusCode};
-use serde_json::json;
+use serde_json::{Value, json};
 use tidegate::explain::Explanation;
-use tidegate::policy::Policy;
+use tidegate::policy::{Policy, PolicySet};
 use ulid::Ulid;
 
 use super::answer::Reply;
@@ -56,20 +56,29 @@ pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Respons
 async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> Result<Response, Problem> {
     let only = named(live, asked)?;
     let (ticket, held) = (TicketFor::Nobody, &mut Held::default());
-    let explained =
-        decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply: Reply<'_, '_>| {
-            let (conclusion, request) = (reply.conclusion, reply.request);
-            let mut answer = reply.value();
-            let Conclusion::Decided(decision) = conclusion else { return answer };
-            let chosen = |place| only.as_ref().is_none_or(|only| only.contains(&place));
-            let key = |policy: &Policy| app.redact.key(policy, request, reveal);
-            let explanation = Explanation::of(&live.set, request, decision, chosen, key);
-            answer["lines"] = explanation.to_string().lines().collect();
-            answer["reasons"] = json!(explanation.reasons);
-            answer
-        })
-        .await;
-    explained.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+    let answered = decide(app, live, asked, only.as_deref(), Want::Peek, ticket, held, |reply| {
+        explained(app, &live.set, reply, only.as_deref(), reveal)
+    });
+    answered.await.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
+}
+
+/// Returns a decision with its reasons, under the set that it was made under; `only` are the policies that were asked.
+pub(super) fn explained(
+    app: &App,
+    set: &PolicySet,
+    reply: Reply<'_, '_>,
+    only: Option<&[usize]>,
+    reveal: bool,
+) -> Value {
+    let (conclusion, request) = (reply.conclusion, reply.request);
+    let mut answer = reply.value();
+    let Conclusion::Decided(decision) = conclusion else { return answer };
+    let chosen = |place| only.is_none_or(|only| only.contains(&place));
+    let key = |policy: &Policy| app.redact.key(policy, request, reveal);
+    let explanation = Explanation::of(set, request, decision, chosen, key);
+    answer["lines"] = explanation.to_string().lines().collect();
+    answer["reasons"] = json!(explanation.reasons);
+    answer
 }
 
 /// Reads an id.

@@ -5,6 +5,7 @@ use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
+use tidegate::store::StoreError;
 
 use super::policies::find;
 use super::query::Query;
@@ -62,16 +63,18 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     Ok(json::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
-/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent. The parameters are its `by`.
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent, and ends its block. The parameters are its `by`.
 pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-    app.engine.reset(&live, at, &key).await.map_err(|error| {
-        let detail = format!("the store did not settle it and nothing changed; try again ({error})");
-        Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
-    })?;
-    Ok(json::ok(&json!({ "policy": words.name, "key": app.redact.key(words, &key, false), "reset": true })))
+    // First, and whatever the store says: a block is no matter of the store.
+    let unblocked = app.engine.unblock(&words.name, &key);
+    let reset = app.engine.reset(&live, at, &key).await;
+    reset.map_err(|error| not_forgotten(unblocked, &error))?;
+    let digest = app.redact.key(words, &key, false);
+    let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
+    Ok(json::ok(&answer))
 }
 
 /// Reads the key of a policy from the parameters of a request, which are its `by`.
@@ -79,4 +82,11 @@ pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<D
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(by, pairs).map_err(|wrong| Problem::bad_request(wrong.to_string()))
+}
+
+/// Says that nothing was forgotten, although a block may have ended.
+fn not_forgotten(unblocked: bool, error: &StoreError) -> Problem {
+    let block = if unblocked { "the key is not blocked any more, but " } else { "" };
+    let detail = format!("{block}the store did not settle it and nothing is forgotten; try again ({error})");
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
 }

@@ -1,11 +1,8 @@
-//! `GET /v1/policies` and `/v1/policies/{name}`: what is in force.
-
-use std::collections::hash_map::DefaultHasher;
-use std::hash::{Hash, Hasher};
+//! `GET /v1/policies` and `/v1/policies/{name}`: what is in force, and who owns it.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use http::header::{ETAG, HeaderValue, IF_NONE_MATCH};
+use http::header::{ETAG, HeaderValue};
 use http::{Request, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde_json::{Value, json};
@@ -13,8 +10,10 @@ use tidegate::Cost;
 use tidegate::policy::{ChargeOn, Direction, Learning, Limit, OnStoreError, Policy, Share};
 
 use super::answer::mode;
+use super::entity_tags::{Conditions, tag};
 use crate::app::App;
 use crate::json;
+use crate::live::Live;
 use crate::problem::Problem;
 use crate::requests;
 use crate::span::moment;
@@ -22,9 +21,13 @@ use crate::span::moment;
 /// Lists all policies.
 pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
     let live = app.engine.live();
-    let policies: Vec<Value> = live.set.policies().iter().map(shown).collect();
+    let policies = live.set.policies().iter();
+    let policies: Vec<Value> =
+        policies.map(|policy| shown(&live, policy, owner(app, &live, policy))).collect();
     let since = moment(live.since, std::time::Duration::ZERO);
-    tagged(&json!({ "config": { "number": live.number, "since": since }, "policies": policies }), request)
+    let listed = json!({ "config": { "number": live.number, "since": since }, "policies": policies });
+    let tag = tag(&listed.to_string());
+    tagged(&listed, &tag, request)
 }
 
 /// Shows one policy.
@@ -34,16 +37,52 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
-    let mut shown = shown(policy);
+    let (mut shown, tag) = shown_and_tag(app, &live, policy);
+    let mut moving = false;
     if let Some(seen) = live.set.settlements_learnt(at) {
         // Null until enough were seen, which the numbers beside it say.
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
+        moving = true;
     }
     if let Some(places) = app.engine.places(&live).get(&policy.name) {
         shown["places"] = json!({ "limit": places.standing.limit, "in_use": places.in_use() });
+        moving = true;
     }
-    Ok(tagged(&shown, request))
+    if moving {
+        // The tag is of the policy; whoever has that has not these figures.
+        let mut response = json::ok(&shown);
+        write_tag(&tag, &mut response);
+        return Ok(response);
+    }
+    Ok(tagged(&shown, &tag, request))
+}
+
+/// Returns what is shown of a policy and does not move by itself, and the tag of that.
+pub(super) fn shown_and_tag(app: &App, live: &Live, policy: &Policy) -> (Value, String) {
+    let shown = shown(live, policy, owner(app, live, policy));
+    let tag = tag_of(live, policy);
+    (shown, tag)
+}
+
+/// Returns the tag of a policy; `None` where there is none of this name.
+pub(super) fn tag_in(live: &Live, name: &str) -> Option<String> {
+    live.set.find(name).map(|(_, policy)| tag_of(live, policy))
+}
+
+/// The tag is of all that is shown but the owner, which follows from the rest.
+fn tag_of(live: &Live, policy: &Policy) -> String {
+    tag(&shown(live, policy, "").to_string())
+}
+
+/// Returns who may change a policy.
+fn owner(app: &App, live: &Live, policy: &Policy) -> &'static str {
+    match &live.written {
+        _ if live.api.text(&policy.name).is_some() => "api",
+        None => "program",
+        Some(_) if app.reload.taken().in_force.is_some() => "cluster",
+        Some(_) => "file",
+    }
 }
 
 /// Finds a policy by the name in a path.
@@ -59,8 +98,8 @@ pub(crate) fn find<'s>(
     Ok((at, &set.policies()[at]))
 }
 
-fn shown(policy: &Policy) -> Value {
-    json!({
+fn shown(live: &Live, policy: &Policy, owner: &str) -> Value {
+    let mut shown = json!({
         "name": policy.name,
         "mode": mode(policy.mode),
         "direction": match policy.direction { Direction::Inbound => "inbound", Direction::Outbound => "outbound" },
@@ -78,8 +117,14 @@ fn shown(policy: &Policy) -> Value {
             OnStoreError::Deny => "deny",
             OnStoreError::Local => "local",
         },
-        "owner": "file",
-    })
+        "owner": owner,
+    });
+    if let Some(text) = live.api.text(&policy.name) {
+        shown["text"] = text.into();
+    } else if let Some(place) = live.written.as_ref().and_then(|written| written.place(&policy.name)) {
+        shown["place"] = place.into();
+    }
+    shown
 }
 
 fn limit(limit: &Limit) -> Value {
@@ -91,18 +136,15 @@ fn limit(limit: &Limit) -> Value {
 }
 
 /// Answers with an entity tag, or without a body to a caller who has it.
-fn tagged(value: &Value, request: &Request<Body>) -> Response {
-    // The default hasher's keys are fixed: the same text has the same tag on every server and after a restart.
-    let mut hasher = DefaultHasher::new();
-    value.to_string().hash(&mut hasher);
-    let tag = format!("\"{:016x}\"", hasher.finish());
-    let known = request.headers().get(IF_NONE_MATCH).and_then(|tags| tags.to_str().ok());
-    let has_it = known.is_some_and(|tags| {
-        tags.split(',').map(str::trim).any(|have| have == "*" || have.trim_start_matches("W/") == tag)
-    });
+fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
+    let has_it = Conditions::of(request.headers()).is_known(Some(tag));
     let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::ok(value) };
+    write_tag(tag, &mut response);
+    response
+}
+
+fn write_tag(tag: &str, response: &mut Response) {
     if let Ok(tag) = HeaderValue::try_from(tag) {
         response.headers_mut().insert(ETAG, tag);
     }
-    response
 }

@@ -8,6 +8,7 @@ mod attributes;
 mod bounds;
 mod check;
 mod cost;
+mod dry_run;
 mod fields;
 mod priority;
 mod settlement;
@@ -21,10 +22,13 @@ use http::StatusCode;
 use serde::de::DeserializeSeed;
 
 pub(crate) use self::bounds::{
-    MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_VALUE,
+    MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_PROPOSED, MAX_PROPOSED_BODY,
+    MAX_VALUE,
 };
 pub(crate) use self::check::CheckBody;
 use self::check::{BatchSeed, CheckSeed};
+pub(crate) use self::dry_run::DryRunBody;
+use self::dry_run::DryRunSeed;
 use self::settlement::SettlementSeed;
 pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
@@ -84,6 +88,14 @@ pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
 /// 400 with the position and what would work.
 pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
     parse(bytes, "[{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}]", BatchSeed)
+}
+
+/// Reads the body of a dry run: `{check, config?}`.
+///
+/// # Errors
+/// 400 with the position and what would work.
+pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
+    parse(bytes, dry_run::EXAMPLE, DryRunSeed)
 }
 
 /// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.

@@ -251,7 +251,7 @@ mod tests {
     #[test]
     fn names_are_distinct_and_short() {
         let mut sheet = Sheet::new(["f"].into_iter());
-        let spot = Spot { line: 7, column: 1 };
+        let spot = Spot { text: 0, line: 7, column: 1 };
         let names = ["a", "a", "a", "b\u{1b}[2J", &"é".repeat(100)].map(|name| sheet.own_name(name, spot));
         assert_eq!(names[..4], ["a", "a#7", "a#7.2", "b?[2J"]);
         assert!(names[4].len() <= budget::NAME && names[4].ends_with("é#7"), "{}", names[4]);

@@ -1,0 +1,68 @@
+//! Policies that were put through the API, each in the text that was put; they are in force behind those of the file.
+//!
+//! A name has one owner. The file cannot take a name that the API has, nor the API one of the file: with two owners, a reload would undo
+//! what a request has put, or the other way round.
+
+mod kept;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+pub(crate) use self::kept::KeptPolicies;
+
+/// The most policies.
+pub(crate) const MOST: usize = 1000;
+/// The longest text of one, in bytes: policies have some hundred, those with long lists more.
+pub(crate) const MAX_TEXT: usize = 64 << 10;
+/// The most bytes of all texts, as many as a file may have.
+const MAX_TEXTS: usize = 4 << 20;
+
+/// The texts by their names, in the order of the names. A change makes another one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
+
+/// There is no room for one more policy, or for one so long.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NoRoom {
+    #[error("{MOST} policies were put through the API, which are as many as there may be; delete one first")]
+    Policies,
+    #[error("the policies put through the API would have {0} bytes together; at most {MAX_TEXTS} are kept")]
+    Bytes(usize),
+}
+
+impl ApiPolicies {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the text of a policy.
+    pub(crate) fn text(&self, name: &str) -> Option<&str> {
+        self.0.get(name).map(|text| &**text)
+    }
+
+    /// Adds a policy, or replaces it.
+    ///
+    /// # Errors
+    /// [`NoRoom`].
+    pub(crate) fn with(&self, name: &str, text: &str) -> Result<Self, NoRoom> {
+        let mut texts = self.0.clone();
+        texts.insert(name.into(), text.into());
+        if texts.len() > MOST {
+            return Err(NoRoom::Policies);
+        }
+        let bytes: usize = texts.iter().map(|(name, text)| name.len() + text.len()).sum();
+        if bytes > MAX_TEXTS { Err(NoRoom::Bytes(bytes)) } else { Ok(Self(texts)) }
+    }
+
+    /// Leaves a policy out.
+    pub(crate) fn without(&self, name: &str) -> Self {
+        let mut texts = self.0.clone();
+        texts.remove(name);
+        Self(texts)
+    }
+
+    /// Returns each name with its text, in the order of the names.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(name, text)| (&**name, &**text))
+    }
+}

@@ -1,0 +1,115 @@
+//! The file in which policies put through the API outlive the process: `api-policies.json`, beside the counters of the disk store.
+//!
+//! JSON, `{"version": 1, "policies": {NAME: TEXT}}`. It is replaced as a whole by a rename, so after a power cut the old one is there or
+//! the new one. The store's own lock keeps a second process out of the folder.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use tidegate::config::{ReadError, read_text};
+
+use super::ApiPolicies;
+
+/// The most bytes of the file: all texts with every letter escaped, and the words between them.
+const MAX_BYTES: u64 = 32 << 20;
+const NAME: &str = "api-policies.json";
+const VERSION: u32 = 1;
+
+/// Where policies are kept.
+#[derive(Clone, Debug)]
+pub(crate) struct KeptPolicies {
+    path: PathBuf,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Read {
+    version: u32,
+    policies: BTreeMap<String, String>,
+}
+
+#[derive(Debug, Serialize)]
+struct Written<'a> {
+    version: u32,
+    policies: BTreeMap<&'a str, &'a str>,
+}
+
+impl KeptPolicies {
+    pub(crate) fn in_folder(folder: &Path) -> Self {
+        Self { path: folder.join(NAME) }
+    }
+
+    /// Reads what is kept; nothing where there is no file yet. Holds the thread.
+    ///
+    /// # Errors
+    /// What is wrong with the file, and what to do about it.
+    pub(crate) fn read(&self) -> Result<ApiPolicies, String> {
+        let path = self.path.display();
+        let text = match read_text(&self.path, MAX_BYTES) {
+            Ok(text) => text,
+            Err(ReadError::System(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(ApiPolicies::default());
+            }
+            Err(error) => return Err(format!("{path}: {error}")),
+        };
+        let help = "mend it, or move it away to go on without the policies that were put through the API";
+        let read: Read = serde_json::from_str(&text).map_err(|error| format!("{path}: {error}; {help}"))?;
+        if read.version != VERSION {
+            let found = read.version;
+            return Err(format!("{path}: has version {found}, and this program knows {VERSION}; {help}"));
+        }
+        let mut policies = ApiPolicies::default();
+        for (name, text) in read.policies {
+            policies = policies.with(&name, &text).map_err(|error| format!("{path}: {error}; {help}"))?;
+        }
+        Ok(policies)
+    }
+
+    /// Replaces what is kept. When it returns, it is on disk. Holds the thread.
+    ///
+    /// # Errors
+    /// What the system said; what was kept before is still there.
+    pub(crate) fn write(&self, policies: &ApiPolicies) -> Result<(), String> {
+        let write = || -> io::Result<()> {
+            let folder = self.path.parent().unwrap_or(Path::new("."));
+            let mut new = tempfile::Builder::new().prefix(".api-policies-").tempfile_in(folder)?;
+            let written = Written { version: VERSION, policies: policies.each().collect() };
+            serde_json::to_writer_pretty(&mut new, &written)?;
+            new.write_all(b"\n")?;
+            new.as_file().sync_all()?;
+            new.persist(&self.path).map_err(|error| error.error)?;
+            // The rename, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that.
+            let _ = File::open(folder).and_then(|folder| folder.sync_all());
+            Ok(())
+        };
+        write().map_err(|error| format!("{}: {error}", self.path.display()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_is_read_and_a_file_of_something_else_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let kept = KeptPolicies::in_folder(folder.path());
+        assert!(kept.read().unwrap().is_empty(), "no file yet");
+        let policies = ApiPolicies::default().with("a/b", "limit: { rate: 1/s }\n# \"é\"\n").unwrap();
+        kept.write(&policies).unwrap();
+        assert_eq!(kept.read().unwrap(), policies);
+        kept.write(&policies.without("a/b")).unwrap();
+        assert!(kept.read().unwrap().is_empty());
+        assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
+        for (text, words) in
+            [("{", "EOF"), ("{\"version\": 2, \"policies\": {}}", "has version 2"), ("[]", "mend it")]
+        {
+            std::fs::write(folder.path().join(NAME), text).unwrap();
+            let error = kept.read().unwrap_err();
+            assert!(error.contains(words) && error.contains("move it away"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! `POST /v1/dry-run`: how a request would be answered, now or after a change of the policies; nothing is taken.
+//!
+//! The proposed policies are asked over the counters that are there: a policy keeps its keys by its name, so what comes out is what the
+//! first check after a reload would be answered. They are never in force, have no series among the metrics, and are gone with the answer.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, StatusCode};
+use serde_json::json;
+use tidegate::config::{Config, Format};
+use tidegate::policy::PolicySet;
+
+use super::answer::Reply;
+use super::check::named_among;
+use super::explain::explained;
+use super::query::Query;
+use super::refused_policies;
+use super::request_body::{self, MAX_PROPOSED, MAX_PROPOSED_BODY};
+use crate::app::App;
+use crate::engine::Want;
+use crate::json;
+use crate::problem::Problem;
+use crate::settings::Refused;
+
+/// Policies that are proposed, and what is odd about them.
+struct Proposed {
+    set: Arc<PolicySet>,
+    warnings: Vec<String>,
+}
+
+/// Says how a request would be answered.
+///
+/// # Errors
+/// 400 for a body that makes no sense, 413 for a text of policies that is too long, 422 with every mistake in it, and 503 while as many
+/// texts are being read as may be at once.
+pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+    let (parts, body) = request.into_parts();
+    let reveal = Query::of(&parts.uri, &["reveal"])?.flag("reveal")?;
+    let bytes = request_body::read(body, MAX_PROPOSED_BODY).await?;
+    let asked = request_body::dry_run(&bytes)?;
+    let live = app.engine.live();
+    let proposed = match &asked.config {
+        Some(text) => Some(proposed(app, text).await?),
+        None => None,
+    };
+    let set = proposed.as_ref().map_or(&live.set, |proposed| &proposed.set);
+    let only = named_among(set, &asked.check)?;
+    let conclusion = app.engine.dry_run(&live, set, asked.check.check(), only.as_deref()).await;
+    let request = &asked.check.request;
+    // Facts are looked at for headers alone, and there are none of policies that are not in force.
+    let reply =
+        Reply { request, conclusion: &conclusion, facts: &[], want: Want::Peek, id: None, ticket: None };
+    let mut answer = explained(app, set, reply, only.as_deref(), reveal);
+    answer["status"] = reply.status().as_u16().into();
+    answer["config"] = json!(if proposed.is_some() { "proposed" } else { "in-force" });
+    answer["warnings"] = json!(proposed.map(|proposed| proposed.warnings).unwrap_or_default());
+    Ok(json::ok(&answer))
+}
+
+/// Reads proposed policies, on a thread that may take its time.
+async fn proposed(app: &App, text: &Cow<'_, str>) -> Result<Proposed, Problem> {
+    if text.len() > MAX_PROPOSED {
+        let detail = format!("`config` has {} bytes; at most {MAX_PROPOSED} are read here", text.len());
+        let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail);
+        return Err(problem.with("field", "config").with("max_bytes", MAX_PROPOSED));
+    }
+    let Ok(_place) = app.proposals.try_acquire() else {
+        let detail = "as many proposed texts are being read as may be at once; try again in a second";
+        return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+    };
+    let text = text.clone().into_owned();
+    let reading = move || Config::parse(&text, "config", Format::of_text(&text));
+    let read = tokio::task::spawn_blocking(reading).await;
+    let read =
+        read.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "reading `config` failed"))?;
+    let (config, warnings) = read.map_err(|mistakes| refused_policies::of_mistakes(&mistakes))?;
+    app.engine
+        .fits(&config.policies)
+        .map_err(|Refused { diagnostics }| refused_policies::of_lines(diagnostics))?;
+    let warnings = warnings.iter().map(ToString::to_string).collect();
+    Ok(Proposed { set: config.policies, warnings })
+}

@@ -1,0 +1,88 @@
+//! `GET /v1/events`: what happens, as server-sent events.
+//!
+//! # Source
+//! HTML Living Standard, section 9.2, server-sent events.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::{IntoResponse, Response};
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{Method, StatusCode, Uri};
+use serde_json::json;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::watch;
+
+use super::query::Query;
+use crate::app::App;
+use crate::connections::Streamed;
+use crate::events::{Event, Listener, MOST_LISTENERS};
+use crate::phase::Phase;
+use crate::problem::Problem;
+
+/// After so long without an event a comment is sent: shorter than proxies wait, and it finds a listener who is gone.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// What every stream begins with. Events have no ids, so `Last-Event-ID` is never sent, and would be ignored.
+const BEGINNING: &str =
+    "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";
+
+/// Answers with a stream that ends when the caller goes or the server stops.
+///
+/// # Errors
+/// 503 while as many listen as may.
+pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, Problem> {
+    Query::of(uri, &[])?;
+    let body = if *method == Method::HEAD {
+        Body::empty()
+    } else {
+        let listener = app.engine.events.listen().ok_or_else(|| {
+            let detail = format!("{MOST_LISTENERS} callers listen already, which are as many as may");
+            Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+        })?;
+        let streaming = Streaming { listener, phase: app.phases(), begun: false };
+        Body::from_stream(futures_util::stream::unfold(streaming, |mut streaming| async move {
+            let next = streaming.next().await?;
+            Some((Ok::<_, std::convert::Infallible>(next), streaming))
+        }))
+    };
+    let mut response = body.into_response();
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("text/event-stream"));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response.extensions_mut().insert(Streamed);
+    Ok(response)
+}
+
+struct Streaming {
+    listener: Listener,
+    phase: watch::Receiver<Phase>,
+    begun: bool,
+}
+
+impl Streaming {
+    /// Waits for the next piece of the stream; `None` when the server stops.
+    async fn next(&mut self) -> Option<String> {
+        if !self.begun {
+            self.begun = true;
+            return Some(BEGINNING.to_owned());
+        }
+        let stops = self.phase.wait_for(|phase| *phase != Phase::Serving);
+        let received = tokio::select! {
+            received = tokio::time::timeout(HEARTBEAT, self.listener.receiver.recv()) => received,
+            _ = stops => return None,
+        };
+        match received {
+            Err(_) => Some(": nothing happened\n\n".to_owned()),
+            Ok(Ok(event)) => Some(piece(&event)),
+            Ok(Err(RecvError::Lagged(missed))) => {
+                Some(piece(&Event { name: "missed", data: json!({ "events": missed }) }))
+            }
+            Ok(Err(RecvError::Closed)) => None,
+        }
+    }
+}
+
+/// JSON has no line ends outside of texts, and escapes those within, so one line holds it.
+fn piece(event: &Event) -> String {
+    format!("event: {}\ndata: {}\n\n", event.name, event.data)
+}

@@ -1,0 +1,260 @@
+//! `/v1/keys/{policy}`: the keys of one policy that are known here, how they stand, and which are blocked.
+//!
+//! A store is not asked for all its keys: they are millions, and most stores keep fingerprints. Known are those that were refused or near
+//! their limit most often, from the bounded lists behind `/v1/keys/top`, and those that are blocked.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::{Request, Uri};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidegate::gate::BlockError;
+use tidegate::policy::{Block, Descriptor, Mode, Policy, span};
+
+use super::keys::key_of;
+use super::policies::find;
+use super::query::Query;
+use super::request_body;
+use crate::app::App;
+use crate::json;
+use crate::live::Live;
+use crate::problem::Problem;
+use crate::span::moment;
+use crate::spelling::quoted;
+use crate::top_keys;
+
+/// How many keys are listed unless asked otherwise, and at most: each is looked up in the store.
+const LISTED: usize = 20;
+const MOST_LISTED: usize = 100;
+/// The most bytes of a body: a reason of 255 bytes, and words.
+const MAX_BODY: usize = 4096;
+/// The longest reason, in bytes.
+const MAX_REASON: usize = 255;
+/// The longest time for which a key is blocked: whoever is to be kept out for longer belongs on a deny-list.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
+
+/// What is known of one key.
+#[derive(Debug, Default)]
+struct Known {
+    denied: u64,
+    near: u64,
+    error: u64,
+    block: Option<std::sync::Arc<Block>>,
+}
+
+/// What `PUT` is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Put {
+    block: PutBlock,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct PutBlock {
+    #[serde(rename = "for")]
+    lasts: String,
+    #[serde(default)]
+    reason: String,
+}
+
+/// `GET /v1/keys/{policy}?limit=&from=&reveal=`, and with the attributes of its `by` as parameters, that one key.
+pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
+    let live = app.engine.live();
+    let (at, words) = find(&live.set, policy)?;
+    let own = |name: &str| words.by.iter().any(|by| by == name);
+    let query = Query::of(uri, &["limit", "from", "reveal"]);
+    let names_key =
+        form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).any(|(name, _)| own(&name));
+    let known = known(app, &live, at);
+    if names_key {
+        let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+        let text = app.redact.key(words, &key, true);
+        let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
+        let standing = standing(app, &live, at, &key).await;
+        return Ok(json::ok(&shown(&text, &known.unwrap_or_default(), &standing)));
+    }
+    let query = query?;
+    let reveal = query.flag("reveal")?;
+    let number = |name: &'static str, default: usize, most: usize, least: usize| match query.get(name) {
+        None => Ok(default),
+        Some(text) => match text.parse::<usize>() {
+            Ok(number) if (least..=most).contains(&number) => Ok(number),
+            _ => Err(query.wrong(name, text, &format!("{least} to {most}"))),
+        },
+    };
+    let most = number("limit", LISTED, MOST_LISTED, 1)?;
+    let from = number("from", 0, usize::MAX >> 1, 0)?;
+    let total = known.len();
+    let mut keys: Vec<Value> = Vec::new();
+    for (text, known) in known.iter().skip(from).take(most) {
+        let standing = match key_in(words, text) {
+            Some(key) => standing(app, &live, at, &key).await,
+            None => Value::Null,
+        };
+        keys.push(shown(&app.redact.text(text, reveal), known, &standing));
+    }
+    let next = from.saturating_add(most);
+    let next = (next < total).then_some(next);
+    Ok(json::ok(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
+}
+
+/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: refuses the requests of one key for a while.
+pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
+    let uri = request.uri().clone();
+    let live = app.engine.live();
+    let (at, words) = find(&live.set, policy)?;
+    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let put: Put = serde_json::from_slice(&bytes)
+        .map_err(|error| Problem::bad_request(format!("{error}; a body is {EXAMPLE}")))?;
+    let (lasts, reason) = wanted(put.block)?;
+    let key = key_of(&live, at, uri.query().unwrap_or_default())?;
+    if words.mode != Mode::Enforce {
+        let detail = format!(
+            "policy {:?} is not enforced and refuses nobody, so a block would do nothing; set mode: enforce first",
+            words.name
+        );
+        return Err(Problem::conflict(detail));
+    }
+    let text = app.redact.key(words, &key, true);
+    let block = app.engine.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
+        BlockError::NoPolicy { .. } => Problem::not_found(error.to_string()),
+        error => Problem::conflict(error.to_string()),
+    })?;
+    let digest = app.redact.text(&text, false);
+    tracing::info!(policy = words.name, key = digest, reason, lasts_s = lasts.as_secs(), "a key is blocked");
+    Ok(json::ok(&json!({ "policy": words.name, "key": digest, "block": shown_block(&block) })))
+}
+
+fn wanted(put: PutBlock) -> Result<(Duration, String), Problem> {
+    let refuse = |field: &str, detail: String| Err(Problem::bad_request(detail).with("field", field));
+    let lasts = match span(&put.lasts) {
+        Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
+        Ok(_) => {
+            let detail = format!("{} is no time to block a key for; use up to 30d", quoted(&put.lasts));
+            return refuse("for", detail);
+        }
+        Err(error) => return refuse("for", error.to_string()),
+    };
+    let length = put.reason.len();
+    if length > MAX_REASON {
+        return refuse("reason", format!("the reason has {length} bytes; at most {MAX_REASON} are kept"));
+    }
+    if put.reason.chars().any(char::is_control) {
+        return refuse("reason", "the reason has a control character; write one line of text".to_owned());
+    }
+    Ok((lasts, put.reason))
+}
+
+/// Returns what is known of the keys of a policy: those that are blocked, then those refused most.
+fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
+    let mut known: BTreeMap<String, Known> = BTreeMap::new();
+    for block in app.engine.blocks(&live.set.policies()[policy].name) {
+        let key = block.key.to_string();
+        known.entry(key).or_default().block = Some(block);
+    }
+    if let Some(facts) = live.policies.get(policy) {
+        for row in facts.keys.denied.largest(top_keys::KEYS).0 {
+            let one = known.entry(row.key).or_default();
+            (one.denied, one.error) = (row.count, one.error.max(row.error));
+        }
+        for row in facts.keys.near.largest(top_keys::KEYS).0 {
+            let one = known.entry(row.key).or_default();
+            (one.near, one.error) = (row.count, one.error.max(row.error));
+        }
+    }
+    let mut known: Vec<(String, Known)> = known.into_iter().collect();
+    // Of equals by their text, which the map has sorted by, so that pages do not overlap while nothing changes.
+    known.sort_by_key(|(_, one)| std::cmp::Reverse((one.block.is_some(), one.denied, one.near)));
+    known
+}
+
+/// Returns how a key stands under each limit; null where the store did not answer, or the limit differs from request to request.
+async fn standing(app: &App, live: &Live, policy: usize, key: &Descriptor<'_>) -> Value {
+    let standings = app.engine.standings(live, policy, key).await;
+    let Ok(standings) = standings else { return Value::Null };
+    let each = standings.into_iter().map(|(limit, standing)| match standing {
+        None => json!({ "limit": limit, "remaining": null }),
+        Some(standing) => json!({
+            "limit": limit,
+            "remaining": standing.remaining,
+            "most": standing.limit,
+            "debt": standing.debt,
+            "reset_after_ms": tidegate::http_answer::server_parts::millis_up(standing.reset_after),
+        }),
+    });
+    each.collect::<Vec<Value>>().into()
+}
+
+fn shown(key: &str, known: &Known, standing: &Value) -> Value {
+    let block = known.block.as_deref().map(shown_block);
+    json!({
+        "key": key,
+        "denied": known.denied,
+        "near": known.near,
+        "error": known.error,
+        "block": block,
+        "standing": standing,
+    })
+}
+
+fn shown_block(block: &Block) -> Value {
+    let at = |tick| moment(tick, Duration::ZERO);
+    json!({ "since": at(block.since), "until": at(block.until), "reason": &*block.reason })
+}
+
+/// Reads a key back from its text; `None` where the text is cut, lacks an attribute, or may be read in two ways.
+fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
+    let mut key = Descriptor::new();
+    if policy.by.is_empty() {
+        return Some(key);
+    }
+    if text.len() >= top_keys::MAX_KEY {
+        return None;
+    }
+    let mut rest = text;
+    for (at, name) in policy.by.iter().enumerate() {
+        rest = rest.strip_prefix(name.as_str())?.strip_prefix('=')?;
+        let value = match policy.by.get(at + 1) {
+            None => rest,
+            Some(next) => {
+                let separator = format!(", {next}=");
+                let (first, after) = rest.split_once(&separator)?;
+                if after.contains(&separator) {
+                    return None;
+                }
+                rest = &rest[first.len() + 2..];
+                first
+            }
+        };
+        key.push(name.clone(), value);
+    }
+    Some(key)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tidegate::Quota;
+    use tidegate::policy::Limit;
+
+    #[test]
+    fn a_key_is_read_back_where_its_text_has_one_meaning() {
+        let mut policy = Policy::new("p", Limit::new(Quota::per_second(1).gcra().unwrap(), "1/s"));
+        policy.by = vec!["client.ip".to_owned(), "user.id".to_owned()];
+        let read = |text: &str| {
+            let key = key_in(&policy, text)?;
+            Some((key.value("client.ip")?.to_owned(), key.value("user.id")?.to_owned()))
+        };
+        let both = Some(("::1".to_owned(), "a, b=c".to_owned()));
+        assert_eq!(read("client.ip=::1, user.id=a, b=c"), both);
+        for text in ["client.ip=::1, user.id=x, user.id=y", "client.ip absent, user.id=x", "user.id=x", ""] {
+            assert_eq!(read(text), None, "{text}");
+        }
+        assert_eq!(read(&format!("client.ip=::1, user.id={}", "x".repeat(300))), None, "it may be cut");
+    }
+}

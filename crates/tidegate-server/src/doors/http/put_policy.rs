@@ -1,0 +1,89 @@
+//! `PUT` and `DELETE /v1/policies/{name}`: policies that the API owns.
+
+use std::sync::Arc;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::header::{ETAG, HeaderValue};
+use http::{Method, Request, StatusCode};
+use percent_encoding::percent_decode_str;
+use serde_json::json;
+
+use super::entity_tags::Conditions;
+use super::policies::{shown_and_tag, tag_in};
+use super::refused_policies;
+use super::request_body;
+use crate::api_policies::MAX_TEXT;
+use crate::app::App;
+use crate::json;
+use crate::live::Live;
+use crate::problem::Problem;
+use crate::reload::{Changed, NotChanged};
+
+/// Puts a policy, or deletes it.
+///
+/// # Errors
+/// 404 for a policy to delete that is not there, 409 for one that is not the API's, 412 where a condition does not hold, 413 for a text that
+/// is too long, 422 with every mistake, and 503 where it cannot be kept. Nothing has changed then.
+pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -> Result<Response, Problem> {
+    let name = percent_decode_str(name).decode_utf8();
+    let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
+    let conditions = Conditions::of(request.headers());
+    let text = if *request.method() == Method::PUT {
+        let bytes = request_body::read(request.into_body(), MAX_TEXT).await?;
+        let text = String::from_utf8(bytes.to_vec());
+        Some(text.map_err(|_| Problem::bad_request("the body is no UTF-8; a policy is YAML or JSON"))?)
+    } else {
+        None
+    };
+    let deleted = text.is_none();
+    let holds = {
+        let name = name.clone();
+        move |live: &Live| conditions.hold(tag_in(live, &name).as_deref())
+    };
+    // In a task: whoever hangs up does not leave a policy that is kept and not in force.
+    let changing = {
+        let (app, name) = (Arc::clone(app), name.clone());
+        async move { app.reload.change(&app.engine, &name, text.as_deref(), holds).await }
+    };
+    let changed = tokio::spawn(changing).await;
+    let failed = || Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "the change failed; look into the log");
+    let changed = changed.map_err(|_| failed())?.map_err(|why| not_changed(&name, why))?;
+    let Changed { live, new, kept, warnings } = changed;
+    let told = json!({ "survives_restart": kept, "warnings": warnings });
+    if deleted {
+        let mut answer = json!({ "policy": name, "deleted": true });
+        extend(&mut answer, told);
+        return Ok(json::ok(&answer));
+    }
+    let (_, policy) = live.set.find(&name).ok_or_else(failed)?;
+    let (mut answer, tag) = shown_and_tag(app, &live, policy);
+    extend(&mut answer, told);
+    let mut response = json::ok(&answer);
+    *response.status_mut() = if new { StatusCode::CREATED } else { StatusCode::OK };
+    if let Ok(tag) = HeaderValue::try_from(tag) {
+        response.headers_mut().insert(ETAG, tag);
+    }
+    Ok(response)
+}
+
+fn extend(answer: &mut serde_json::Value, more: serde_json::Value) {
+    if let (Some(answer), serde_json::Value::Object(more)) = (answer.as_object_mut(), more) {
+        answer.extend(more);
+    }
+}
+
+fn not_changed(name: &str, why: NotChanged) -> Problem {
+    let detail = format!("policy {name:?}: {why}");
+    match why {
+        NotChanged::Cluster(_) => Problem::conflict(detail).with("owner", "cluster"),
+        NotChanged::File(place) => Problem::conflict(detail).with("owner", "file").with("place", place),
+        NotChanged::Program => Problem::conflict(detail).with("owner", "program"),
+        NotChanged::NoRoom(_) => Problem::conflict(detail),
+        NotChanged::NoPolicy => Problem::not_found(detail),
+        NotChanged::Condition => Problem::new(StatusCode::PRECONDITION_FAILED, detail),
+        NotChanged::Mistakes(mistakes) => refused_policies::of_mistakes(&mistakes),
+        NotChanged::Unfit(refused) => refused_policies::of_lines(refused.diagnostics),
+        NotChanged::NotKept(_) => Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail),
+    }
+}

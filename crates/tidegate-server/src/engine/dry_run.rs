@@ -1,0 +1,37 @@
+//! A look under policies that need not be in force.
+
+use std::sync::Arc;
+
+use tidegate::gate::Check;
+use tidegate::policy::{Among, PolicySet};
+use tidegate::store::DecidedBy;
+
+use super::{Conclusion, Engine};
+use crate::live::Live;
+
+impl Engine {
+    /// Decides a request under a set of policies that fits the store ([`Engine::fits`]), and takes and counts nothing.
+    ///
+    /// Policies that are in no file have no series among the metrics, and get none by this.
+    ///
+    /// # Cancel safety
+    /// As [`Engine::decide`].
+    pub(crate) async fn dry_run(
+        &self,
+        live: &Live,
+        set: &Arc<PolicySet>,
+        check: Check<'_, '_>,
+        only: Option<&[usize]>,
+    ) -> Conclusion {
+        let among = match only {
+            Some(only) => Among::new(Arc::clone(set), only.iter().copied()),
+            None => Among::new(Arc::clone(set), 0..set.len()),
+        };
+        let check = self.prepared(live, check.among(&among)).peek();
+        match self.gate.check_async(check).await {
+            Ok(decision) if decision.by == DecidedBy::Fallback => self.left_by_engine(decision),
+            Ok(decision) => Conclusion::Decided(decision),
+            Err(error) => self.undecided(error),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What happens in the server, told to those who listen at `/v1/events` while it happens.
+//!
+//! Nothing is kept: who connects is told what comes from then on. A listener who is slower than what happens misses the oldest events and is
+//! told how many. While nobody listens, telling costs one relaxed load.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tidegate::Tick;
+use tokio::sync::broadcast::{self, Receiver, Sender};
+
+/// The most listeners: people and their tools, each on a connection of its own.
+pub(crate) const MOST_LISTENERS: usize = 16;
+/// Events that wait for the slowest listener, for all of them together: some hundred KiB.
+const WAITING: usize = 512;
+/// Denials that are told in one second; a flood has many more, which are counted.
+const DENIALS_A_SECOND: u32 = 50;
+
+/// One event.
+#[derive(Debug)]
+pub(crate) struct Event {
+    /// What it is: `denied`, `policies`, `breaker`, `store`, `key`.
+    pub(crate) name: &'static str,
+    pub(crate) data: Value,
+}
+
+/// Where events are told.
+#[derive(Debug)]
+pub(crate) struct Events {
+    sender: Sender<Arc<Event>>,
+    listeners: AtomicUsize,
+    denials: Mutex<Denials>,
+}
+
+/// How many denials were told in the present second.
+#[derive(Debug, Default)]
+struct Denials {
+    second: u64,
+    told: u32,
+    untold: u64,
+}
+
+/// Somebody who listens, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Listener {
+    events: Arc<Events>,
+    pub(crate) receiver: Receiver<Arc<Event>>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        self.events.listeners.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Default for Events {
+    fn default() -> Self {
+        let (sender, _) = broadcast::channel(WAITING);
+        Self { sender, listeners: AtomicUsize::new(0), denials: Mutex::default() }
+    }
+}
+
+impl Events {
+    /// Listens from now on; `None` where as many listen as may.
+    pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
+        // Relaxed: a number that orders nothing; the channel has its own order.
+        let more = |listeners| (listeners < MOST_LISTENERS).then_some(listeners + 1);
+        self.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Listener { events: Arc::clone(self), receiver: self.sender.subscribe() })
+    }
+
+    /// Says whether anybody listens.
+    pub(crate) fn any(&self) -> bool {
+        self.listeners.load(Ordering::Relaxed) > 0
+    }
+
+    /// Tells an event.
+    pub(crate) fn tell(&self, name: &'static str, data: impl FnOnce() -> Value) {
+        if self.any() {
+            // An error says that the last listener has just gone.
+            let _ = self.sender.send(Arc::new(Event { name, data: data() }));
+        }
+    }
+
+    /// Tells a denial, unless enough were told in this second; says how many were not since the last that was.
+    pub(crate) fn denied(&self, at: Tick, data: impl FnOnce() -> Value) {
+        if !self.any() {
+            return;
+        }
+        let untold = {
+            let second = at.as_nanos() / 1_000_000_000;
+            let mut denials = self.denials.lock();
+            if denials.second != second {
+                (denials.second, denials.told) = (second, 0);
+            }
+            if denials.told >= DENIALS_A_SECOND {
+                denials.untold = denials.untold.saturating_add(1);
+                return;
+            }
+            denials.told += 1;
+            std::mem::take(&mut denials.untold)
+        };
+        self.tell("denied", || {
+            let mut data = data();
+            data["untold"] = json!(untold);
+            data
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_of_denials_is_told_in_part_and_counted() {
+        let events = Arc::new(Events::default());
+        events.denied(Tick::from_secs(1), || unreachable!("nobody listens"));
+        let mut listener = events.listen().unwrap();
+        for _ in 0..1000 {
+            events.denied(Tick::from_secs(2), || json!({}));
+        }
+        events.denied(Tick::from_secs(3), || json!({}));
+        let told: Vec<_> = std::iter::from_fn(|| listener.receiver.try_recv().ok()).collect();
+        assert_eq!(told.len(), 51);
+        assert_eq!((&told[0].data["untold"], &told[50].data["untold"]), (&json!(0), &json!(950)));
+    }
+
+    #[test]
+    fn so_many_listen_and_no_more() {
+        let events = Arc::new(Events::default());
+        let mut listeners: Vec<_> = (0..MOST_LISTENERS).map(|_| events.listen().unwrap()).collect();
+        assert!(events.listen().is_none());
+        listeners.pop();
+        assert!(events.listen().is_some());
+        listeners.clear();
+        assert!(!events.any());
+    }
+}

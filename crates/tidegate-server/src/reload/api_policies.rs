@@ -1,0 +1,105 @@
+//! Policies put and deleted through the API: validated with all others, kept, and put in force.
+//!
+//! In this order, so that what was answered is there after a crash: validated, written, put in force. A change is its own turn among reloads.
+
+use std::sync::Arc;
+
+use tidegate::config::Diagnostic;
+
+use super::Reload;
+use crate::api_policies::NoRoom;
+use crate::engine::Engine;
+use crate::live::Live;
+use crate::settings::Refused;
+
+/// What came of a change.
+#[derive(Debug)]
+pub(crate) struct Changed {
+    /// What is in force now.
+    pub(crate) live: Arc<Live>,
+    /// Whether there was no policy of the name before.
+    pub(crate) new: bool,
+    /// Whether a restart keeps it.
+    pub(crate) kept: bool,
+    pub(crate) warnings: Vec<String>,
+}
+
+/// Why a policy was neither put nor deleted; nothing has changed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotChanged {
+    #[error(
+        "the policies of this node are those of all nodes, kept in {0}: put them with `tidegate policies put FILE`"
+    )]
+    Cluster(&'static str),
+    #[error(
+        "the policy is owned by the file: it stands at {0}; change it there, and the server reads the file again"
+    )]
+    File(String),
+    #[error("the policies of this server were made by the program that runs it, and are changed by it alone")]
+    Program,
+    #[error("there is no policy of this name")]
+    NoPolicy,
+    #[error("the policy is another one than If-Match or If-None-Match say")]
+    Condition,
+    #[error(transparent)]
+    NoRoom(#[from] NoRoom),
+    #[error("the policies are refused")]
+    Mistakes(Vec<Diagnostic>),
+    #[error(transparent)]
+    Unfit(Refused),
+    #[error("the policy cannot be kept, and was not put in force: {0}")]
+    NotKept(String),
+}
+
+impl Reload {
+    /// Puts a policy of this text, or deletes it where there is none. `holds` says whether the conditions of the request hold for what is in
+    /// force.
+    ///
+    /// # Errors
+    /// [`NotChanged`].
+    ///
+    /// # Cancel safety
+    /// Dropped while it is being written, a change may be kept and not be in force until the next start: run it to its end.
+    pub(crate) async fn change(
+        &self,
+        engine: &Engine,
+        name: &str,
+        text: Option<&str>,
+        holds: impl FnOnce(&Live) -> bool,
+    ) -> Result<Changed, NotChanged> {
+        let _turn = self.turn.lock().await;
+        if engine.cluster_policies().is_some() {
+            return Err(NotChanged::Cluster(engine.store_kind()));
+        }
+        let Some(settings) = self.settings.lock().clone() else { return Err(NotChanged::Program) };
+        let before = Arc::clone(&settings.api);
+        let Some(written) = &settings.written else { return Err(NotChanged::Program) };
+        if let Some(place) = written.place(name) {
+            return Err(NotChanged::File(place));
+        }
+        let new = before.text(name).is_none();
+        if new && text.is_none() {
+            return Err(NotChanged::NoPolicy);
+        }
+        if !holds(&engine.live()) {
+            return Err(NotChanged::Condition);
+        }
+        let after = match text {
+            Some(text) => before.with(name, text)?,
+            None => before.without(name),
+        };
+        let joining = after.clone();
+        let joined = self.jobs.run(move || settings.with_api(&joining)).await;
+        let joined = joined.map_err(|none| NotChanged::NotKept(format!("validating it {none}")))?;
+        let joined = joined.map_err(NotChanged::Mistakes)?;
+        engine.fits(&joined.policies).map_err(NotChanged::Unfit)?;
+        if let Some(file) = self.kept.clone() {
+            let writing = after.clone();
+            let written = self.jobs.run(move || file.write(&writing)).await;
+            written.unwrap_or_else(|none| Err(format!("writing it {none}"))).map_err(NotChanged::NotKept)?;
+        }
+        let loaded = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
+        tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
+        Ok(Changed { live: engine.live(), new, kept: self.kept.is_some(), warnings: loaded.warnings })
+    }
+}

@@ -1,0 +1,42 @@
+//! The settings of a file with the policies that were put through the API behind its own.
+
+use std::sync::Arc;
+
+use tidegate::config::{AddedPolicy, Diagnostic, Severity};
+
+use super::Settings;
+use crate::api_policies::ApiPolicies;
+
+impl Settings {
+    /// Adds policies behind those of the file, in place of those that were added before. Takes as long as to validate the whole file.
+    ///
+    /// # Errors
+    /// Every mistake: those of the policies at their places in their texts, and names that the file has too at their places there.
+    pub(crate) fn with_api(mut self, api: &ApiPolicies) -> Result<Self, Vec<Diagnostic>> {
+        if api.is_empty() && self.api.is_empty() {
+            return Ok(self);
+        }
+        let Some(written) = &self.written else {
+            let none = "policies put through the API need those of a file, and here a program has made them";
+            return Err(vec![Diagnostic::of_file("policies", Severity::Error, none.to_owned())]);
+        };
+        let taken = api.each().filter_map(|(name, _)| {
+            let place = written.place(name)?;
+            let message = format!(
+                "policy {name:?} is owned by the API, which keeps its name: give this one another, or DELETE /v1/policies/{name} first"
+            );
+            Some(Diagnostic::of_file(&place, Severity::Error, message))
+        });
+        let taken: Vec<Diagnostic> = taken.collect();
+        if !taken.is_empty() {
+            return Err(taken);
+        }
+        let added: Vec<AddedPolicy<'_>> = api.each().map(|(name, text)| AddedPolicy { name, text }).collect();
+        let (config, found) = written.with_added(&added)?;
+        // Those of the file are among its settings already.
+        let found = found.iter().filter(|warning| warning.path != config.written().name());
+        self.warnings.extend(found.map(ToString::to_string));
+        (self.policies, self.api) = (config.policies, Arc::new(api.clone()));
+        Ok(self)
+    }
+}

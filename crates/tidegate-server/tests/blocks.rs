@@ -1,0 +1,125 @@
+//! The keys of a policy: listed, looked at, blocked for a while and let go.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use running::{Answer, Running, send, start};
+use serde_json::json;
+
+const FILE: &str = "
+version: 1
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 10/min, burst: 3 }
+  - name: trial
+    mode: shadow
+    by: [client.ip]
+    limit: { rate: 1/min }
+";
+
+async fn block(server: &Running, ip: &str, body: &str) -> Answer {
+    send(server.addr, Method::PUT, &format!("/v1/keys/per-ip?client.ip={ip}"), &[], body).await
+}
+
+const TEN_MINUTES: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
+
+#[tokio::test]
+async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
+    let server = start(FILE).await;
+    let put = block(&server, "203.0.113.9", TEN_MINUTES).await;
+    assert_eq!(put.status, StatusCode::OK, "{}", put.text);
+    assert_eq!(put.json()["block"]["until"], "2027-01-15T12:10:00.000Z");
+    assert!(!put.text.contains("203.0.113.9"), "hidden as elsewhere");
+    let refused = server.check("203.0.113.9").await;
+    assert_eq!((refused.status, refused.header("retry-after")), (StatusCode::FORBIDDEN, "600"));
+    assert!(
+        refused.detail().contains("blocked under policy \"per-ip\" for 600000 ms more: credential stuffing")
+    );
+    assert_eq!(
+        (&refused.json()["decision"], &refused.json()["policy"]),
+        (&json!("denied"), &json!("per-ip"))
+    );
+    assert_eq!(server.check("203.0.113.8").await.status, StatusCode::OK);
+    let body = r#"{"attributes": {"client.ip": "203.0.113.9"}}"#;
+    let explained = server.post("/v1/explain", body).await.json();
+    assert_eq!(
+        explained["lines"][0],
+        "DENIED by a block of its key under per-ip for 600.00 s more: credential stuffing"
+    );
+    let metrics = server.get("/metrics").await.text;
+    for line in ["tidegate_blocked_total{policy=\"per-ip\"} 1", "tidegate_blocked_keys{policy=\"per-ip\"} 1"]
+    {
+        assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
+    }
+    // A reload keeps it.
+    server.post("/v1/reload", "").await;
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::FORBIDDEN);
+    let gone = send(server.addr, Method::DELETE, "/v1/keys/per-ip?client.ip=203.0.113.9", &[], "").await;
+    assert_eq!((gone.status, &gone.json()["unblocked"]), (StatusCode::OK, &json!(true)));
+    assert_eq!(server.check("203.0.113.9").await.status, StatusCode::OK);
+    block(&server, "203.0.113.7", TEN_MINUTES).await;
+    server.clock.advance(Duration::from_secs(600));
+    assert_eq!(server.check("203.0.113.7").await.status, StatusCode::OK, "it has ended by itself");
+}
+
+#[tokio::test]
+async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
+    let server = start(FILE).await;
+    for (body, words) in [
+        ("{}", "missing field `block`"),
+        (r#"{"block": {}}"#, "missing field `for`"),
+        (r#"{"block": {"for": "10x"}}"#, "x"),
+        (r#"{"block": {"for": "0s"}}"#, "no time to block a key for"),
+        (r#"{"block": {"for": "31d"}}"#, "use up to 30d"),
+        (r#"{"block": {"for": "1h", "reason": "a\nb"}}"#, "control character"),
+        (r#"{"block": {"for": "1h", "resaon": "x"}}"#, "unknown field `resaon`"),
+    ] {
+        let answer = block(&server, "203.0.113.9", body).await;
+        assert_eq!(answer.status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(answer.detail().contains(words), "{body}: {}", answer.detail());
+    }
+    let long = format!(r#"{{"block": {{"for": "1h", "reason": "{}"}}}}"#, "x".repeat(256));
+    assert!(block(&server, "203.0.113.9", &long).await.detail().contains("has 256 bytes"));
+    let shadow = send(server.addr, Method::PUT, "/v1/keys/trial?client.ip=a", &[], TEN_MINUTES).await;
+    assert_eq!(shadow.status, StatusCode::CONFLICT, "{}", shadow.text);
+    let keyless = send(server.addr, Method::PUT, "/v1/keys/per-ip", &[], TEN_MINUTES).await;
+    assert!(keyless.detail().contains("`client.ip` is missing"));
+    let unknown = send(server.addr, Method::PUT, "/v1/keys/per-pi?client.ip=a", &[], TEN_MINUTES).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+}
+
+#[tokio::test]
+async fn the_keys_of_a_policy_are_listed_by_pages_with_how_they_stand() {
+    let server = start(FILE).await;
+    for (ip, times) in [("203.0.113.9", 8), ("198.51.100.1", 4)] {
+        for _ in 0..times {
+            server.check(ip).await;
+        }
+    }
+    block(&server, "192.0.2.1", TEN_MINUTES).await;
+    let hidden = server.get("/v1/keys/per-ip").await;
+    assert!(!hidden.text.contains("203.0.113.9"), "{}", hidden.text);
+    let first = server.get("/v1/keys/per-ip?reveal=true&limit=2").await.json();
+    assert_eq!((&first["known"], &first["next"]), (&json!(3), &json!(2)), "{first}");
+    assert_eq!(first["keys"][0]["key"], "client.ip=192.0.2.1");
+    assert_eq!(first["keys"][0]["block"]["reason"], "credential stuffing");
+    let second = &first["keys"][1];
+    assert_eq!((&second["key"], &second["denied"]), (&json!("client.ip=203.0.113.9"), &json!(5)));
+    assert_eq!((&second["standing"][0]["remaining"], &second["standing"][0]["most"]), (&json!(0), &json!(3)));
+    let last = server.get("/v1/keys/per-ip?reveal=true&limit=2&from=2").await.json();
+    assert_eq!((&last["keys"][0]["key"], &last["next"]), (&json!("client.ip=198.51.100.1"), &json!(null)));
+    let one = server.get("/v1/keys/per-ip?client.ip=203.0.113.200").await.json();
+    assert_eq!((&one["denied"], &one["standing"][0]["remaining"]), (&json!(0), &json!(3)), "of any key");
+    for (query, words) in
+        [("limit=101", "use 1 to 100"), ("from=-1", "is not possible"), ("form=1", "did you mean `from`?")]
+    {
+        let answer = server.get(&format!("/v1/keys/per-ip?{query}")).await;
+        assert!(answer.detail().contains(words), "{query}: {}", answer.detail());
+    }
+    assert_eq!(server.check("203.0.113.200").await.json()["remaining"], 2, "looking took nothing");
+}

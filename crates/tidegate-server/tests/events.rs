@@ -1,0 +1,89 @@
+//! What happens in the server, told while it happens.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+mod running;
+
+use http::{Method, StatusCode};
+use running::wire::{read_until, sent};
+use running::{Running, send, start, start_with};
+use tidegate_server::Token;
+use tokio::io::AsyncReadExt as _;
+use tokio::net::TcpStream;
+
+const FILE: &str = "
+version: 1
+policies:
+  - name: per-ip
+    by: [client.ip]
+    limit: { algorithm: gcra, rate: 10/min, burst: 3 }
+";
+
+/// Listens, and waits until the server says so.
+async fn listen(server: &Running) -> TcpStream {
+    let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
+    let begun = read_until(&mut stream, "Last-Event-ID means nothing here").await;
+    assert!(begun.starts_with("HTTP/1.1 200 OK\r\n") && begun.contains("text/event-stream"), "{begun}");
+    stream
+}
+
+#[tokio::test]
+async fn denials_policies_and_keys_are_told_and_keys_are_hidden() {
+    let server = start(FILE).await;
+    let mut stream = listen(&server).await;
+    for _ in 0..4 {
+        server.check("203.0.113.9").await;
+    }
+    let denied = read_until(&mut stream, "\"untold\":0").await;
+    assert!(
+        denied.contains("event: denied\ndata: {") && denied.contains("\"policy\":\"per-ip\""),
+        "{denied}"
+    );
+    assert!(denied.contains("\"key\":\"#") && !denied.contains("203.0.113.9"), "{denied}");
+    server.post("/v1/reload", "").await;
+    let reloaded = read_until(&mut stream, "in-force").await;
+    assert!(reloaded.contains("event: policies"), "{reloaded}");
+    let body = r#"{"block": {"for": "10min"}}"#;
+    send(server.addr, Method::PUT, "/v1/keys/per-ip?client.ip=203.0.113.9", &[], body).await;
+    let blocked = read_until(&mut stream, "\"state\":\"blocked\"").await;
+    assert!(blocked.contains("event: key") && !blocked.contains("203.0.113.9"), "{blocked}");
+}
+
+#[tokio::test]
+async fn so_many_listen_at_once_and_whoever_goes_makes_room() {
+    let server = start(FILE).await;
+    let mut streams = Vec::new();
+    for _ in 0..16 {
+        streams.push(listen(&server).await);
+    }
+    let full = server.get("/v1/events").await;
+    assert_eq!(full.status, StatusCode::SERVICE_UNAVAILABLE);
+    assert!(full.detail().contains("16 callers listen already"));
+    drop(streams.pop());
+    running::until("the place of the one who went is free", async || {
+        // A listener who is gone is found when something is told.
+        server.post("/v1/reload", "").await;
+        let asked = b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
+        let mut stream = sent(server.addr, asked).await;
+        let mut first = [0; 12];
+        stream.read_exact(&mut first).await.unwrap();
+        &first == b"HTTP/1.1 200"
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stream_ends_when_the_server_stops_and_needs_the_token() {
+    let server = start(FILE).await;
+    let mut stream = listen(&server).await;
+    server.handle.stop();
+    let mut rest = Vec::new();
+    stream.read_to_end(&mut rest).await.unwrap();
+    server.stopped().await;
+    let server = start_with(FILE, |mut options| {
+        options.token = Some(Token::new("0123456789abcdef0123").unwrap());
+        options
+    })
+    .await;
+    assert_eq!(server.get("/v1/events").await.status, StatusCode::UNAUTHORIZED);
+}

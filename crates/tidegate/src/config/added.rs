@@ -1,0 +1,151 @@
+//! Policies that are kept apart from the file, each in a text of its own, and are in force beside the file's.
+//!
+//! They follow the rules of the file: its `defaults` hold for them, its policies may go by them and they by its policies, and all of them
+//! together are bounded as one file is.
+
+use std::sync::Arc;
+
+use super::budget;
+use super::diagnostic::Findings;
+use super::node::{Name, Node, Spot, Value};
+use super::read::{self, beyond};
+use super::{Config, Diagnostic, Format};
+use crate::visible::excerpt;
+
+/// One policy in a text of its own: what would stand in the list `policies` of a file.
+#[derive(Clone, Copy, Debug)]
+pub struct AddedPolicy<'a> {
+    /// Its name. The text may repeat it, and may leave it out.
+    pub name: &'a str,
+    /// The policy, in YAML, JSON or TOML.
+    pub text: &'a str,
+}
+
+/// A validated file as it was written: its tree, as large as the file. Clones share it.
+#[derive(Clone, Debug, Default)]
+pub struct Written(Arc<File>);
+
+#[derive(Debug)]
+struct File {
+    name: String,
+    tree: Node,
+}
+
+impl Default for File {
+    fn default() -> Self {
+        Self { name: String::new(), tree: Node { spot: Spot::default(), value: Value::Map(Vec::new()) } }
+    }
+}
+
+impl Written {
+    pub(super) fn of(tree: Node, paths: &[String]) -> Self {
+        Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree }))
+    }
+
+    pub(super) fn tree(&self) -> &Node {
+        &self.0.tree
+    }
+
+    /// Returns the name of the file, as diagnostics have it.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Returns where a policy stands in the file: `tidegate.yaml:12:5`; `None` where the file has none of this name.
+    #[must_use]
+    pub fn place(&self, policy: &str) -> Option<String> {
+        let list = self.0.tree.get("policies").map_or(&[][..], Node::each);
+        let found = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(policy))?;
+        Some(format!("{}:{}:{}", self.0.name, found.spot.line, found.spot.column))
+    }
+
+    /// Validates the file with policies added behind its own, in this order. Reads the file's tree and not the file.
+    ///
+    /// Returns the warnings beside the configuration. Diagnostics of an added policy have the name `policy NAME`, and the line and column of
+    /// its text. Takes as long as to validate the whole file, and is bounded as [`Config::parse`] is.
+    ///
+    /// # Errors
+    /// As [`Config::read`]; also a text that repeats another name than its own, and more values than a file may have.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::config::{AddedPolicy, Config, Format};
+    /// let file = "version: 1\ndefaults: { mode: shadow }\npolicies:\n  - { name: all, limit: { rate: 60/min } }\n";
+    /// let (file, _) = Config::parse(file, "tidegate.yaml", Format::Yaml).unwrap();
+    /// let added = |text| [AddedPolicy { name: "per-user", text }];
+    /// let (whole, _) = file.written().with_added(&added("by: [user.id]\nlimit: { rate: 5/s }\n")).unwrap();
+    /// assert_eq!(whole.policies.policies()[1].name, "per-user");
+    /// let wrong = file.written().with_added(&added("by: [user.id]\nlimit: { rate: 5/M }\n")).unwrap_err();
+    /// assert!(wrong[0].to_string().starts_with("policy per-user:2:16  error  policy \"per-user\": rate: "));
+    /// ```
+    pub fn with_added(
+        &self,
+        added: &[AddedPolicy<'_>],
+    ) -> Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::of(&self.0.name);
+        let mut tree = self.0.tree.clone();
+        let mut room = budget::NODES;
+        if beyond(&tree, budget::DEPTH, &mut room).is_none() {
+            for policy in added {
+                let node = read_one(policy, &mut findings, &mut room)?;
+                push(&mut tree, node);
+            }
+        }
+        Config::build(tree, findings)
+    }
+}
+
+/// Reads the text of one policy.
+fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> Result<Node, Vec<Diagnostic>> {
+    let path = format!("policy {}", excerpt(policy.name));
+    let mut findings = Findings::of(&path);
+    let Some(mut node) = read::read(policy.text, Format::of_text(policy.text), &mut findings) else {
+        return Err(findings.finish());
+    };
+    if beyond(&node, budget::DEPTH, room).is_some() {
+        let many = format_args!("file and added policies together have more than {} values", budget::NODES);
+        findings.error(node.spot, many);
+    }
+    let said = node.get("name").map(|name| (name.spot, name.text().map(str::to_owned)));
+    match (said, &mut node.value) {
+        (Some((spot, said)), _) if said.as_deref() != Some(policy.name) => {
+            let own = excerpt(policy.name);
+            findings.error(
+                spot,
+                format_args!("the policy is put as \"{own}\"; leave its name out, or write the same"),
+            );
+        }
+        (Some(_), _) => {}
+        (None, Value::Map(entries)) => {
+            let text = Value::Text(policy.name.to_owned());
+            let spot = node.spot;
+            entries.retain(|(name, _)| name.text != "name");
+            entries.push((Name { spot, text: "name".to_owned() }, Node { spot, value: text }));
+        }
+        (None, _) => {
+            let kind = node.kind();
+            findings.error(node.spot, format_args!("a policy is a map with a limit, found {kind}"));
+        }
+    }
+    if findings.refused() {
+        return Err(findings.finish());
+    }
+    node.number(all.another(&path));
+    Ok(node)
+}
+
+/// Puts a policy behind those of a tree.
+fn push(tree: &mut Node, policy: Node) {
+    let Value::Map(entries) = &mut tree.value else { return };
+    let list = entries.iter_mut().find(|(name, _)| name.text == "policies");
+    match list.map(|(_, node)| &mut node.value) {
+        Some(Value::List(policies)) => policies.push(policy),
+        Some(value) => *value = Value::List(vec![policy]),
+        None => {
+            let spot = Spot::default();
+            let list = Node { spot, value: Value::List(vec![policy]) };
+            entries.push((Name { spot, text: "policies".to_owned() }, list));
+        }
+    }
+}

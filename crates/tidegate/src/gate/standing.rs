@@ -1,0 +1,27 @@
+//! How a key stands under one limit, for people.
+
+use tidegate_core::Standing;
+
+use super::Gate;
+use super::waits::Waits;
+use crate::policy::Share;
+use crate::store::{Charge, Op, Step, StepClock, StoreError};
+
+impl Gate {
+    /// Looks how the key of a charge stands in the store that decides policies of this `share`; takes nothing. One round trip where that is an
+    /// engine.
+    ///
+    /// # Errors
+    /// [`StoreError`] when the store did not answer, or there is none for that word.
+    pub async fn standing_async(
+        &self,
+        share: Option<Share>,
+        charge: Charge<'_>,
+    ) -> Result<Option<Standing>, StoreError> {
+        let store = self.routes.of(share)?;
+        let (tag, charges) = (self.routes.tag(store, charge.key), [charge]);
+        let look = Step { tag, clock: StepClock::Engine, ..Step::new(self.time.now(), Op::Peek, &charges) };
+        let looked = self.ask(store, &look, Waits::Yes).await.unwrap_or(Err(StoreError::MustWait))?;
+        Ok(looked.lines.first().map(|line| line.decision.standing))
+    }
+}
