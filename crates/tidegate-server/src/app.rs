@@ -1,15 +1,14 @@
-//! What every request is answered from: the engine, the reload, the token, and what the server is doing.
+//! What every request is answered from: the engine, the reload, who may ask, and what the server is doing.
 
-use http::header::HeaderMap;
 use tokio::sync::{Semaphore, watch};
 
-use crate::auth::{self, Token};
+use crate::auth::Access;
 use crate::engine::Engine;
 use crate::metrics::{InFlight, Transport};
 use crate::phase::Phase;
-use crate::problem::Problem;
 use crate::redact::Redact;
-use crate::reload::Reload;
+use crate::reload::{Loaded, Reload};
+use crate::settings::Refused;
 
 /// Proposed texts that are read at once: reading one takes milliseconds of a core, and checks go first.
 const PROPOSALS: usize = 2;
@@ -20,21 +19,16 @@ pub(crate) struct App {
     pub(crate) engine: Engine,
     pub(crate) reload: Reload,
     pub(crate) redact: Redact,
-    token: Option<Token>,
+    pub(crate) access: Access,
     phase: watch::Receiver<Phase>,
     /// How many proposed texts of policies may be read at once.
     pub(crate) proposals: Semaphore,
 }
 
 impl App {
-    pub(crate) fn new(
-        engine: Engine,
-        reload: Reload,
-        token: Option<Token>,
-        phase: watch::Receiver<Phase>,
-    ) -> Self {
+    pub(crate) fn new(engine: Engine, reload: Reload, access: Access, phase: watch::Receiver<Phase>) -> Self {
         let (redact, proposals) = (engine.redact(), Semaphore::new(PROPOSALS));
-        Self { engine, reload, redact, token, phase, proposals }
+        Self { engine, reload, redact, access, phase, proposals }
     }
 
     /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
@@ -56,24 +50,17 @@ impl App {
         self.phase.clone()
     }
 
-    /// Says whether callers must show a token.
-    pub(crate) fn needs_token(&self) -> bool {
-        self.token.is_some()
-    }
-
-    /// Says whether a text is the token; `None` where no token is needed.
-    pub(crate) fn is_token(&self, shown: &[u8]) -> Option<bool> {
-        self.token.as_ref().map(|token| token.is(shown))
-    }
-
-    /// Checks that whoever sent these headers may ask for everything.
+    /// Reads again all that can change while the server runs: the tokens, then the configuration.
     ///
     /// # Errors
-    /// 401 without the token, where there is one; 403 for what only a web page would send, where there is none.
-    pub(crate) fn authorized(&self, headers: &HeaderMap) -> Result<(), Problem> {
-        match &self.token {
-            Some(token) => auth::with_token(token, headers),
-            None => auth::without_token(headers),
-        }
+    /// [`Refused`] when the configuration is refused; tokens that are refused are told to the log. The old ones hold.
+    pub(crate) async fn read_again(&self) -> Result<Loaded, Refused> {
+        self.renew_secrets().await;
+        self.reload.now(&self.engine).await
+    }
+
+    /// Reads the tokens again. What is refused is told to the log, and the old ones hold.
+    pub(crate) async fn renew_secrets(&self) {
+        self.access.renew().await;
     }
 }

@@ -58,7 +58,7 @@ mod ticket_options;
 mod top_keys;
 mod unknown_numbers;
 
-pub use auth::{Token, TokenError};
+pub use auth::{Scope, Scopes, Token, TokenError, Tokens, TokensError, UnknownScope};
 pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};

@@ -120,7 +120,7 @@ impl Metrics {
             drop(throttled.get_or_create(&ThrottleLabel { decision }));
         }
         let auth_failed = Family::<TransportLabel, Counter>::default();
-        registry.register("auth_failures", "Requests that did not show the token", auth_failed.clone());
+        registry.register("auth_failures", "Requests without a token for what they ask", auth_failed.clone());
         for transport in Transport::ALL {
             drop(auth_failed.get_or_create(&TransportLabel { transport }));
         }
@@ -299,7 +299,7 @@ impl Metrics {
         self.throttled.get_or_create(&ThrottleLabel { decision }).inc();
     }
 
-    /// Counts a request that did not show the token, or not the right one.
+    /// Counts a request that showed no token, a wrong one, or one that is for other things.
     pub(crate) fn auth_failed(&self, transport: Transport) {
         self.auth_failed.get_or_create(&TransportLabel { transport }).inc();
     }

@@ -1,6 +1,7 @@
 //! How a server is set up: what cannot change while it runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
@@ -18,12 +19,18 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 pub struct ServerOptions {
     /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
     pub http: SocketAddr,
+    /// Where operations are answered over HTTP (policies, keys, breakers, signals, metrics, explain, reload), and then nowhere else: the
+    /// other doors decide only. `None`, as by default: at `http`. Health is answered at both. Port 0 takes a free one.
+    pub admin: Option<SocketAddr>,
     /// Where Envoy's rate limit service is answered over gRPC; nowhere by default. Port 0 takes a free one. Needs the feature `grpc`.
     pub grpc: Option<SocketAddr>,
     /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
     pub resp: Option<SocketAddr>,
-    /// What callers must show. Needed to bind anything but loopback.
+    /// What callers must show, for whatever they ask. This or a file of tokens is needed to bind anything but loopback.
     pub token: Option<Token>,
+    /// The file of tokens that are each for some scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
+    /// changes and on every reload; one that is refused then changes nothing.
+    pub tokens_file: Option<PathBuf>,
     /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
     /// 90 s that systemd wait before they kill.
     pub drain: Duration,
@@ -82,9 +89,11 @@ impl Default for ServerOptions {
     fn default() -> Self {
         Self {
             http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            admin: None,
             grpc: None,
             resp: None,
             token: None,
+            tokens_file: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
             timeouts: Timeouts::default(),
@@ -120,6 +129,7 @@ impl ServerOptions {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options = Self {
             http: config.server.http,
+            admin: config.server.admin,
             grpc: config.server.grpc,
             resp: config.server.resp,
             tickets,

@@ -63,8 +63,8 @@ impl Problem {
     }
 
     /// Names the methods that would work.
-    pub(crate) fn allowing(mut self, methods: &'static str) -> Self {
-        self.0.allow = Some(HeaderValue::from_static(methods));
+    pub(crate) fn allowing(mut self, methods: &str) -> Self {
+        self.0.allow = HeaderValue::from_str(methods).ok();
         self
     }
 
@@ -74,6 +74,11 @@ impl Problem {
         members.insert("status".to_owned(), status.as_u16().into());
         members.insert("detail".to_owned(), detail.into());
         Value::Object(members)
+    }
+
+    /// Returns the status of the answer.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.0.status
     }
 
     /// Returns the sentence for people.

@@ -4,30 +4,31 @@
 //! connections queue, so whoever is told the address can connect at once. `run` serves until a signal or a handle stops it,
 //! then drains: readiness fails, nothing new is accepted, requests in flight are answered until the deadline.
 
-use std::convert::Infallible;
-use std::io;
+mod addresses;
+mod beside;
+mod error;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::config::StoreSettings;
-use tidegate::gate::ticket::KeyError;
-use tidegate::store::CapacityError;
 use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use tokio::sync::watch;
 
+use self::beside::Beside;
+pub use self::error::ServeError;
 use crate::api_policies::KeptPolicies;
 use crate::app::App;
+use crate::auth::Access;
 use crate::connections::{self, Drained, Http};
-use crate::doors::http::HttpDoor;
+use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
-use crate::engine::{Engine, LEASES_EVERY, TicketSeal};
-use crate::file_watch::FileWatch;
+use crate::engine::{Engine, TicketSeal};
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::{Refused, Source};
-use crate::signals::{Signal, Signals};
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;
@@ -37,14 +38,15 @@ use crate::unknown_numbers::unknown_numbers;
 pub struct Server {
     app: Arc<App>,
     listener: TcpListener,
+    /// Where operations are answered, if not beside decisions.
+    admin: Option<TcpListener>,
     /// Where Envoy's rate limit service is answered.
     grpc: Option<TcpListener>,
     /// Where Redis clients are answered.
     resp: Option<TcpListener>,
     ready: Ready,
     handle: ServerHandle,
-    signals: Option<Signals>,
-    watch: Option<FileWatch>,
+    beside: Beside,
     drain: Duration,
     connections: usize,
     timeouts: Timeouts,
@@ -56,6 +58,8 @@ pub struct Server {
 pub struct Ready {
     /// The address it listens on, the port filled in.
     pub addr: SocketAddr,
+    /// The address where it answers operations, the port filled in; `None`: beside decisions.
+    pub admin: Option<SocketAddr>,
     /// The address where it answers Envoy's rate limit service, the port filled in.
     pub grpc: Option<SocketAddr>,
     /// The address where it answers Redis clients, the port filled in.
@@ -84,77 +88,6 @@ pub enum Stopped {
     },
 }
 
-/// Why a server did not start.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ServeError {
-    /// Others could reach it, and nothing would keep them out.
-    #[error(
-        "binding {addr}, which others can reach, needs an admin token; set TIDEGATE_TOKEN to {} or more characters, or \
-         bind a loopback address as 127.0.0.1:{}",
-        crate::auth::SHORTEST,
-        addr.port()
-    )]
-    Open {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// The address cannot be listened on.
-    #[error("cannot listen on {addr}")]
-    Listen {
-        /// The address.
-        addr: SocketAddr,
-        /// What the system said.
-        source: io::Error,
-    },
-    /// The configuration has mistakes.
-    #[error(transparent)]
-    Config(#[from] Refused),
-    /// There is no memory for counters.
-    #[error(transparent)]
-    Capacity(#[from] CapacityError),
-    /// No ticket key was given, and none could be drawn.
-    #[error("cannot draw a ticket key")]
-    Tickets(#[from] KeyError),
-    /// The program was built without what answers gRPC.
-    #[error(
-        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
-    )]
-    NoGrpc {
-        /// The address.
-        addr: SocketAddr,
-    },
-    /// Signals cannot be received.
-    #[error("cannot receive signals")]
-    Signals(#[source] io::Error),
-}
-
-impl ServerOptions {
-    /// Says whether the server could listen: before a store is opened, which may take time, and which another server at the same address
-    /// may have. Whoever else takes an address afterwards is seen by [`Server::bind`].
-    ///
-    /// # Errors
-    /// [`ServeError::Open`] and [`ServeError::Listen`].
-    pub fn check_addresses(&self) -> Result<(), ServeError> {
-        self.check_token()?;
-        self.addresses().try_for_each(|addr| {
-            let listened = std::net::TcpListener::bind(addr);
-            listened.map(drop).map_err(|source| ServeError::Listen { addr, source })
-        })
-    }
-
-    /// Says whether others are kept out.
-    fn check_token(&self) -> Result<(), ServeError> {
-        let reached = |addr: &SocketAddr| !addr.ip().to_canonical().is_loopback() && self.token.is_none();
-        self.addresses().find(reached).map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
-    }
-
-    /// Returns where each door listens: what holds for one has to hold for all.
-    fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
-        [Some(self.http), self.grpc, self.resp].into_iter().flatten()
-    }
-}
-
 impl Server {
     /// Reads the configuration and listens.
     ///
@@ -177,20 +110,11 @@ impl Server {
             tracing::warn!("{warning}");
         }
         let (listener, addr) = listen(options.http)?;
+        let (admin, admin_addr) = options.admin.map(listen).transpose()?.unzip();
         let (grpc, grpc_addr) = options.grpc.map(listen).transpose()?.unzip();
         let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
-        let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
-        let watch = match &watched {
-            None => None,
-            Some(path) => match FileWatch::new(path).await {
-                Ok(watch) => Some(watch),
-                Err(error) => {
-                    // The server is of use without it: a signal and a request reload as well.
-                    tracing::warn!(%error, path = %path.display(), "the file is not watched");
-                    None
-                }
-            },
-        };
+        let access = Access::open(options.token, options.tokens_file).await?;
+        let beside = Beside::new(options.signals, watched.as_deref(), access.file()).await?;
         let tickets = TicketSeal::of(&options.tickets, addr)?;
         let store = match options.store {
             Some(store) => store,
@@ -202,13 +126,19 @@ impl Server {
         engine.name_metrics_as(options.metrics_names);
         let (phase, seen) = watch::channel(Phase::Serving);
         reload.take_first(&engine).await;
-        let ready = Ready { addr, grpc: grpc_addr, resp: resp_addr, policies: engine.live().set.len() };
-        let app = Arc::new(App::new(engine, reload, options.token, seen));
+        let ready = Ready {
+            addr,
+            admin: admin_addr,
+            grpc: grpc_addr,
+            resp: resp_addr,
+            policies: engine.live().set.len(),
+        };
+        let app = Arc::new(App::new(engine, reload, access, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
-        let doors = 1 + usize::from(grpc.is_some()) + usize::from(resp.is_some());
+        let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
         let connections = connections::fitting(options.connections, doors);
-        Ok(Self { app, listener, grpc, resp, ready, handle, signals, watch, drain, connections, timeouts })
+        Ok(Self { app, listener, admin, grpc, resp, ready, handle, beside, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on.
@@ -236,12 +166,12 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, grpc, resp, handle, signals, watch, drain, connections, timeouts, ready } =
+        let Self { app, listener, admin, grpc, resp, handle, beside, drain, connections, timeouts, ready } =
             self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
-        let beside = beside(&handle, signals, watch);
-        let door = Arc::new(RespDoor::new(Arc::clone(&app)));
+        let beside = beside.run(&handle);
+        let door = Arc::new(RespDoor::new(Arc::clone(&app), admin.is_some()));
         let phase = || handle.phase.subscribe();
         let commands = async {
             match resp {
@@ -249,12 +179,22 @@ impl Server {
                 None => Drained::All,
             }
         };
-        let door = Arc::new(Http(Arc::new(HttpDoor::new(app))));
+        let http = |serves| Arc::new(Http(Arc::new(HttpDoor::new(Arc::clone(&app), serves))));
+        let door = http(if admin.is_some() { Serves::Decisions } else { Serves::All });
+        let operations = async {
+            match admin {
+                Some(admin) => {
+                    let door = http(Serves::Operations);
+                    connections::serve(admin, door, connections, timeouts, drain, phase()).await
+                }
+                None => Drained::All,
+            }
+        };
         let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
         let calls = serve_grpc(grpc, &handle.app, connections, timeouts, drain, phase());
         let serving = async {
-            let (requests, commands, calls) = tokio::join!(requests, commands, calls);
-            requests.and(commands).and(calls)
+            let ended = tokio::join!(requests, operations, commands, calls);
+            ended.0.and(ended.1).and(ended.2).and(ended.3)
         };
         let closing = async {
             let drained = serving.await;
@@ -337,58 +277,7 @@ impl ServerHandle {
     /// # Errors
     /// [`Refused`] with every mistake; the old configuration stays in force.
     pub async fn reload(&self) -> Result<(), Refused> {
-        self.app.reload.now(&self.app.engine).await.map(drop)
-    }
-}
-
-/// Follows signals, the file and the policies put for all nodes, and tidies leases, for as long as the server runs.
-///
-/// A stop is acted on whatever a reload waits for: the six run side by side. Reloads asked for during one become one more.
-async fn beside(handle: &ServerHandle, signals: Option<Signals>, watch: Option<FileWatch>) -> Infallible {
-    let wanted = Notify::new();
-    let signals = async {
-        let Some(mut signals) = signals else { return std::future::pending().await };
-        loop {
-            match signals.next().await {
-                Signal::Stop(name) => {
-                    tracing::info!(signal = name, "stopping");
-                    handle.stop();
-                }
-                Signal::Reload => wanted.notify_one(),
-            }
-        }
-    };
-    let changes = async {
-        let Some(mut watch) = watch else { return std::future::pending().await };
-        loop {
-            watch.changed().await;
-            tracing::info!("the config file changed");
-            wanted.notify_one();
-        }
-    };
-    let reloads = async {
-        loop {
-            wanted.notified().await;
-            // The reload logs its own outcome.
-            let _ = handle.reload().await;
-        }
-    };
-    let leases = async {
-        let mut every = tokio::time::interval(LEASES_EVERY);
-        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        loop {
-            every.tick().await;
-            handle.app.engine.tell_membership();
-            handle.app.engine.tidy_leases().await;
-        }
-    };
-    tokio::select! {
-        never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
-        never = signals => never,
-        never = leases => never,
-        never = changes => never,
-        never = reloads => never,
-        never = systemd::watchdog() => never,
+        self.app.read_again().await.map(drop)
     }
 }
 

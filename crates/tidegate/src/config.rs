@@ -71,8 +71,10 @@ use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Server {
-    /// Checks, metrics and administration over HTTP.
+    /// Checks over HTTP.
     pub http: SocketAddr,
+    /// Metrics and administration over HTTP; `None`: at `http`.
+    pub admin: Option<SocketAddr>,
     /// Checks over Envoy's rate limit service; `None`: not answered.
     pub grpc: Option<SocketAddr>,
     /// Checks over the protocol of Redis; `None`: not answered.
@@ -82,7 +84,7 @@ pub struct Server {
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), grpc: None, resp: None }
+        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), admin: None, grpc: None, resp: None }
     }
 }
 
@@ -283,7 +285,7 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 fn server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
     let http = address("http").unwrap_or_else(|| Server::default().http);
-    Server { http, grpc: address("grpc"), resp: address("resp") }
+    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp") }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

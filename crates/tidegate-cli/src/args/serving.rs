@@ -42,6 +42,9 @@ pub(crate) struct Serve {
     /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<SocketAddr>,
+    /// Address of operations (metrics, policies, keys, breakers, signals, explain, reload), which --http then does not serve, or a port of this machine alone [default: the file's, else at --http]
+    #[arg(long, env = "TIDEGATE_ADMIN", value_name = "ADDR", value_parser = listened)]
+    pub(crate) admin: Option<SocketAddr>,
     /// Address where Envoy's rate limit service is answered over gRPC, or a port of this machine alone [default: the file's, else nowhere]
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDR", value_parser = listened)]
     pub(crate) grpc: Option<SocketAddr>,
@@ -57,9 +60,12 @@ pub(crate) struct Serve {
     /// The most connections at once; beyond that, new ones take the places of idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,
-    /// File that holds the token callers must send; needed to bind beyond loopback
+    /// File that holds the one token callers must send, for whatever they ask; this or --tokens-file is needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
+    /// File of several tokens, each with a name and what it is for (check, read, admin); read again when it changes
+    #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tokens_file: Option<PathBuf>,
     /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
     #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
     pub(crate) forward_auth: Option<Proxy>,

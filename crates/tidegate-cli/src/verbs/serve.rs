@@ -10,7 +10,7 @@ use tidegate::config::QUICKSTART;
 use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings};
 use tidegate_server::{
     OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
-    TicketKeyError, TicketOptions, Token, TokenError, check_store, open_store,
+    TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, open_store,
 };
 
 use crate::args::{MetricsNames, Proxy, Serve};
@@ -118,13 +118,14 @@ pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
-        ServeError::Config(_) | ServeError::Open { .. } | ServeError::NoGrpc { .. } => {
-            Mistake(error.to_string()).into()
-        }
+        ServeError::Config(_)
+        | ServeError::Open { .. }
+        | ServeError::NoGrpc { .. }
+        | ServeError::Tokens(TokensError::Mistakes { .. }) => Mistake(error.to_string()).into(),
         ServeError::Listen { addr, ref source } => {
             let advice = match source.kind() {
                 ErrorKind::AddrInUse => {
-                    "another program listens there; end it, or take another port (--http, --grpc, --resp, or in the file under server)"
+                    "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server)"
                 }
                 ErrorKind::AddrNotAvailable => {
                     "this machine has no such address; take one that it has, as 127.0.0.1"
@@ -183,16 +184,18 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
     options.http = serve.http.unwrap_or(config.server.http);
+    options.admin = serve.admin.or(config.server.admin);
     options.grpc = serve.grpc.or(config.server.grpc);
     options.resp = serve.resp.or(config.server.resp);
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.metrics_names = serve.metrics_names.map(MetricsNames::peer);
     (options.tickets, options.token) = secrets(serve, config)?;
+    options.tokens_file.clone_from(&serve.tokens_file);
     Ok(options)
 }
 
-/// Reads the keys of tickets and the token of callers.
+/// Reads the keys of tickets and the tokens of callers; of a file of tokens only whether it can be used.
 fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Token>)> {
     let said = config.tickets.clone();
     let file = said.key_file.clone().unwrap_or_else(|| PathBuf::from("TIDEGATE_TICKET_KEY_FILE"));
@@ -209,17 +212,27 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
         TokenError::File { .. } => anyhow::Error::from(error),
         wrong => Mistake(wrong.to_string()).into(),
     })?;
+    if let Some(file) = &serve.tokens_file {
+        policies::patiently(file, Tokens::from_file)?.map_err(|error| match error {
+            TokensError::File { .. } => anyhow::Error::from(error),
+            wrong => Mistake(wrong.to_string()).into(),
+        })?;
+    }
     Ok((tickets, token))
 }
 
 /// What a person who just started it wants next: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
     let at = server.ready().addr;
+    let operations = server.ready().admin.unwrap_or(at);
     let policies = match server.ready().policies {
         1 => "1 policy".to_owned(),
         count => format!("{count} policies"),
     };
     let mut text = format!("tidegate serves {policies} on http://{at}\n");
+    if let Some(admin) = server.ready().admin {
+        let _ = writeln!(text, "and answers operators on http://{admin}");
+    }
     if let Some(grpc) = server.ready().grpc {
         let _ = writeln!(text, "and answers Envoy's rate limit service over gRPC on {grpc}");
     }
@@ -237,8 +250,8 @@ fn greeting(server: &Server, quickstart: bool) -> String {
             "\nNo policy file: the quickstart allows each client 5 requests a second, 10 at once. Try it:\n\n  \
              curl -i http://{at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
              for i in $(seq 15); do curl -s -o /dev/null -w '%{{http_code}} ' http://{at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'; done; echo\n  \
-             curl http://{at}/v1/explain -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
-             curl http://{at}/metrics\n\n\
+             curl http://{operations}/v1/explain -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
+             curl http://{operations}/metrics\n\n\
              Then write your own: tidegate init && tidegate serve -c tidegate.yaml\n"
         );
     }

@@ -30,9 +30,9 @@ const SERVER: Table = Table {
         key("http", Kind::Socket, Some("127.0.0.1:8080"), "Where checks are answered over HTTP"),
         key(
             "admin",
-            Kind::Unavailable,
+            Kind::Socket,
             None,
-            "Where metrics and administration are answered; they are at http",
+            "Where metrics and administration are answered over HTTP, and then nowhere else; at http unless given",
         ),
         key("grpc", Kind::Socket, None, "Where Envoy's rate limit service is answered; nowhere unless given"),
         key("resp", Kind::Socket, None, "Where Redis clients are answered; nowhere unless given"),

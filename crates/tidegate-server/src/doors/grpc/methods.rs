@@ -1,11 +1,13 @@
 //! Which bytes answer which bytes: the methods of the door, by path.
 
 use bytes::Bytes;
+use http::StatusCode;
 use http::header::HeaderMap;
 
 use super::service::Service;
 use super::status::{Code, Status};
 use super::{health, rate_limit};
+use crate::auth::Scope;
 use crate::metrics::Transport;
 
 /// A method that takes one message and answers one.
@@ -37,10 +39,19 @@ impl Method {
         }
     }
 
+    /// Returns what a token must be for; with `None` everybody may call it.
+    const fn asks(self) -> Option<Scope> {
+        match self {
+            Self::ShouldRateLimit => Some(Scope::Check),
+            Self::HealthCheck => None,
+        }
+    }
+
     /// Says whether whoever sent these headers may call it; `full` where only the reserve has places.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] where there is no place for it, [`Code::Unauthenticated`] without the token.
+    /// [`Code::Unavailable`] where there is no place for it, [`Code::Unauthenticated`] without a token, [`Code::PermissionDenied`] with one
+    /// that is for other things.
     pub(super) fn may_be_called(
         self,
         service: &Service,
@@ -48,18 +59,17 @@ impl Method {
         headers: &HeaderMap,
     ) -> Result<(), Status> {
         // Health is for who watches, token or not: also when nobody else gets in.
-        if self == Self::HealthCheck {
-            return Ok(());
-        }
+        let Some(scope) = self.asks() else { return Ok(()) };
         if full {
             return Err(Status::new(
                 Code::Unavailable,
                 "all places for connections are taken; come again in a second",
             ));
         }
-        service.app.authorized(headers).map_err(|problem| {
+        service.app.access.authorize(headers, Some(scope)).map_err(|problem| {
             service.app.engine.metrics.auth_failed(Transport::grpc);
-            let code = if service.app.needs_token() { Code::Unauthenticated } else { Code::PermissionDenied };
+            let unknown = problem.status() == StatusCode::UNAUTHORIZED;
+            let code = if unknown { Code::Unauthenticated } else { Code::PermissionDenied };
             Status::new(code, problem.detail().to_owned())
         })
     }

@@ -181,6 +181,7 @@ pub(crate) mod fuzzing {
     use super::super::framing;
     use super::super::service::Service;
     use crate::app::App;
+    use crate::auth::Access;
     use crate::engine::{Engine, TicketSeal};
     use crate::options::ServerOptions;
     use crate::phase::Phase;
@@ -219,8 +220,9 @@ pub(crate) mod fuzzing {
                 let seal = TicketSeal::of(&tickets, here).expect("a key can be drawn");
                 let engine = Engine::new(&settings, store, clock, seal);
                 let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
+                let access = Access::open(None, None).await.expect("there is no file to read");
                 let (_, phase) = watch::channel(Phase::Serving);
-                Service::new(Arc::new(App::new(engine, reload, None, phase)))
+                Service::new(Arc::new(App::new(engine, reload, access, phase)))
             });
             Self { runtime, service }
         }

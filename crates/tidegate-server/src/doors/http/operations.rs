@@ -9,6 +9,7 @@ use tidegate::visible;
 
 use super::query::Query;
 use crate::app::App;
+use crate::auth::Scope;
 use crate::engine::Outage;
 use crate::json;
 use crate::phase::Phase;
@@ -23,15 +24,22 @@ pub(crate) fn livez() -> Response {
 /// `/readyz`: send requests here. 503 from the moment a drain begins. `?verbose` lists the checks.
 ///
 /// Health needs no token, so that a load balancer may ask. What the checks found speaks of the file, of keys and of traffic,
-/// and is for those who may ask everything else as well: others are told the state alone.
-pub(crate) fn readyz(app: &App, uri: &http::Uri, headers: &HeaderMap) -> Result<Response, Problem> {
+/// and is for those who may read the rest as well: others are told the state alone.
+/// Where operations have an address of their own, what the `checks` found is told there alone.
+pub(crate) fn readyz(
+    app: &App,
+    uri: &http::Uri,
+    headers: &HeaderMap,
+    checks: bool,
+) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
     let serving = app.phase() == Phase::Serving;
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
     }
-    let text = if app.authorized(headers).is_ok() { checks(app, serving) } else { state(serving) };
+    let may = checks && app.access.authorize(headers, Some(Scope::Read)).is_ok();
+    let text = if may { self::checks(app, serving) } else { state(serving) };
     Ok((status, text).into_response())
 }
 
@@ -149,7 +157,7 @@ pub(crate) fn schema() -> Response {
 /// # Errors
 /// 422 with every mistake; the old configuration stays in force.
 pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
-    match app.reload.now(&app.engine).await {
+    match app.read_again().await {
         Ok(loaded) => {
             let live = app.engine.live();
             Ok(json::ok(&json!({

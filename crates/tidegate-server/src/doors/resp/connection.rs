@@ -42,7 +42,7 @@ pub(super) async fn serve(stream: TcpStream, door: &RespDoor, place: &Place, tim
             connection.replies.error("ERR", "max number of clients reached");
             Ended::Full
         } else {
-            let session = Session { trusted: !door.app.needs_token(), ..Session::default() };
+            let session = Session::new(&door.app.access);
             connection.run(door, session).await
         };
         if let Some(reason) = ended.cut() {
@@ -147,6 +147,7 @@ impl Connection<'_> {
     /// Runs the commands that were read whole and writes their replies; returns how many bytes they took.
     async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
         let mut done = 0;
+        session.look_again(&door.app.access);
         loop {
             match next(&self.read[done..]) {
                 Next::Command(words, took) => {

@@ -12,16 +12,26 @@ use self::words::{Refusal, text};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::throttle;
+use crate::auth::Scope;
+use crate::metrics::Transport;
 use crate::spelling::nearest;
 
 /// Every command of ours, to find the one that was probably meant by a misspelt one.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
 
+/// Returns what a token must be for, of each command of ours; what is none may be known to whoever may check.
+fn asks(name: &[u8]) -> Scope {
+    if name.eq_ignore_ascii_case(b"TG.RESET") { Scope::Admin } else { Scope::Check }
+}
+
 /// Runs a command of ours, or says that there is none of that name.
 pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], replies: &mut Replies) {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
-    if !session.trusted {
-        return replies.error("NOAUTH", "Authentication required: AUTH TOKEN");
+    if let Err((code, what)) = session.may(asks(words[0])) {
+        if session.is_trusted() {
+            door.app.engine.metrics.auth_failed(Transport::resp);
+        }
+        return replies.error(code, &what);
     }
     let done = if is("CL.THROTTLE") {
         throttle::run(door, words, replies).await;
@@ -30,6 +40,9 @@ pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], rep
         check::run(door, session, words, replies).await
     } else if is("TG.SETTLE") {
         settle::run(door, words, replies).await
+    } else if is("TG.RESET") && door.decides_only {
+        let where_else = "TG.RESET is not served here; DELETE /v1/keys/POLICY at the admin address does it";
+        Err(Refusal::wrong(where_else))
     } else if is("TG.RESET") {
         reset::run(door, words, replies).await
     } else {

@@ -1,7 +1,7 @@
 //! The commands of Redis that clients send before and beside ours.
 
 use super::reply::Replies;
-use super::session::{RespDoor, Session};
+use super::session::{RespDoor, Session, Shown};
 use crate::metrics::Transport;
 
 /// The version of Redis whose habits are kept, for clients that ask.
@@ -29,7 +29,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         // A web page can make a browser send a request here, whose body may hold commands.
         replies.error("ERR", "this is no HTTP server");
         session.closing = true;
-    } else if !session.trusted {
+    } else if !session.is_trusted() {
         replies.error("NOAUTH", "Authentication required: AUTH TOKEN");
     } else if is("PING") {
         match words {
@@ -77,13 +77,10 @@ pub(super) fn wrong_number(name: &[u8], replies: &mut Replies) {
 }
 
 fn auth(door: &RespDoor, session: &mut Session, secret: &[u8], replies: &mut Replies) {
-    match door.app.is_token(secret) {
-        None => replies.error("ERR", "AUTH is not needed: this server has no token"),
-        Some(true) => {
-            session.trusted = true;
-            replies.simple("OK");
-        }
-        Some(false) => {
+    match session.show(&door.app.access, secret) {
+        Shown::Needless => replies.error("ERR", "AUTH is not needed: this server has no token"),
+        Shown::Right => replies.simple("OK"),
+        Shown::Wrong => {
             door.app.engine.metrics.auth_failed(Transport::resp);
             replies.error("WRONGPASS", "the token is wrong");
         }
@@ -99,18 +96,14 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
         Some(_) => return replies.error("NOPROTO", "unsupported protocol version; use 2 or 3"),
     };
     let mut rest = words.get(2..).unwrap_or_default();
-    let mut trusted = session.trusted;
     let mut name = None;
     loop {
         rest = match rest {
             [] => break,
             [word, _, secret, rest @ ..] if word.eq_ignore_ascii_case(b"AUTH") => {
-                match door.app.is_token(secret) {
-                    Some(false) => {
-                        door.app.engine.metrics.auth_failed(Transport::resp);
-                        return replies.error("WRONGPASS", "the token is wrong");
-                    }
-                    Some(true) | None => trusted = true,
+                if session.show(&door.app.access, secret) == Shown::Wrong {
+                    door.app.engine.metrics.auth_failed(Transport::resp);
+                    return replies.error("WRONGPASS", "the token is wrong");
                 }
                 rest
             }
@@ -124,11 +117,11 @@ fn hello(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut 
             }
         };
     }
-    if !trusted {
+    if !session.is_trusted() {
         return replies
             .error("NOAUTH", "HELLO must be called with AUTH default TOKEN: this server has a token");
     }
-    (session.resp3, session.trusted) = (resp3, true);
+    session.resp3 = resp3;
     session.name = name.unwrap_or_default();
     replies.map(6, resp3);
     replies.bulk(b"server");

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::app::App;
+use crate::auth::{Access, Grant, Scope, Tokens};
 use crate::requests::BroughtQuotas;
 
 /// The RESP door of one server.
@@ -10,23 +11,99 @@ use crate::requests::BroughtQuotas;
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
     pub(super) quotas: BroughtQuotas,
+    /// Whether operations have an address of their own, and are not served here.
+    pub(super) decides_only: bool,
 }
 
 impl RespDoor {
-    pub(crate) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: BroughtQuotas::default() }
+    pub(crate) fn new(app: Arc<App>, decides_only: bool) -> Self {
+        Self { app, quotas: BroughtQuotas::default(), decides_only }
     }
 }
 
 /// What a connection has agreed on.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Session {
     /// Whether replies are of the protocol's third version.
     pub(super) resp3: bool,
-    /// Whether the token was shown, or none is needed.
-    pub(super) trusted: bool,
+    /// What the client may do.
+    trust: Trust,
     /// What the client calls itself.
     pub(super) name: Vec<u8>,
     /// Whether the connection ends after the replies that are written.
     pub(super) closing: bool,
+}
+
+/// What a client may do.
+#[derive(Clone, Debug)]
+enum Trust {
+    /// Everything: no token is needed.
+    Open,
+    /// Nothing: a token is needed and was not shown.
+    Unknown,
+    /// What its token is for, as long as it is among the tokens.
+    Holder { grant: Arc<Grant>, among: Arc<Tokens> },
+}
+
+/// What came of showing a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shown {
+    /// It is one.
+    Right,
+    /// It is none.
+    Wrong,
+    /// No token is needed.
+    Needless,
+}
+
+impl Session {
+    pub(super) fn new(access: &Access) -> Self {
+        let trust = if access.needs_token() { Trust::Unknown } else { Trust::Open };
+        Self { resp3: false, trust, name: Vec::new(), closing: false }
+    }
+
+    /// Takes a token; a wrong one takes nothing away that an earlier one gave.
+    pub(super) fn show(&mut self, access: &Access, secret: &[u8]) -> Shown {
+        if matches!(self.trust, Trust::Open) {
+            return Shown::Needless;
+        }
+        let among = access.tokens();
+        let Some(grant) = among.of(secret) else { return Shown::Wrong };
+        self.trust = Trust::Holder { grant: Arc::clone(grant), among: Arc::clone(&among) };
+        Shown::Right
+    }
+
+    /// Takes back what a token gave that does not hold any more.
+    pub(super) fn look_again(&mut self, access: &Access) {
+        if let Trust::Holder { grant, among } = &self.trust {
+            let tokens = access.tokens();
+            if !Arc::ptr_eq(among, &tokens) {
+                self.trust = match tokens.of(grant.token.secret().as_bytes()) {
+                    Some(grant) => Trust::Holder { grant: Arc::clone(grant), among: Arc::clone(&tokens) },
+                    None => Trust::Unknown,
+                };
+            }
+        }
+    }
+
+    /// Says whether a token was shown, or none is needed.
+    pub(super) fn is_trusted(&self) -> bool {
+        !matches!(self.trust, Trust::Unknown)
+    }
+
+    /// Says whether the client may do what asks for this scope.
+    ///
+    /// # Errors
+    /// The code and the words of the error.
+    pub(super) fn may(&self, scope: Scope) -> Result<(), (&'static str, String)> {
+        match &self.trust {
+            Trust::Open => Ok(()),
+            Trust::Unknown => Err(("NOAUTH", "Authentication required: AUTH TOKEN".to_owned())),
+            Trust::Holder { grant, .. } if grant.scopes.has(scope) => Ok(()),
+            Trust::Holder { grant, .. } => Err((
+                "NOPERM",
+                format!("the token {} is for {}, and this asks for {scope}", grant.name, grant.scopes),
+            )),
+        }
+    }
 }

@@ -1,0 +1,197 @@
+//! Which tokens hold now, and what a request may do that shows one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::{ArcSwap, Guard};
+use http::header::{AUTHORIZATION, HeaderMap};
+use http::{HeaderName, HeaderValue, StatusCode};
+
+use super::scope::Scope;
+use super::token::Token;
+use super::tokens::{Tokens, TokensError};
+use super::web_pages;
+use crate::blocking_jobs::BlockingJobs;
+use crate::problem::Problem;
+
+/// For proxies that cannot set `Authorization` without overwriting their caller's.
+const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");
+/// The longest wait for the file of tokens, as for the configuration.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// What the one token without a name is called where a refusal names it.
+const NAMELESS: &str = "token";
+
+/// Who may do what. The tokens of the file change while the server runs; whether a token is needed at all does not.
+#[derive(Debug)]
+pub(crate) struct Access {
+    /// The one token of every scope.
+    sole: Option<Token>,
+    file: Option<PathBuf>,
+    tokens: ArcSwap<Tokens>,
+    jobs: BlockingJobs,
+}
+
+impl Access {
+    /// Reads the file of tokens, where there is one.
+    ///
+    /// # Errors
+    /// [`TokensError`], also when the file cannot be read within 10 s.
+    pub(crate) async fn open(sole: Option<Token>, file: Option<PathBuf>) -> Result<Self, TokensError> {
+        let access = Self { sole, file, tokens: ArcSwap::default(), jobs: BlockingJobs::new(PATIENCE) };
+        access.read().await?;
+        Ok(access)
+    }
+
+    async fn read(&self) -> Result<(), TokensError> {
+        let named = match self.file.clone() {
+            None => Tokens::default(),
+            Some(file) => {
+                let name = file.display().to_string();
+                let read = self.jobs.run(move || Tokens::from_file(&file)).await;
+                read.unwrap_or_else(|none| {
+                    let mistakes = vec![format!("{name}: reading it {none}")];
+                    Err(TokensError::Mistakes { mistakes })
+                })?
+            }
+        };
+        let tokens = match self.sole.clone() {
+            Some(sole) => named.with_all_scopes(NAMELESS, sole),
+            None => named,
+        };
+        self.tokens.store(Arc::new(tokens));
+        Ok(())
+    }
+
+    /// Reads the file of tokens again; one that is refused changes nothing, and the log says why.
+    pub(crate) async fn renew(&self) {
+        if self.file.is_none() {
+            return;
+        }
+        match self.read().await {
+            Ok(()) => tracing::info!(tokens = self.tokens.load().len(), "the tokens were read again"),
+            Err(error) => {
+                for line in error.to_string().lines() {
+                    tracing::error!("{line}");
+                }
+                tracing::error!("the tokens were refused; the old ones hold");
+            }
+        }
+    }
+
+    /// Returns the file of tokens.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.file.as_deref()
+    }
+
+    /// Says whether callers must show a token.
+    pub(crate) fn needs_token(&self) -> bool {
+        self.sole.is_some() || self.file.is_some()
+    }
+
+    /// Returns the tokens that hold now.
+    pub(crate) fn tokens(&self) -> Guard<Arc<Tokens>> {
+        self.tokens.load()
+    }
+
+    /// Says whether whoever sent these headers may do what asks for this scope; `None` asks for any token.
+    ///
+    /// # Errors
+    /// 401 without a token, where one is needed; 403 for a token without the scope, and for what only a web page would send where no
+    /// token is needed.
+    pub(crate) fn authorize(&self, headers: &HeaderMap, asks: Option<Scope>) -> Result<(), Problem> {
+        if !self.needs_token() {
+            return web_pages::refuse(headers);
+        }
+        let bearer = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| {
+            let (scheme, shown) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
+            scheme.eq_ignore_ascii_case(b"bearer").then(|| shown.trim_ascii())
+        });
+        let own = headers.get(TOKEN_HEADER).map(HeaderValue::as_bytes);
+        let tokens = self.tokens.load();
+        let mut lacks = None;
+        for shown in [own, bearer].into_iter().flatten() {
+            if let Some(grant) = tokens.of(shown) {
+                match asks {
+                    Some(scope) if !grant.scopes.has(scope) => lacks = Some((grant, scope)),
+                    _ => return Ok(()),
+                }
+            }
+        }
+        if let Some((grant, scope)) = lacks {
+            let detail = format!(
+                "the token {} is for {}, and this asks for {scope}; send a token with that scope",
+                grant.name, grant.scopes
+            );
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("scope", scope.word()));
+        }
+        let what = if own.is_none() && bearer.is_none() { "no token was sent" } else { "the token is wrong" };
+        let how = "send `authorization: Bearer TOKEN` or `x-tidegate-token: TOKEN`";
+        Err(Problem::new(StatusCode::UNAUTHORIZED, format!("{what}; {how}")))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    #[tokio::test]
+    async fn a_token_is_shown_in_either_header() {
+        let access = Access::open(Some(Token::new("0123456789abcdef\n").unwrap()), None).await.unwrap();
+        let may = |pairs: &[_]| access.authorize(&headers(pairs), Some(Scope::Admin)).is_ok();
+        for (name, value, passes) in [
+            ("authorization", "Bearer 0123456789abcdef", true),
+            ("authorization", "bearer  0123456789abcdef", true),
+            ("x-tidegate-token", "0123456789abcdef", true),
+            ("authorization", "Basic 0123456789abcdef", false),
+            ("authorization", "Bearer 0123456789abcdee", false),
+            ("authorization", "Bearer", false),
+            ("x-tidegate-token", "", false),
+            ("x-tidegate-token", "0123456789abcde", false),
+            ("x-tidegate-token", "0123456789abcdef0", false),
+        ] {
+            assert_eq!(may(&[(name, value)]), passes, "{name}: {value}");
+        }
+        let both = [("authorization", "Bearer of-the-caller"), ("x-tidegate-token", "0123456789abcdef")];
+        assert!(may(&both), "a proxy hands on its caller's authorization");
+    }
+
+    #[tokio::test]
+    async fn a_token_is_for_its_scopes_and_a_refused_file_changes_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("tokens");
+        std::fs::write(&file, "proxy check 0123456789abcdef\nops read,admin 0123456789abcdeg\n").unwrap();
+        let access = Access::open(None, Some(file.clone())).await.unwrap();
+        let status = |access: &Access, secret: &str, asks| {
+            access
+                .authorize(&headers(&[("x-tidegate-token", secret)]), asks)
+                .map_err(|problem| problem.status())
+        };
+        let (wrong, lacks) = (Err(StatusCode::UNAUTHORIZED), Err(StatusCode::FORBIDDEN));
+        assert_eq!(status(&access, "0123456789abcdef", Some(Scope::Check)), Ok(()));
+        assert_eq!(status(&access, "0123456789abcdef", Some(Scope::Read)), lacks);
+        assert_eq!(status(&access, "0123456789abcdef", None), Ok(()));
+        assert_eq!(status(&access, "0123456789abcdeg", Some(Scope::Check)), lacks);
+        assert_eq!(status(&access, "0123456789abcdeg", Some(Scope::Admin)), Ok(()));
+        assert_eq!(status(&access, "0123456789abcdeh", None), wrong);
+
+        std::fs::write(&file, "proxy check short\n").unwrap();
+        access.renew().await;
+        assert_eq!(status(&access, "0123456789abcdef", Some(Scope::Check)), Ok(()), "the old ones hold");
+        std::fs::write(&file, "proxy check 0123456789abcdeh\n").unwrap();
+        access.renew().await;
+        assert_eq!(status(&access, "0123456789abcdef", Some(Scope::Check)), wrong);
+        assert_eq!(status(&access, "0123456789abcdeh", Some(Scope::Check)), Ok(()));
+        // A file that is gone takes nobody's token away, and lets nobody in.
+        std::fs::remove_file(&file).unwrap();
+        access.renew().await;
+        assert_eq!(status(&access, "0123456789abcdeh", Some(Scope::Check)), Ok(()));
+    }
+}

@@ -1,0 +1,109 @@
+//! What a token lets its holder do.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// One thing that callers may be allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// Ask for decisions, and settle them.
+    Check,
+    /// See policies, keys, breakers, signals, metrics, and why a request is decided as it is.
+    Read,
+    /// Change what runs: breakers, signals, the counters of a key, a reload.
+    Admin,
+}
+
+impl Scope {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
+
+    /// Returns its name in files and answers.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Check => "check",
+            Self::Read => "read",
+            Self::Admin => "admin",
+        }
+    }
+
+    const fn bit(self) -> u8 {
+        1 << self as u8
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// Several scopes. None includes another: whoever may change things does not thereby see them.
+///
+/// # Examples
+/// ```
+/// use tidegate_server::{Scope, Scopes};
+/// let scopes: Scopes = "check,read".parse()?;
+/// assert!(scopes.has(Scope::Read) && !scopes.has(Scope::Admin));
+/// # Ok::<(), tidegate_server::UnknownScope>(())
+/// ```
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+pub struct Scopes(u8);
+
+/// A text that is no list of scopes. The text is not repeated: it may be a secret that stands in the wrong place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "these are no scopes; write check, read or admin, or several with commas between them, as check,read"
+)]
+pub struct UnknownScope;
+
+impl Scopes {
+    /// No scope.
+    pub const NONE: Self = Self(0);
+    /// Every scope.
+    pub const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
+
+    /// Returns these and one more.
+    #[must_use]
+    pub const fn with(self, scope: Scope) -> Self {
+        Self(self.0 | scope.bit())
+    }
+
+    /// Returns what either has.
+    #[must_use]
+    pub const fn or(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Says whether this scope is one of them.
+    #[must_use]
+    pub const fn has(self, scope: Scope) -> bool {
+        self.0 & scope.bit() != 0
+    }
+}
+
+impl fmt::Display for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let words: Vec<_> =
+            Scope::ALL.into_iter().filter(|scope| self.has(*scope)).map(Scope::word).collect();
+        f.write_str(&words.join(","))
+    }
+}
+
+impl fmt::Debug for Scopes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Scopes({self})")
+    }
+}
+
+impl FromStr for Scopes {
+    type Err = UnknownScope;
+
+    fn from_str(text: &str) -> Result<Self, UnknownScope> {
+        text.split(',').try_fold(Self::NONE, |scopes, word| {
+            let scope = Scope::ALL.into_iter().find(|scope| scope.word() == word);
+            scope.map(|scope| scopes.with(scope)).ok_or(UnknownScope)
+        })
+    }
+}

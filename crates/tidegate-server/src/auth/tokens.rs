@@ -1,0 +1,209 @@
+//! A file of tokens: each with a name, what it is for, and its secret.
+//!
+//! ```text
+//! # name     scopes        secret
+//! envoy      check         6f0d…
+//! envoy      check         91ac…        the next one: both hold until the line above goes
+//! prometheus read          c3e8…
+//! on-call    read,admin    77b1…
+//! ```
+//!
+//! No message repeats a word of the file: a secret may stand in the wrong place.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tidegate::config::{ReadError, read_text};
+
+use super::scope::Scopes;
+use super::token::{MOST_FILE_BYTES, Token};
+
+/// The most tokens of a file: every one is compared with what a caller shows.
+const MOST: usize = 256;
+/// The longest name of a token, in bytes: names are shown in refusals.
+const LONGEST_NAME: usize = 64;
+
+/// A token with its name and what it is for.
+#[derive(Clone, Debug)]
+pub(crate) struct Grant {
+    pub(crate) name: Box<str>,
+    pub(crate) scopes: Scopes,
+    pub(crate) token: Token,
+}
+
+/// Tokens that callers may show, each for its scopes. Prints no secret.
+#[derive(Clone, Debug, Default)]
+pub struct Tokens {
+    grants: Vec<Arc<Grant>>,
+}
+
+/// Why a file of tokens cannot be used.
+#[derive(Clone, Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TokensError {
+    /// It cannot be read.
+    #[error("the tokens' file {} {why}", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        why: Arc<ReadError>,
+    },
+    /// It has mistakes, one text for each.
+    #[error("{}", mistakes.join("\n"))]
+    Mistakes {
+        /// File, line, what is wrong, and what would work.
+        mistakes: Vec<String>,
+    },
+}
+
+impl Tokens {
+    /// Reads a file: a regular one, of at most 64 KiB and 256 tokens.
+    ///
+    /// A line is a name (letters, digits, `-`, `_`, `.`), scopes with commas between them, and a secret of 16 or more printable ASCII
+    /// characters, with blanks between the three. What begins with `#` is no token. Several tokens may have one name, so that a secret can
+    /// be changed without a moment in which neither holds.
+    ///
+    /// # Errors
+    /// [`TokensError`] with every mistake.
+    pub fn from_file(path: &Path) -> Result<Self, TokensError> {
+        let text = read_text(path, MOST_FILE_BYTES)
+            .map_err(|error| TokensError::File { path: path.to_owned(), why: Arc::new(error) })?;
+        Self::parse(&text, &path.display().to_string()).map_err(|mistakes| TokensError::Mistakes { mistakes })
+    }
+
+    /// Returns how many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.grants.len()
+    }
+
+    /// Says whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.grants.is_empty()
+    }
+
+    fn parse(text: &str, file: &str) -> Result<Self, Vec<String>> {
+        let (mut grants, mut lines) = (Vec::<Arc<Grant>>::new(), Vec::new());
+        let mut mistakes = Vec::new();
+        for (line, text) in (1..).zip(text.lines()) {
+            let words: Vec<_> = text.split_whitespace().take_while(|word| !word.starts_with('#')).collect();
+            if words.is_empty() {
+                continue;
+            }
+            match grant(&words) {
+                Ok(grant) => match grants.iter().position(|other| other.token.is_same(&grant.token)) {
+                    Some(other) => mistakes.push(format!(
+                        "{file}:{line}: the secret is that of line {}; each token has its own",
+                        lines[other]
+                    )),
+                    None => {
+                        grants.push(Arc::new(grant));
+                        lines.push(line);
+                    }
+                },
+                Err(wrong) => mistakes.push(format!("{file}:{line}: {wrong}")),
+            }
+        }
+        if grants.is_empty() && mistakes.is_empty() {
+            mistakes.push(format!("{file}: there is no token; write a line for each: NAME SCOPES SECRET"));
+        }
+        if grants.len() > MOST {
+            mistakes.push(format!("{file}: {} tokens are too many; {MOST} are the most", grants.len()));
+        }
+        if mistakes.is_empty() { Ok(Self { grants }) } else { Err(mistakes) }
+    }
+
+    /// Adds a token of every scope, under this name.
+    pub(crate) fn with_all_scopes(mut self, name: &str, token: Token) -> Self {
+        self.grants.push(Arc::new(Grant { name: name.into(), scopes: Scopes::ALL, token }));
+        self
+    }
+
+    /// Finds what was granted to whoever shows this. All tokens are compared, so that the time does not tell which one it is.
+    pub(crate) fn of(&self, shown: &[u8]) -> Option<&Arc<Grant>> {
+        let mut found = None;
+        for grant in &self.grants {
+            if grant.token.is(shown) {
+                found = Some(grant);
+            }
+        }
+        found
+    }
+}
+
+/// Reads the words of one line. Errors say nothing of what the words are.
+fn grant(words: &[&str]) -> Result<Grant, Wrong> {
+    let [name, scopes, secret] = words else { return Err(Wrong::Words(words.len())) };
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+    if name.len() > LONGEST_NAME || !name.bytes().all(fits) {
+        return Err(Wrong::Name);
+    }
+    let scopes = scopes.parse().map_err(|error| Wrong::Said(format!("the second word: {error}")))?;
+    let token = Token::new(secret).map_err(|error| Wrong::Said(error.to_string()))?;
+    Ok(Grant { name: (*name).into(), scopes, token })
+}
+
+/// What is wrong with a line.
+enum Wrong {
+    Words(usize),
+    Name,
+    Said(String),
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Words(count) => write!(f, "{count} words are no token; write three: NAME SCOPES SECRET"),
+            Self::Name => write!(f, "the name has letters, digits, `-`, `_` and `.`, {LONGEST_NAME} at most"),
+            Self::Said(what) => f.write_str(what),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::scope::Scope;
+    use super::*;
+
+    #[test]
+    fn a_line_is_a_name_scopes_and_a_secret() {
+        let text = "# who\nenvoy check 0123456789abcdef # the old one\n\n  envoy\tcheck   0123456789abcdeg\nops read,admin 0123456789abcdeh\r\n";
+        let tokens = Tokens::parse(text, "t").unwrap();
+        assert_eq!(tokens.len(), 3);
+        let of = |shown: &str| tokens.of(shown.as_bytes()).map(|grant| (&*grant.name, grant.scopes));
+        assert_eq!(of("0123456789abcdef"), Some(("envoy", Scopes::NONE.with(Scope::Check))));
+        assert_eq!(of("0123456789abcdeg"), Some(("envoy", Scopes::NONE.with(Scope::Check))));
+        let both = Scopes::NONE.with(Scope::Read).with(Scope::Admin);
+        assert_eq!(of("0123456789abcdeh"), Some(("ops", both)));
+        for wrong in ["", "0123456789abcde", "0123456789abcdei", "0123456789abcdefg"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+        assert!(!format!("{tokens:?}").contains("0123"), "{tokens:?}");
+    }
+
+    #[test]
+    fn every_mistake_is_told_and_no_word_of_the_file() {
+        let text = "a check\nhunter2hunter2hunter2 hunter2hunter2hunter2 check\nb writ 0123456789abcdef\nc read hunter2\n\
+                    d read 0123456789abcdef\ne check 0123456789abcdef\nhunter2/ read 0123456789abcdeg\nf read, 0123456789abcdeh";
+        let told = Tokens::parse(text, "t").unwrap_err();
+        let no_scopes = "the second word: these are no scopes; write check, read or admin, or several with commas between them, as check,read";
+        assert_eq!(
+            told,
+            [
+                "t:1: 2 words are no token; write three: NAME SCOPES SECRET".to_owned(),
+                format!("t:2: {no_scopes}"),
+                format!("t:3: {no_scopes}"),
+                "t:4: a token of 7 bytes can be guessed; use 16 or more".to_owned(),
+                "t:6: the secret is that of line 5; each token has its own".to_owned(),
+                "t:7: the name has letters, digits, `-`, `_` and `.`, 64 at most".to_owned(),
+                format!("t:8: {no_scopes}"),
+            ]
+        );
+        assert!(Tokens::parse(" \n# none\n", "t").unwrap_err()[0].contains("there is no token"));
+        let many: String = (0..=MOST).map(|n| format!("n check 0123456789abcdef{n}\n")).collect();
+        assert_eq!(Tokens::parse(&many, "t").unwrap_err(), ["t: 257 tokens are too many; 256 are the most"]);
+    }
+}

@@ -1,0 +1,89 @@
+//! What only a web page would send, refused where no token keeps it out.
+
+use std::net::IpAddr;
+
+use http::header::{HOST, HeaderMap, ORIGIN};
+use http::{HeaderName, StatusCode};
+
+use crate::problem::Problem;
+
+/// Refuses what only a web page would send to a server without a token.
+///
+/// # Errors
+/// 403 for a foreign origin or a host name that is not this machine's.
+pub(super) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
+    let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
+    for name in [HOST, ORIGIN] {
+        // A header that cannot be read is there all the same.
+        if headers.contains_key(&name) && text(&name).is_none()
+            || headers.get_all(&name).iter().nth(1).is_some()
+        {
+            let detail = format!("{name} cannot be read, or came twice; send it once, in ASCII");
+            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
+        }
+    }
+    let host = text(&HOST).unwrap_or_default();
+    if let Some(origin) = text(&ORIGIN)
+        && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
+    {
+        let detail =
+            "a web page of another origin may not use this server; set a token and send it from a program";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("origin", origin));
+    }
+    if !host.is_empty() && !names_this_machine(host) {
+        let detail = "without a token only loopback addresses are served under their own names; use 127.0.0.1 or \
+                      localhost in the URL, or set a token";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("host", host));
+    }
+    Ok(())
+}
+
+fn names_this_machine(authority: &str) -> bool {
+    let host = match authority.strip_prefix('[') {
+        Some(rest) => rest.split_once(']').map_or(rest, |(inside, _)| inside),
+        None => authority.rsplit_once(':').map_or(authority, |(host, _)| host),
+    };
+    let name = host.trim_end_matches('.');
+    host.parse::<IpAddr>().is_ok()
+        || name.eq_ignore_ascii_case("localhost")
+        || name.to_ascii_lowercase().ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderValue;
+
+    use super::*;
+
+    fn headers(pairs: &[(&'static str, &str)]) -> HeaderMap {
+        pairs
+            .iter()
+            .map(|(name, value)| (HeaderName::from_static(name), HeaderValue::from_str(value).unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn web_pages_are_told_from_programs() {
+        for (pairs, passes) in [
+            (&[("host", "127.0.0.1:8080")][..], true),
+            (&[("host", "[::1]:8080")], true),
+            (&[("host", "localhost:8080")], true),
+            (&[], true),
+            (&[("host", "localhost:8080"), ("origin", "http://localhost:8080")], true),
+            (&[("host", "localhost:8080"), ("origin", "http://evil.example")], false),
+            (&[("host", "localhost:8080"), ("origin", "null")], false),
+            (&[("host", "evil.example:8080")], false),
+            (&[("host", "evil.example"), ("origin", "http://evil.example")], false),
+        ] {
+            assert_eq!(refuse(&headers(pairs)).is_ok(), passes, "{pairs:?}");
+        }
+        let mut twice = headers(&[("host", "localhost:8080")]);
+        twice.append("host", HeaderValue::from_static("evil.example"));
+        assert!(refuse(&twice).is_err(), "two hosts");
+        for name in ["host", "origin"] {
+            let mut unreadable = headers(&[]);
+            unreadable.append(name, HeaderValue::from_bytes(b"\xffevil.example").unwrap());
+            assert!(refuse(&unreadable).is_err(), "{name}: present, and not readable");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! What a server does beside serving.
+
+use std::convert::Infallible;
+use std::path::Path;
+
+use futures_util::future::join_all;
+use tokio::sync::Notify;
+
+use super::ServerHandle;
+use super::error::ServeError;
+use crate::engine::LEASES_EVERY;
+use crate::file_watch::FileWatch;
+use crate::signals::{Signal, Signals};
+use crate::systemd;
+
+/// What is listened to from the moment a server is bound.
+#[derive(Debug)]
+pub(super) struct Beside {
+    signals: Option<Signals>,
+    /// The config file.
+    config: Option<FileWatch>,
+    /// Files with secrets that are read again by themselves.
+    secrets: Vec<FileWatch>,
+}
+
+impl Beside {
+    /// Begins to listen to signals, if it is to, and to watch these files.
+    ///
+    /// # Errors
+    /// [`ServeError::Signals`]. A file that cannot be watched is told to the log: a signal and a request reload as well.
+    pub(super) async fn new(
+        signals: bool,
+        config: Option<&Path>,
+        secrets: impl IntoIterator<Item = &Path>,
+    ) -> Result<Self, ServeError> {
+        let signals = signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
+        let config = match config {
+            Some(file) => watch(file).await,
+            None => None,
+        };
+        let mut watches = Vec::new();
+        for file in secrets {
+            watches.extend(watch(file).await);
+        }
+        Ok(Self { signals, config, secrets: watches })
+    }
+
+    /// Follows signals, files and the policies put for all nodes, and tidies leases, for as long as the server runs.
+    ///
+    /// A stop is acted on whatever a reload waits for: all of them run side by side. Reloads asked for during one become one more.
+    pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
+        let Self { signals, config, secrets } = self;
+        let (wanted, renewed) = (Notify::new(), Notify::new());
+        let signals = async {
+            let Some(mut signals) = signals else { return std::future::pending().await };
+            loop {
+                match signals.next().await {
+                    Signal::Stop(name) => {
+                        tracing::info!(signal = name, "stopping");
+                        handle.stop();
+                    }
+                    Signal::Reload => wanted.notify_one(),
+                }
+            }
+        };
+        let config = async {
+            let Some(mut config) = config else { return std::future::pending().await };
+            loop {
+                config.changed().await;
+                tracing::info!("the config file changed");
+                wanted.notify_one();
+            }
+        };
+        let secrets = async {
+            // Each by itself: a wait that is given up may lose a change.
+            let each = secrets.into_iter().map(async |mut file| -> Infallible {
+                loop {
+                    file.changed().await;
+                    renewed.notify_one();
+                }
+            });
+            join_all(each).await;
+            std::future::pending().await
+        };
+        let renewals = async {
+            loop {
+                renewed.notified().await;
+                handle.app.renew_secrets().await;
+            }
+        };
+        let reloads = async {
+            loop {
+                wanted.notified().await;
+                // The reload logs its own outcome.
+                let _ = handle.reload().await;
+            }
+        };
+        let leases = async {
+            let mut every = tokio::time::interval(LEASES_EVERY);
+            every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+            loop {
+                every.tick().await;
+                handle.app.engine.tell_membership();
+                handle.app.engine.tidy_leases().await;
+            }
+        };
+        tokio::select! {
+            never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
+            never = signals => never,
+            never = leases => never,
+            never = config => never,
+            never = secrets => never,
+            never = renewals => never,
+            never = reloads => never,
+            never = systemd::watchdog() => never,
+        }
+    }
+}
+
+/// Begins to watch a file.
+async fn watch(file: &Path) -> Option<FileWatch> {
+    let watch = FileWatch::new(file).await;
+    watch.inspect_err(|error| tracing::warn!(%error, path = %file.display(), "the file is not watched")).ok()
+}

@@ -1,0 +1,58 @@
+//! Why a server does not start.
+
+use std::io;
+use std::net::SocketAddr;
+
+use tidegate::gate::ticket::KeyError;
+use tidegate::store::CapacityError;
+
+use crate::auth::TokensError;
+use crate::settings::Refused;
+
+/// Why a server did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ServeError {
+    /// Others could reach it, and nothing would keep them out.
+    #[error(
+        "binding {addr}, which others can reach, needs an admin token; set TIDEGATE_TOKEN to {} or more characters, \
+         name a file of tokens (--tokens-file), or bind a loopback address as 127.0.0.1:{}",
+        crate::auth::SHORTEST,
+        addr.port()
+    )]
+    Open {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// The address cannot be listened on.
+    #[error("cannot listen on {addr}")]
+    Listen {
+        /// The address.
+        addr: SocketAddr,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The configuration has mistakes.
+    #[error(transparent)]
+    Config(#[from] Refused),
+    /// The file of tokens cannot be used.
+    #[error(transparent)]
+    Tokens(#[from] TokensError),
+    /// There is no memory for counters.
+    #[error(transparent)]
+    Capacity(#[from] CapacityError),
+    /// No ticket key was given, and none could be drawn.
+    #[error("cannot draw a ticket key")]
+    Tickets(#[from] KeyError),
+    /// The program was built without what answers gRPC.
+    #[error(
+        "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
+    )]
+    NoGrpc {
+        /// The address.
+        addr: SocketAddr,
+    },
+    /// Signals cannot be received.
+    #[error("cannot receive signals")]
+    Signals(#[source] io::Error),
+}

@@ -1,0 +1,175 @@
+//! Every route asks for its scope, and every door: what a token is not for, it does not open.
+
+mod running;
+
+use http::{Method, StatusCode};
+use tidegate_server::{ServerOptions, Token};
+
+use running::wire::{read_until, sent};
+use running::{Running, send, start_with, until};
+use tokio::io::AsyncWriteExt as _;
+
+const FILE: &str = "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - name: p
+    by: [client.ip]
+    limit: { rate: 100/min }
+  - name: b
+    by: [upstream.name]
+    limit: { algorithm: breaker, consecutive: 2, open_for: 5s }
+";
+
+/// The secret of a token for one scope.
+const CHECK: &str = "for-check-0123456";
+const READ: &str = "for-read-01234567";
+const ADMIN: &str = "for-admin-0123456";
+const TOKENS: &str =
+    "checker check for-check-0123456\nreader read for-read-01234567\nadmin admin for-admin-0123456\n";
+
+async fn server(dir: &tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)) -> Running {
+    let file = dir.path().join("tokens");
+    std::fs::write(&file, TOKENS).unwrap();
+    let with_tokens = |mut options: ServerOptions| {
+        options.tokens_file = Some(file);
+        change(&mut options);
+        options
+    };
+    start_with(FILE, with_tokens).await
+}
+
+/// What the manual's table of paths says: method, path with a name in it, scope.
+fn manual() -> Vec<(Method, String, String)> {
+    let text = include_str!("../../../docs/http-api.md");
+    let table = text.split_once("| path | method | scope | what |").unwrap().1.split_once("\n\n").unwrap().0;
+    let mut rows = Vec::new();
+    for line in table.lines().skip(2) {
+        let cells: Vec<_> = line.split(" | ").collect();
+        for path in cells[0].split('`').skip(1).step_by(2) {
+            let path = path.replace("NAME", "p").replace("POLICY", "p");
+            for method in cells[1].replace("any", "GET, PATCH").split(", ") {
+                let method = method.parse().unwrap();
+                rows.push((method, path.clone(), cells[2].to_owned()));
+            }
+        }
+    }
+    assert!(rows.len() >= 24, "{rows:?}");
+    rows
+}
+
+#[tokio::test]
+async fn every_route_takes_its_scope_and_no_other() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir, |_| {}).await;
+    for (method, path, asks) in manual() {
+        let answered = async |token: &str| {
+            let headers = [("x-tidegate-token", token)];
+            let headers = if token.is_empty() { &[][..] } else { &headers[..] };
+            send(server.addr, method.clone(), &path, headers, "").await.status
+        };
+        for (scope, token) in [("check", CHECK), ("read", READ), ("admin", ADMIN)] {
+            let status = answered(token).await;
+            let may = asks == "none" || asks == scope;
+            let refused = [StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status);
+            assert!(may != refused && (may || status == 403), "{method} {path} with {scope}: {status}");
+            assert!(
+                !may || status != 404 || path.contains("/signals/") || path.contains("/breakers/"),
+                "{path}"
+            );
+        }
+        for nothing in ["", "for-check-0123457"] {
+            let (status, may) = (answered(nothing).await, asks == "none");
+            assert_eq!(status == 401, !may, "{method} {path} with {nothing:?}: {status}");
+        }
+    }
+    let scrape = send(server.addr, Method::GET, "/metrics", &[("x-tidegate-token", READ)], "").await.text;
+    assert!(!scrape.contains("tidegate_auth_failures_total{transport=\"http\"} 0"), "{scrape}");
+}
+
+/// An address that does not exist is told to whoever has a token at all, and to nobody else.
+#[tokio::test]
+async fn strangers_are_not_told_which_paths_there_are() {
+    let dir = tempfile::tempdir().unwrap();
+    let server = server(&dir, |_| {}).await;
+    for (token, status) in [("", 401), (READ, 404), (CHECK, 404)] {
+        let headers = [("x-tidegate-token", token)];
+        let headers = if token.is_empty() { &[][..] } else { &headers[..] };
+        let answer = send(server.addr, Method::GET, "/v1/polices", headers, "").await;
+        assert_eq!(answer.status, status, "{token}");
+    }
+    let verbose = async |token| {
+        send(server.addr, Method::GET, "/readyz?verbose", &[("x-tidegate-token", token)], "").await.text
+    };
+    assert!(!verbose(CHECK).await.contains("config #"));
+    assert!(verbose(READ).await.contains("config #"));
+    let wrong = send(server.addr, Method::POST, "/v1/reload", &[("x-tidegate-token", READ)], "").await;
+    assert_eq!(
+        wrong.detail(),
+        "the token reader is for read, and this asks for admin; send a token with that scope"
+    );
+}
+
+#[tokio::test]
+async fn tokens_are_changed_while_the_server_runs_and_the_one_of_all_scopes_stays() {
+    let dir = tempfile::tempdir().unwrap();
+    let sole = "0123456789abcdef";
+    let server = server(&dir, |options| options.token = Some(Token::new(sole).unwrap())).await;
+    let file = dir.path().join("tokens");
+    let status = async |path: &str, token: &str| {
+        send(server.addr, Method::GET, path, &[("x-tidegate-token", token)], "").await.status.as_u16()
+    };
+    assert_eq!((status("/metrics", sole).await, status("/metrics", READ).await), (200, 200));
+    // The watch sees it; nobody has to ask.
+    std::fs::write(&file, "next read for-read-next-0123\n").unwrap();
+    until("the new token holds", async || status("/metrics", "for-read-next-0123").await == 200).await;
+    assert_eq!(status("/metrics", READ).await, 401, "the old one is gone");
+    std::fs::write(&file, "next reed for-read-next-0124\n").unwrap();
+    server.handle.reload().await.unwrap();
+    assert_eq!(status("/metrics", "for-read-next-0123").await, 200, "a file with a mistake changes nothing");
+    assert_eq!(status("/metrics", sole).await, 200);
+}
+
+#[tokio::test]
+async fn redis_clients_do_what_their_token_is_for_as_long_as_it_holds() {
+    let dir = tempfile::tempdir().unwrap();
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let server = server(&dir, |options| options.resp = Some(free)).await;
+    let mut client = sent(free, b"TG.CHECK p client.ip a\r\n").await;
+    read_until(&mut client, "-NOAUTH ").await;
+    client.write_all(format!("AUTH {READ}\r\nTG.CHECK p client.ip a\r\n").as_bytes()).await.unwrap();
+    read_until(&mut client, "-NOPERM the token reader is for read, and this asks for check\r\n").await;
+    client
+        .write_all(format!("AUTH {CHECK}\r\nTG.CHECK p client.ip a\r\nTG.RESET p client.ip a\r\n").as_bytes())
+        .await
+        .unwrap();
+    let told = read_until(&mut client, "asks for admin\r\n").await;
+    assert!(told.contains("*8\r\n"), "{told}");
+    client.write_all(format!("AUTH {ADMIN}\r\nTG.RESET p client.ip a\r\nPING\r\n").as_bytes()).await.unwrap();
+    read_until(&mut client, "+OK\r\n+OK\r\n+PONG\r\n").await;
+
+    std::fs::write(dir.path().join("tokens"), "other check for-check-0123456\n").unwrap();
+    server.handle.reload().await.unwrap();
+    client.write_all(b"PING\r\n").await.unwrap();
+    read_until(&mut client, "-NOAUTH ").await;
+}
+
+#[tokio::test]
+async fn a_server_does_not_start_on_tokens_with_mistakes() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("tokens");
+    std::fs::write(&file, "a check hunter2hunter2hunter2 b\nb read short\n").unwrap();
+    let policies = dir.path().join("tidegate.yaml");
+    std::fs::write(&policies, FILE).unwrap();
+    let mut options = ServerOptions::default();
+    options.http = "127.0.0.1:0".parse().unwrap();
+    options.tokens_file = Some(file);
+    let error = tidegate_server::Server::bind(options, tidegate_server::Source::file(&policies)).await;
+    let told = error.unwrap_err().to_string();
+    assert!(told.contains("tokens:1: 4 words are no token; write three: NAME SCOPES SECRET\n"), "{told}");
+    assert!(
+        told.contains("tokens:2: a token of 5 bytes can be guessed") && !told.contains("hunter2"),
+        "{told}"
+    );
+}
