@@ -33,19 +33,30 @@ pub(crate) struct Outcome {
     pub(crate) late: Duration,
 }
 
+/// From what lateness of the load on a machine counts as busy: nodes on it may miss the engine's deadline at any time.
+const BUSY: Duration = Duration::from_millis(50);
+
 /// Returns the most excess that a run may show on a machine that was as late as this one.
 ///
 /// Answers that wait for the machine are judged when they are read, so what the rate returns in the time by which it was late looks like excess, and
-/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row: a unit a step, and
-/// all nodes together the limit.
+/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row. Where no fault of the
+/// row made it, that is a unit a step, and all nodes together the limit. Where one did, their burst is in the row's bound already, and what
+/// their rate grants while it lasts: what is left is the rest of a run on a busy machine, and half of the limit where a fault leaves half of the nodes.
 fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
-    let unplanned = if row.bounds.alone { 0 } else { seen.without_engine.min(granted_alone(row, seen)) };
+    let unplanned = match (row.bounds.alone, late > BUSY) {
+        (false, _) => {
+            let all = row.limit.burst + row.nodes as u64 + returned(row, seen.length);
+            seen.without_engine.min(all)
+        }
+        (true, false) => 0,
+        (true, true) => {
+            let first = row.acts.first().map_or(Duration::ZERO, |(at, _)| *at);
+            let lasted = seen.healed.since(Tick::EPOCH).saturating_sub(first);
+            let half = if row.name.contains("half") { returned(row, lasted) / 2 } else { 0 };
+            returned(row, seen.length.saturating_sub(lasted)) + half
+        }
+    };
     row.bounds.excess + 5 + returned(row, late) + unplanned
-}
-
-/// Returns the most units that all nodes together grant by themselves in a run: the limit once, and one request each.
-pub(crate) fn granted_alone(row: &Row, seen: &Seen) -> u64 {
-    row.limit.burst + row.nodes as u64 + returned(row, seen.length)
 }
 
 /// Returns what the rate returns in a span.
