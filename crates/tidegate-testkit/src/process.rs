@@ -85,6 +85,19 @@ pub fn program(name: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
+/// Returns where a program of this workspace lies that was built beside the test or the example that runs.
+///
+/// # Panics
+/// When it was not built.
+#[must_use]
+pub fn built(name: &str) -> PathBuf {
+    let here = std::env::current_exe().expect("a process knows its program");
+    let mut beside = here.ancestors().map(|folder| folder.join(name)).filter(|file| file.is_file());
+    beside
+        .next()
+        .unwrap_or_else(|| panic!("{name} is not built beside {}: cargo build first", here.display()))
+}
+
 /// Says that a test is skipped, because a program is not installed.
 ///
 /// # Panics

@@ -53,6 +53,16 @@ impl RedisServer {
         self.process.kill();
     }
 
+    /// Returns what it answers to a command, over a connection of its own, as it comes over the wire; the first 4 kB. No word may have spaces.
+    ///
+    /// # Panics
+    /// When nothing is answered.
+    pub fn command(&self, words: &[&str]) -> String {
+        let line = format!("{}\r\n", words.join(" "));
+        let answer = crate::tcp::answer(self.addr(), line.as_bytes());
+        String::from_utf8_lossy(&answer.unwrap_or_else(|| panic!("no answer to {words:?}"))).into_owned()
+    }
+
     /// Sends it a signal; see [`Process::signal`].
     pub fn signal(&self, signal: &str) {
         self.process.signal(signal);

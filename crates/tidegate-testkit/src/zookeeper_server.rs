@@ -42,11 +42,29 @@ impl ZooKeeperServer {
             .arg("org.apache.zookeeper.server.ZooKeeperServerMain")
             .arg(&config);
         let server = Self { process: Process::start(command, folder), addr: ([127, 0, 0, 1], port).into() };
+        server.until_up();
+        Some(server)
+    }
+
+    fn until_up(&self) {
         within("ZooKeeper answers", || {
-            crate::tcp::answer(server.addr, b"srvr")
+            crate::tcp::answer(self.addr, b"srvr")
                 .is_some_and(|answer| answer.starts_with(b"Zookeeper version"))
         });
-        Some(server)
+    }
+
+    /// Starts it again after [`ZooKeeperServer::kill`], with what it has on disk.
+    ///
+    /// # Panics
+    /// When it does not come up.
+    pub fn start_again(&mut self) {
+        self.process.start_again();
+        self.until_up();
+    }
+
+    /// Ends it at once, as a crash does.
+    pub fn kill(&mut self) {
+        self.process.kill();
     }
 
     /// Returns where it listens.

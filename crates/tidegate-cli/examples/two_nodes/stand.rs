@@ -1,10 +1,9 @@
 //! What runs: an engine, two nodes, and nginx before a site of one page. All on loopback, stopped when the stand is dropped.
 
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::Command;
 
-use tidegate_testkit::{EtcdServer, Process, RedisServer, folder, free_port, program, within};
+use tidegate_testkit::{EtcdServer, Process, RedisServer, built, folder, free_port, program, within};
 
 /// Where counters live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,19 +112,11 @@ fn start_node(engine: Engine, at: SocketAddr, node: SocketAddr) -> Process {
     let (folder, (file, manuals)) = (folder(), engine.file());
     let path = folder.path().join("tidegate.yaml");
     std::fs::write(&path, file.replace(manuals, &at.to_string())).unwrap();
-    let mut command = Command::new(tidegate());
+    let mut command = Command::new(built("tidegate"));
     command.arg("serve").arg("-c").arg(&path).arg("--http").arg(node.to_string());
     let process = Process::start(command, folder);
     listens(node, "tidegate serve");
     process
-}
-
-/// The program beside which this one was built.
-fn tidegate() -> PathBuf {
-    let here = std::env::current_exe().unwrap();
-    let built = here.ancestors().map(|folder| folder.join("tidegate"));
-    let mut there = built.filter(|file| file.is_file());
-    there.next().expect("build the program first: cargo build -p tidegate-cli --features redis,etcd")
 }
 
 fn start_nginx(mut command: Command, site: SocketAddr, nodes: [SocketAddr; 2]) -> Process {

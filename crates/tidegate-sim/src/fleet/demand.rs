@@ -56,7 +56,8 @@ pub enum Demand {
 
 impl Demand {
     /// Returns how many times the limit's rate one of `nodes` is asked for at a time.
-    pub(super) fn at(self, node: usize, nodes: usize, time: Duration) -> f64 {
+    #[must_use]
+    pub fn at(self, node: usize, nodes: usize, time: Duration) -> f64 {
         let even = 1.0 / nodes as f64;
         let turn = |every: Duration| time.as_nanos() / every.as_nanos().max(1);
         match self {

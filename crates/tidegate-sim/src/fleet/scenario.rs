@@ -21,7 +21,9 @@ pub enum Which {
 }
 
 impl Which {
-    pub(super) fn has(self, node: usize) -> bool {
+    /// Says whether a node is one of them.
+    #[must_use]
+    pub const fn has(self, node: usize) -> bool {
         match self {
             Self::All => true,
             Self::Node(one) => node == one,

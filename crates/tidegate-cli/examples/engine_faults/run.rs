@@ -1,0 +1,78 @@
+//! One run of a row.
+
+#![allow(clippy::disallowed_methods, reason = "real programs take real time")]
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use tidegate::Tick;
+use tidegate_sim::fleet::Which;
+use tidegate_testkit::runtime;
+
+use crate::act::{Act, Limit, Row};
+use crate::engine::Kind;
+use crate::load::{Asked, Load};
+use crate::stand::Stand;
+
+/// What was seen.
+pub(crate) struct Seen {
+    /// In the order of the answers.
+    pub(crate) asked: Vec<Asked>,
+    /// When the last act was over.
+    pub(crate) healed: Tick,
+    /// The limits, and from when on each was in force on all nodes.
+    pub(crate) limits: Vec<(Tick, Limit)>,
+    /// How many steps nodes decided without the engine.
+    pub(crate) without_engine: u64,
+    /// How long it was.
+    pub(crate) length: Duration,
+}
+
+/// Runs it; `None`, said aloud, where the engine is not installed.
+pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
+    let mut stand = Stand::start(kind, row)?;
+    let runtime = runtime();
+    let load = Arc::new(Load {
+        demand: row.demand,
+        rate: row.limit.rate,
+        nodes: stand.addrs(),
+        running: stand.running().into_iter().map(AtomicBool::new).collect(),
+        begun: Instant::now(),
+        over: AtomicBool::new(false),
+    });
+    let asking = runtime.spawn(Arc::clone(&load).run());
+    let now = || Tick::from_nanos(u64::try_from(load.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let mut limits = vec![(Tick::EPOCH, row.limit)];
+    let (mut healed, mut without_engine) = (Tick::EPOCH, 0);
+    for (at, act) in &row.acts {
+        wait_until(load.begun, *at);
+        // Nodes that are about to end are not asked any more, those that have started are.
+        for (node, running) in load.running.iter().enumerate() {
+            if act.ends().is_some_and(|which| which.has(node)) {
+                running.store(false, Ordering::Relaxed);
+            }
+        }
+        without_engine += act.ends().map_or(0, |which| stand.without_engine(which));
+        stand.act(*act);
+        healed = now();
+        for (asked, runs) in load.running.iter().zip(stand.running()) {
+            asked.store(runs, Ordering::Relaxed);
+        }
+        if let Act::Halve = act {
+            limits.push((healed, Limit { rate: row.limit.rate / 2, burst: row.limit.burst / 2 }));
+        }
+    }
+    wait_until(load.begun, healed.since(Tick::EPOCH) + row.after);
+    load.over.store(true, Ordering::Relaxed);
+    let asked = runtime.block_on(asking).expect("no request panics");
+    without_engine += stand.without_engine(Which::All);
+    let length = now().since(Tick::EPOCH);
+    Some(Seen { asked, healed, limits, without_engine, length })
+}
+
+fn wait_until(begun: Instant, at: Duration) {
+    while let Some(left) = at.checked_sub(begun.elapsed()) {
+        std::thread::park_timeout(left);
+    }
+}

@@ -1,0 +1,170 @@
+//! What runs: an engine, and nodes that each ask it through a proxy of their own. All on loopback, stopped when the stand is dropped.
+
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::Command;
+
+use tidegate_sim::fleet::Which;
+use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, within};
+
+use crate::act::{Act, Limit, Row};
+use crate::engine::{Engine, Kind};
+
+/// One `tidegate serve`.
+struct Node {
+    process: Process,
+    addr: SocketAddr,
+    file: PathBuf,
+    running: bool,
+}
+
+/// The whole of it.
+pub(crate) struct Stand {
+    kind: Kind,
+    engine: Engine,
+    wires: Vec<FaultyProxy>,
+    nodes: Vec<Node>,
+    limit: Limit,
+    share: &'static str,
+}
+
+impl Stand {
+    /// Starts everything, and returns when all of it listens and the engine is in use; `None`, said aloud, where the engine is not installed.
+    pub(crate) fn start(kind: Kind, row: &Row) -> Option<Self> {
+        let engine = Engine::start(kind, row.lag)?;
+        let wires: Vec<FaultyProxy> =
+            (0..row.nodes).map(|_| FaultyProxy::before(engine.addr()).expect("a port is free")).collect();
+        let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit: row.limit, share: row.share };
+        for at in 0..row.nodes {
+            let node = stand.fresh_node(at, at < row.running);
+            stand.nodes.push(node);
+        }
+        stand.until_ready();
+        Some(stand)
+    }
+
+    /// Where each node is asked.
+    pub(crate) fn addrs(&self) -> Vec<SocketAddr> {
+        self.nodes.iter().map(|node| node.addr).collect()
+    }
+
+    /// Which nodes run, and may be asked.
+    pub(crate) fn running(&self) -> Vec<bool> {
+        self.nodes.iter().map(|node| node.running).collect()
+    }
+
+    /// How many steps these nodes have decided without the engine since they were started.
+    pub(crate) fn without_engine(&self, which: Which) -> u64 {
+        let running = self.nodes.iter().enumerate().filter(|(at, node)| node.running && which.has(*at));
+        let steps = |node: &Node| -> Option<u64> {
+            let text = text(node, "/metrics");
+            let mut lines = text.lines().filter(|line| line.starts_with("tidegate_store_errors_total{"));
+            lines.next()?.rsplit_once(' ')?.1.parse().ok()
+        };
+        running.filter_map(|(_, node)| steps(node)).sum()
+    }
+
+    /// Does what is to happen; returns when it has.
+    pub(crate) fn act(&mut self, act: Act) {
+        match act {
+            Act::Wires(which, fault) => self.wires(which).for_each(|wire| wire.set(fault)),
+            Act::Hold(hold) => self.engine.signal(if hold { "-STOP" } else { "-CONT" }),
+            Act::Kill => self.engine.kill(),
+            Act::Start => self.engine.start_again(),
+            Act::Flush => self.engine.flush(),
+            Act::Command(words) => self.engine.command(words),
+            Act::Promote(which) => {
+                let master = self.engine.promote();
+                for wire in self.wires(which) {
+                    wire.lead_to(master);
+                    wire.set(Fault::Reset);
+                    wire.set(Fault::None);
+                }
+            }
+            Act::KillNodes(which) => self.nodes(which).for_each(|node| {
+                node.running = false;
+                node.process.kill();
+            }),
+            Act::StopNodes(which) => self.nodes(which).for_each(|node| {
+                node.running = false;
+                node.process.signal("-TERM");
+            }),
+            Act::StartNodes(which) => self.nodes(which).filter(|node| !node.running).for_each(|node| {
+                node.process.start_again();
+                listens(node.addr);
+                node.running = true;
+            }),
+            Act::HoldNodes(which, hold) => {
+                self.nodes(which).for_each(|node| node.process.signal(if hold { "-STOP" } else { "-CONT" }));
+            }
+            Act::Halve => {
+                self.limit = Limit { rate: self.limit.rate / 2, burst: self.limit.burst / 2 };
+                for at in 0..self.nodes.len() {
+                    self.write(at, &self.nodes[at].file);
+                    let asked = ureq::post(&format!("http://{}/v1/reload", self.nodes[at].addr)).send_empty();
+                    asked.expect("the file has no mistake");
+                }
+            }
+        }
+    }
+
+    fn wires(&self, which: Which) -> impl Iterator<Item = &FaultyProxy> {
+        self.wires.iter().enumerate().filter(move |(at, _)| which.has(*at)).map(|(_, wire)| wire)
+    }
+
+    fn nodes(&mut self, which: Which) -> impl Iterator<Item = &mut Node> {
+        self.nodes.iter_mut().enumerate().filter(move |(at, _)| which.has(*at)).map(|(_, node)| node)
+    }
+
+    fn fresh_node(&self, at: usize, running: bool) -> Node {
+        let (folder, addr) = (folder(), SocketAddr::from((Ipv4Addr::LOCALHOST, free_port())));
+        let file = folder.path().join("tidegate.yaml");
+        self.write(at, &file);
+        let mut command = Command::new(built("tidegate"));
+        command.arg("serve").arg("-c").arg(&file).arg("--http").arg(addr.to_string());
+        let mut process = Process::start(command, folder);
+        match running {
+            true => listens(addr),
+            false => process.kill(),
+        }
+        Node { process, addr, file, running }
+    }
+
+    /// Writes a node's file, whole or not at all: the node may be reading it.
+    fn write(&self, at: usize, file: &PathBuf) {
+        let (kind, url, share) = (self.kind.word(), self.kind.url(self.wires[at].addr()), self.share);
+        let (nodes, Limit { rate, burst }) = (self.wires.len(), self.limit);
+        let text = format!(
+            "version: 1\nstore: {{ kind: {kind}, url: \"{url}\", nodes: {nodes} }}\npolicies:\n  - name: everybody\n    \
+             share: {share}\n    on_store_error: local\n    limit: {{ rate: {rate}/s, burst: {burst} }}\n"
+        );
+        let beside = file.with_extension("new");
+        std::fs::write(&beside, text).expect("the folder is the node's own");
+        std::fs::rename(beside, file).expect("the folder is the node's own");
+    }
+
+    /// Waits until every node says that its store is there, and those that agree on their parts have done so.
+    fn until_ready(&self) {
+        let running = || self.nodes.iter().filter(|node| node.running);
+        within("the nodes' store is there", || {
+            running().all(|node| text(node, "/readyz?verbose").contains("[+] store"))
+        });
+        if self.kind.coordinates() {
+            let all = format!("tidegate_cluster_members {}\n", running().count());
+            within("the nodes know of each other", || {
+                running().any(|node| text(node, "/metrics").contains(&all))
+            });
+        }
+    }
+}
+
+/// What a node answers to a page; nothing where it does not.
+fn text(node: &Node, path: &str) -> String {
+    let answer = ureq::get(&format!("http://{}{path}", node.addr)).call();
+    answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
+}
+
+/// Waits until somebody listens there.
+fn listens(at: SocketAddr) {
+    within("tidegate serve", || TcpStream::connect(at).is_ok());
+}

@@ -1,0 +1,162 @@
+//! What was admitted, beside what one limit would have.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use tidegate::{Rate, Tick};
+use tidegate_core::envelope::{Envelope, Utilisation};
+
+use crate::act::Row;
+use crate::run::Seen;
+
+/// The stretches in which it is looked whether all is as before.
+const STRETCH: Duration = Duration::from_millis(100);
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub(crate) struct Outcome {
+    /// By how many units any span had more than the burst and what the rate returned in it.
+    pub(crate) excess: u64,
+    /// The most that there may be.
+    pub(crate) most: u64,
+    /// Admitted units in thousandths of the ideal.
+    pub(crate) used_per_mille: u64,
+    /// How long after the last act at least nine tenths of the ideal were admitted for half a second; `None` if never.
+    pub(crate) back_after: Option<Duration>,
+    pub(crate) p99: Duration,
+    pub(crate) asked: usize,
+    /// Requests to nodes that never ended which no answer came to.
+    pub(crate) unanswered: usize,
+    /// How many steps nodes decided without the engine.
+    pub(crate) without_engine: u64,
+    /// By how much the latest request was sent later than planned.
+    pub(crate) late: Duration,
+}
+
+/// From what lateness of the load on a machine counts as busy: nodes on it may miss the engine's deadline at any time.
+const BUSY: Duration = Duration::from_millis(50);
+
+/// Returns the most excess that a run may show on a machine that was as late as this one.
+///
+/// Answers that wait for the machine are judged when they are read, so what the rate returns in the time by which it was late looks like excess, and
+/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row. Where no fault of the
+/// row made it, that is a unit a step, and all nodes together the limit. Where one did, their burst is in the row's bound already, and what
+/// their rate grants while it lasts: what is left is the rest of a run on a busy machine, and half of the limit where a fault leaves half of the nodes.
+fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
+    let unplanned = match (row.bounds.alone, late > BUSY) {
+        (false, _) => {
+            let all = row.limit.burst + row.nodes as u64 + returned(row, seen.length);
+            seen.without_engine.min(all)
+        }
+        (true, false) => 0,
+        (true, true) => {
+            let first = row.acts.first().map_or(Duration::ZERO, |(at, _)| *at);
+            let lasted = seen.healed.since(Tick::EPOCH).saturating_sub(first);
+            let half = if row.name.contains("half") { returned(row, lasted) / 2 } else { 0 };
+            returned(row, seen.length.saturating_sub(lasted)) + half
+        }
+    };
+    row.bounds.excess + 5 + returned(row, late) + unplanned
+}
+
+/// Returns what the rate returns in a span.
+fn returned(row: &Row, span: Duration) -> u64 {
+    (span.as_secs_f64() * row.limit.rate as f64).ceil() as u64
+}
+
+/// Judges what was seen.
+pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
+    let mut stretches: Vec<Utilisation> = Vec::new();
+    let (mut excess, mut total) = (0, Utilisation::default());
+    for (at, (from, limit)) in seen.limits.iter().enumerate() {
+        let until = seen.limits.get(at + 1).map_or(Tick::MAX, |(from, _)| *from);
+        let rate = Rate::new(limit.rate, Duration::from_secs(1)).expect("a rate in range");
+        let mut judge = Envelope::new(rate, limit.burst).expect("a burst in range");
+        for asked in seen.asked.iter().filter(|asked| asked.at >= *from && asked.at < until) {
+            let Some(allowed) = asked.allowed else { continue };
+            let before = judge.utilisation();
+            judge.ask(asked.at, 1, allowed);
+            let after = judge.utilisation();
+            let stretch = (asked.at.since(Tick::EPOCH).as_nanos() / STRETCH.as_nanos()) as usize;
+            if stretches.len() <= stretch {
+                stretches.resize(stretch + 1, Utilisation::default());
+            }
+            for sum in [&mut stretches[stretch], &mut total] {
+                sum.admitted += after.admitted - before.admitted;
+                sum.ideal += after.ideal - before.ideal;
+            }
+        }
+        excess = excess.max(judge.excess());
+    }
+    let healed = seen.healed.since(Tick::EPOCH).as_nanos().div_ceil(STRETCH.as_nanos()) as usize;
+    let good = |stretch: &[Utilisation]| {
+        let sum = |of: fn(&Utilisation) -> u64| stretch.iter().map(of).sum::<u64>();
+        sum(|one| one.admitted) * 10 >= sum(|one| one.ideal) * 9
+    };
+    let back = stretches.get(healed..).unwrap_or_default().windows(5).position(good);
+    let mut took: Vec<Duration> =
+        seen.asked.iter().filter(|asked| asked.allowed.is_some()).map(|asked| asked.took).collect();
+    took.sort_unstable();
+    let late = seen.asked.iter().map(|asked| asked.late).max().unwrap_or_default();
+    let ends = |node: usize| row.acts.iter().filter_map(|(_, act)| act.ends()).any(|which| which.has(node));
+    Outcome {
+        excess,
+        most: most(row, seen, late),
+        used_per_mille: total.per_mille(),
+        back_after: back.map(|at| STRETCH * u32::try_from(at).unwrap_or(u32::MAX)),
+        p99: took.get(took.len() * 99 / 100).copied().unwrap_or_default(),
+        asked: seen.asked.len(),
+        unanswered: seen.asked.iter().filter(|asked| asked.allowed.is_none() && !ends(asked.node)).count(),
+        without_engine: seen.without_engine,
+        late,
+    }
+}
+
+impl Outcome {
+    /// Returns what is not as it should be.
+    pub(crate) fn broken(&self, row: &Row) -> Vec<String> {
+        let Row { name, share, bounds, .. } = row;
+        let mut broken = Vec::new();
+        let mut breaks = |what: String| broken.push(format!("{name}, {share}: {what}"));
+        if self.excess > self.most {
+            let most = self.most;
+            breaks(format!("an excess of {} units, and {most} are the most", self.excess));
+        }
+        if self.used_per_mille < bounds.used_per_mille {
+            let (used, least) = (self.used_per_mille, bounds.used_per_mille);
+            breaks(format!("{used} thousandths of the ideal, and {least} are the least"));
+        }
+        if self.unanswered > 0 {
+            breaks(format!(
+                "{} of {} requests were neither allowed nor refused",
+                self.unanswered, self.asked
+            ));
+        }
+        broken
+    }
+
+    /// Writes the row of the manual.
+    pub(crate) fn line(&self, row: &Row) -> String {
+        let (percent, ms) = (|of: u64| of as f64 / 10.0, |of: Duration| of.as_secs_f64() * 1e3);
+        let mut line = String::new();
+        // Writing to a string does not fail.
+        let _ = write!(
+            line,
+            "| {} | {} | {} | {} | {:.1} % | {:.1} % | {} | {:.1} ms | {} | {:.0} ms |",
+            row.name,
+            row.share,
+            row.bounds.excess,
+            self.excess,
+            percent(row.bounds.used_per_mille),
+            percent(self.used_per_mille),
+            self.back_after.map_or("never".to_owned(), |back| format!("{} ms", back.as_millis())),
+            ms(self.p99),
+            self.without_engine,
+            ms(self.late),
+        );
+        line
+    }
+}
+
+/// The head of the table.
+pub(crate) const HEAD: &str = "| scenario | share | excess: most allowed | seen | used of the ideal: least allowed | seen | back after | p99 | decided without the engine | load late by |\n|---|---|---|---|---|---|---|---|---|---|";

@@ -1,0 +1,89 @@
+//! The example `engine_faults`, a handful of rows and shorter: nodes that share one limit over a real engine while things go wrong.
+//!
+//! Needs redis-server, etcd and zookeeper. Where one is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+
+#![cfg(all(feature = "redis", feature = "etcd", feature = "zookeeper"))]
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../../examples/engine_faults/act.rs"]
+mod act;
+#[path = "../../examples/engine_faults/engine.rs"]
+mod engine;
+#[path = "../../examples/engine_faults/load.rs"]
+mod load;
+#[path = "../../examples/engine_faults/run.rs"]
+mod run;
+#[path = "../../examples/engine_faults/stand.rs"]
+mod stand;
+#[path = "../../examples/engine_faults/table.rs"]
+mod table;
+#[path = "../../examples/engine_faults/verdict.rs"]
+mod verdict;
+
+use std::time::Duration;
+
+use engine::Kind;
+use table::{Times, rows};
+use tidegate_sim::fleet::Demand;
+
+/// Runs one row, with bounds that a busy machine keeps too. It is short before and after the fault, and long while it lasts: there, nodes
+/// that each granted twice their part would be far beyond them.
+fn holds(kind: Kind, name: &str, share: &str) {
+    let times = Times {
+        before: Duration::from_millis(500),
+        lasts: Duration::from_millis(2_800),
+        after: Duration::from_millis(500),
+    };
+    let mut rows = rows(kind, times).into_iter();
+    let mut row = rows.find(|row| row.name == name && row.share == share).expect("a row of the table");
+    row.demand = Demand::Even(4.0);
+    row.bounds.used_per_mille = 600;
+    let Some(seen) = run::run(kind, &row) else { return };
+    let outcome = verdict::judge(&row, &seen);
+    assert_eq!(outcome.broken(&row), Vec::<String>::new(), "{}\n{}", verdict::HEAD, outcome.line(&row));
+}
+
+#[test]
+fn redis_gone() {
+    holds(Kind::Redis, "engine gone", "leased");
+}
+
+#[test]
+fn redis_back_empty() {
+    holds(Kind::Redis, "engine back empty", "central");
+}
+
+#[test]
+fn redis_cut_off_from_half_the_nodes() {
+    holds(Kind::Redis, "half the nodes are cut off", "leased");
+}
+
+#[test]
+fn redis_replaced_by_its_replica() {
+    holds(Kind::Redis, "failover to a replica 0.3 s behind", "leased");
+}
+
+#[test]
+fn redis_flushed() {
+    holds(Kind::Redis, "engine flushed", "leased");
+}
+
+#[test]
+fn a_node_on_redis_dies() {
+    holds(Kind::Redis, "a node dies with what it held", "leased");
+}
+
+#[test]
+fn etcd_killed_and_back() {
+    holds(Kind::Etcd, "engine killed and back", "leased");
+}
+
+#[test]
+fn answers_of_etcd_lost() {
+    holds(Kind::Etcd, "answers to half the nodes are lost", "leased");
+}
+
+#[test]
+fn zookeeper_hangs() {
+    holds(Kind::ZooKeeper, "engine hangs", "leased");
+}
