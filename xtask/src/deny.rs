@@ -12,7 +12,7 @@ use crate::step;
 /// The cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per target folder.
 const VERSION: &str = "0.20.2";
 /// Every workspace of the repository.
-const WORKSPACES: [&str; 4] = [
+const WORKSPACES: [&str; 5] = [
     "Cargo.toml",
     "benches/Cargo.toml",
     "benches/redis/Cargo.toml",

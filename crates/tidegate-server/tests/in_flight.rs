@@ -110,7 +110,7 @@ policies:
     )
     .await;
     let addr = server.addr;
-    let ask = async move || {
+    let ask = move || async move {
         let headers = [
             ("x-forwarded-method", "GET"),
             ("x-forwarded-uri", "/slow"),
