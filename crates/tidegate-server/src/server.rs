@@ -7,6 +7,7 @@
 mod addresses;
 mod beside;
 mod error;
+mod handle;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 
 use self::beside::Beside;
 pub use self::error::ServeError;
+pub use self::handle::ServerHandle;
 use crate::api_policies::KeptPolicies;
 use crate::app::App;
 use crate::auth::Access;
@@ -66,13 +68,6 @@ pub struct Ready {
     pub resp: Option<SocketAddr>,
     /// How many policies are in force.
     pub policies: usize,
-}
-
-/// Stops or reloads a server from elsewhere. Clones stop the same server.
-#[derive(Clone, Debug)]
-pub struct ServerHandle {
-    app: Arc<App>,
-    phase: Arc<watch::Sender<Phase>>,
 }
 
 /// How a server ended.
@@ -258,27 +253,6 @@ fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
     let listener = connections::listen(addr).map_err(failed)?;
     let addr = listener.local_addr().map_err(failed)?;
     Ok((listener, addr))
-}
-
-impl ServerHandle {
-    /// Begins to drain; called again, leaves at once.
-    pub fn stop(&self) {
-        self.phase.send_modify(|phase| {
-            *phase = match phase {
-                Phase::Serving => Phase::Draining,
-                Phase::Draining | Phase::Leaving => Phase::Leaving,
-            };
-        });
-        systemd::stopping();
-    }
-
-    /// Reads the configuration again and puts it in force.
-    ///
-    /// # Errors
-    /// [`Refused`] with every mistake; the old configuration stays in force.
-    pub async fn reload(&self) -> Result<(), Refused> {
-        self.app.read_again().await.map(drop)
-    }
 }
 
 #[cfg(test)]

@@ -1,8 +1,9 @@
 //! Tries calls again that may succeed then, within a budget that all share.
 
+mod again;
 mod future;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use http::Request;
@@ -11,6 +12,7 @@ use tidegate::retries::Retrier;
 use tower_layer::Layer;
 use tower_service::Service;
 
+use self::again::{Again, Rules};
 pub use self::future::RetryFuture;
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
@@ -28,17 +30,14 @@ use crate::name::Name;
 /// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent.
 #[derive(Clone, Debug)]
 pub struct RetryLayer<C = ByStatus> {
-    retrier: Retrier,
-    classify: C,
-    all: bool,
-    name: Name,
+    rules: Rules<C>,
 }
 
 impl RetryLayer {
     /// Tries again by the rules of a retrier, whose budget all clones share.
     #[must_use]
     pub fn new(retrier: Retrier) -> Self {
-        Self { retrier, classify: ByStatus, all: false, name: Name::new("retry") }
+        Self { rules: Rules { retrier, classify: ByStatus, all: false, name: Name::new("retry") } }
     }
 }
 
@@ -46,25 +45,26 @@ impl<C> RetryLayer<C> {
     /// Tries requests of all methods again, gRPC's among them: for services to which it makes no difference whether they get a request twice.
     #[must_use]
     pub fn all_methods(self) -> Self {
-        Self { all: true, ..self }
+        Self { rules: Rules { all: true, ..self.rules } }
     }
 
     /// Chooses what is tried again; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
-        RetryLayer { retrier: self.retrier, classify, all: self.all, name: self.name }
+        let Rules { retrier, all, name, .. } = self.rules;
+        RetryLayer { rules: Rules { retrier, classify, all, name } }
     }
 
     /// Chooses the name that observers are told; `retry` unless chosen.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
-        Self { name: self.name.renamed(name), ..self }
+        Self { rules: Rules { name: self.rules.name.renamed(name), ..self.rules } }
     }
 
     /// Tells `observer` of each further try ([`Observer::on_layer`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        Self { name: self.name.observed(observer), ..self }
+        Self { rules: Rules { name: self.rules.name.observed(observer), ..self.rules } }
     }
 }
 
@@ -72,23 +72,8 @@ impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
     type Service = RetryService<S, C>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        let again = Again { service: Mutex::new(inner.clone()), rules: self.clone() };
+        let again = Again::new(inner.clone(), self.rules.clone());
         RetryService { inner, again: Arc::new(again) }
-    }
-}
-
-/// What further tries need: shared by all calls, so that a call which succeeds copies none of it.
-#[derive(Debug)]
-struct Again<S, C> {
-    /// Never asked whether it is ready, so it holds nothing; cloned for each call that is tried again.
-    service: Mutex<S>,
-    rules: RetryLayer<C>,
-}
-
-impl<S: Clone, C> Again<S, C> {
-    fn service(&self) -> S {
-        // Poisoned by a clone that panicked, which has changed nothing.
-        self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
 

@@ -42,9 +42,10 @@ mod show;
 mod store;
 mod suggest;
 mod words;
+mod written;
 
 pub use crate::header_form::HeaderForm;
-pub use added::{AddedPolicy, Written};
+pub use added::AddedPolicy;
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
@@ -54,6 +55,7 @@ pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
 pub use store::{AfterLoss, DiskSettings, EngineKind, EngineSettings, StoreKind, StoreSettings, Topology};
+pub use written::Written;
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -8,6 +8,7 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod blocking;
 mod blocks;
 mod breakers;
 mod brought;
@@ -45,7 +46,7 @@ use smallvec::SmallVec;
 use tidegate_core::{Cost, Decision, Priority, Quota, Retry, Tick};
 
 pub use admission::{Admission, Entry};
-pub use blocks::BlockError;
+pub use blocking::BlockError;
 pub use breakers::KeyedView;
 #[cfg(feature = "ticket")]
 pub use by_usage::FinishedBy;

@@ -6,8 +6,8 @@ use std::path::Path;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::ServerHandle;
 use super::error::ServeError;
+use super::handle::ServerHandle;
 use crate::engine::LEASES_EVERY;
 use crate::file_watch::FileWatch;
 use crate::signals::{Signal, Signals};

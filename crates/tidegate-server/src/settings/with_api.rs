@@ -32,7 +32,7 @@ impl Settings {
             return Err(taken);
         }
         let added: Vec<AddedPolicy<'_>> = api.each().map(|(name, text)| AddedPolicy { name, text }).collect();
-        let (config, found) = written.with_added(&added)?;
+        let (config, found) = Config::with_added(written, &added)?;
         // Those of the file are among its settings already.
         let found = found.iter().filter(|warning| warning.path != config.written().name());
         self.warnings.extend(found.map(ToString::to_string));

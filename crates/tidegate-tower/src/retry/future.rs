@@ -12,7 +12,7 @@ use tidegate::observer::LayerDid;
 use tidegate::retries::Verdict;
 use tower_service::Service;
 
-use super::Again;
+use super::again::Again;
 use crate::classify::Classify;
 use crate::ready::call_when_ready;
 

@@ -3,12 +3,11 @@
 //! They follow the rules of the file: its `defaults` hold for them, its policies may go by them and they by its policies, and all of them
 //! together are bounded as one file is.
 
-use std::sync::Arc;
-
 use super::budget;
 use super::diagnostic::Findings;
 use super::node::{Name, Node, Spot, Value};
 use super::read::{self, beyond};
+use super::written::Written;
 use super::{Config, Diagnostic, Format};
 use crate::visible::excerpt;
 
@@ -21,52 +20,14 @@ pub struct AddedPolicy<'a> {
     pub text: &'a str,
 }
 
-/// A validated file as it was written: its tree, as large as the file. Clones share it.
-#[derive(Clone, Debug, Default)]
-pub struct Written(Arc<File>);
-
-#[derive(Debug)]
-struct File {
-    name: String,
-    tree: Node,
-}
-
-impl Default for File {
-    fn default() -> Self {
-        Self { name: String::new(), tree: Node { spot: Spot::default(), value: Value::Map(Vec::new()) } }
-    }
-}
-
-impl Written {
-    pub(super) fn of(tree: Node, paths: &[String]) -> Self {
-        Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree }))
-    }
-
-    pub(super) fn tree(&self) -> &Node {
-        &self.0.tree
-    }
-
-    /// Returns the name of the file, as diagnostics have it.
-    #[must_use]
-    pub fn name(&self) -> &str {
-        &self.0.name
-    }
-
-    /// Returns where a policy stands in the file: `tidegate.yaml:12:5`; `None` where the file has none of this name.
-    #[must_use]
-    pub fn place(&self, policy: &str) -> Option<String> {
-        let list = self.0.tree.get("policies").map_or(&[][..], Node::each);
-        let found = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(policy))?;
-        Some(format!("{}:{}:{}", self.0.name, found.spot.line, found.spot.column))
-    }
-
-    /// Validates the file with policies added behind its own, in this order. Reads the file's tree and not the file.
+impl Config {
+    /// Validates a file with policies added behind its own, in this order. Reads the file's tree and not the file.
     ///
     /// Returns the warnings beside the configuration. Diagnostics of an added policy have the name `policy NAME`, and the line and column of
-    /// its text. Takes as long as to validate the whole file, and is bounded as [`Config::parse`] is.
+    /// its text. Takes as long as to validate the whole file, and is bounded as [`Self::parse`] is.
     ///
     /// # Errors
-    /// As [`Config::read`]; also a text that repeats another name than its own, and more values than a file may have.
+    /// As [`Self::read`]; also a text that repeats another name than its own, and more values than a file may have.
     ///
     /// # Examples
     /// ```
@@ -74,17 +35,17 @@ impl Written {
     /// let file = "version: 1\ndefaults: { mode: shadow }\npolicies:\n  - { name: all, limit: { rate: 60/min } }\n";
     /// let (file, _) = Config::parse(file, "tidegate.yaml", Format::Yaml).unwrap();
     /// let added = |text| [AddedPolicy { name: "per-user", text }];
-    /// let (whole, _) = file.written().with_added(&added("by: [user.id]\nlimit: { rate: 5/s }\n")).unwrap();
+    /// let (whole, _) = Config::with_added(file.written(), &added("by: [user.id]\nlimit: { rate: 5/s }\n")).unwrap();
     /// assert_eq!(whole.policies.policies()[1].name, "per-user");
-    /// let wrong = file.written().with_added(&added("by: [user.id]\nlimit: { rate: 5/M }\n")).unwrap_err();
+    /// let wrong = Config::with_added(file.written(), &added("by: [user.id]\nlimit: { rate: 5/M }\n")).unwrap_err();
     /// assert!(wrong[0].to_string().starts_with("policy per-user:2:16  error  policy \"per-user\": rate: "));
     /// ```
     pub fn with_added(
-        &self,
+        file: &Written,
         added: &[AddedPolicy<'_>],
-    ) -> Result<(Config, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let mut findings = Findings::of(&self.0.name);
-        let mut tree = self.0.tree.clone();
+    ) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
+        let mut findings = Findings::of(file.name());
+        let mut tree = file.tree().clone();
         let mut room = budget::NODES;
         if beyond(&tree, budget::DEPTH, &mut room).is_none() {
             for policy in added {
@@ -92,7 +53,7 @@ impl Written {
                 push(&mut tree, node);
             }
         }
-        Config::build(tree, findings)
+        Self::build(tree, findings)
     }
 }
 

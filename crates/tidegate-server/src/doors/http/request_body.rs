@@ -8,7 +8,6 @@ mod attributes;
 mod bounds;
 mod check;
 mod cost;
-mod dry_run;
 mod fields;
 mod priority;
 mod settlement;
@@ -25,10 +24,8 @@ pub(crate) use self::bounds::{
     MAX_ATTRIBUTES, MAX_BATCH_BODY, MAX_BATCH_LIMITS, MAX_BODY, MAX_NAME, MAX_PROPOSED, MAX_PROPOSED_BODY,
     MAX_VALUE,
 };
-pub(crate) use self::check::CheckBody;
-use self::check::{BatchSeed, CheckSeed};
-pub(crate) use self::dry_run::DryRunBody;
-use self::dry_run::DryRunSeed;
+use self::check::{BatchSeed, CheckSeed, DryRunSeed};
+pub(crate) use self::check::{CheckBody, DryRunBody};
 use self::settlement::SettlementSeed;
 pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
@@ -95,7 +92,7 @@ pub(crate) fn batch(bytes: &[u8]) -> Result<Vec<CheckBody<'_>>, Problem> {
 /// # Errors
 /// 400 with the position and what would work.
 pub(crate) fn dry_run(bytes: &[u8]) -> Result<DryRunBody<'_>, Problem> {
-    parse(bytes, dry_run::EXAMPLE, DryRunSeed)
+    parse(bytes, check::EXAMPLE_DRY_RUN, DryRunSeed)
 }
 
 /// Reads the body of a settlement: `{ticket, cost?, attributes?, status? | outcome?}`.

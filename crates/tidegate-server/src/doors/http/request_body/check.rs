@@ -1,4 +1,4 @@
-//! A check as a caller writes it, alone or in a batch.
+//! A check as a caller writes it: alone, in a batch, or with the policies that it is tried under.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use tidegate::{Cost, Priority};
 use super::attributes::AttributesSeed;
 use super::bounds::{MAX_BATCH, MAX_POLICIES};
 use super::cost::CostSeed;
-use super::fields::{Text, missing, once, unknown};
+use super::fields::{Text, TextSeed, missing, once, unknown};
 use super::priority::PrioritySeed;
 
 /// One check as a caller writes it.
@@ -172,5 +172,52 @@ impl<'de> Visitor<'de> for NamesSeed {
             None => Ok(Some(names)),
             Some(_) => Err(S::Error::custom(format_args!("more than {MAX_POLICIES} names in `policies`"))),
         }
+    }
+}
+
+/// The shortest body, for messages.
+pub(super) const EXAMPLE_DRY_RUN: &str = "{\"check\": {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}}";
+
+/// One dry run.
+#[derive(Debug)]
+pub(crate) struct DryRunBody<'a> {
+    pub(crate) check: CheckBody<'a>,
+    /// The text of proposed policies, as a file has it; `None` for those in force.
+    pub(crate) config: Option<Cow<'a, str>>,
+}
+
+pub(super) struct DryRunSeed;
+
+impl<'de> DeserializeSeed<'de> for DryRunSeed {
+    type Value = DryRunBody<'de>;
+
+    fn deserialize<D: Deserializer<'de>>(self, from: D) -> Result<DryRunBody<'de>, D::Error> {
+        from.deserialize_map(self)
+    }
+}
+
+impl<'de> Visitor<'de> for DryRunSeed {
+    type Value = DryRunBody<'de>;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "an object such as {EXAMPLE_DRY_RUN}")
+    }
+
+    fn visit_map<M: MapAccess<'de>>(self, mut map: M) -> Result<DryRunBody<'de>, M::Error> {
+        let (mut check, mut config) = (None, None);
+        while let Some(Text(field)) = map.next_key()? {
+            match field.as_ref() {
+                "check" => once(&mut check, "check", map.next_value_seed(CheckSeed)?)?,
+                "config" => {
+                    let Text(text) =
+                        map.next_value_seed(TextSeed("`config` as the text of a file in YAML or TOML"))?;
+                    once(&mut config, "config", text)?;
+                }
+                other => return Err(unknown(other, &["check", "config"])),
+            }
+        }
+        let check =
+            check.ok_or_else(|| missing("check", "the body of a check, such as {\"attributes\": {}}"))?;
+        Ok(DryRunBody { check, config })
     }
 }

@@ -1,0 +1,38 @@
+//! What stops or reloads a server from elsewhere.
+
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use crate::app::App;
+use crate::phase::Phase;
+use crate::settings::Refused;
+use crate::systemd;
+
+/// Stops or reloads a server from elsewhere. Clones stop the same server.
+#[derive(Clone, Debug)]
+pub struct ServerHandle {
+    pub(super) app: Arc<App>,
+    pub(super) phase: Arc<watch::Sender<Phase>>,
+}
+
+impl ServerHandle {
+    /// Begins to drain; called again, leaves at once.
+    pub fn stop(&self) {
+        self.phase.send_modify(|phase| {
+            *phase = match phase {
+                Phase::Serving => Phase::Draining,
+                Phase::Draining | Phase::Leaving => Phase::Leaving,
+            };
+        });
+        systemd::stopping();
+    }
+
+    /// Reads the configuration again and puts it in force.
+    ///
+    /// # Errors
+    /// [`Refused`] with every mistake; the old configuration stays in force.
+    pub async fn reload(&self) -> Result<(), Refused> {
+        self.app.read_again().await.map(drop)
+    }
+}

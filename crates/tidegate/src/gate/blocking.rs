@@ -1,0 +1,192 @@
+//! Keys that are refused by hand, for a while and for a reason, whatever their limits say.
+//!
+//! They are this gate's own: nothing is written to a store, other nodes know nothing of them, and they end with the process. A check pays one
+//! relaxed load while there are none, and one look-up for each policy that matches while there are some.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::{Check, Gate};
+use crate::policy::{AccessEntry, Block, Descriptor, Policy, PolicySet, Refusal};
+
+/// Why a key is not blocked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum BlockError {
+    /// There is no such policy.
+    #[error("there is no policy {name:?}")]
+    NoPolicy {
+        /// The name.
+        name: String,
+    },
+    /// As many keys are blocked as may be.
+    #[error("{} keys are blocked, which are as many as there may be; let some go first", Gate::MOST_BLOCKS)]
+    TooMany,
+}
+
+impl Gate {
+    /// The most keys that are blocked at once. Many more are a matter for a deny-list, or for what stands before this process.
+    pub const MOST_BLOCKS: usize = 10_000;
+
+    /// Refuses the requests of one key of a policy until a block ends. `key` has the attributes of the policy's `by`. Another block of the
+    /// same key is replaced. It holds for requests that the policy matches, in place of its limits, and survives a change of the policies
+    /// that leaves name and `by` as they are. A policy that is not enforced refuses nobody by it.
+    ///
+    /// # Errors
+    /// [`BlockError`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{Block, Limit};
+    /// use tidegate::{Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let mut policy = Policy::new("per-user", Limit::new(Quota::per_minute(60).gcra()?, "60/min"));
+    /// policy.by = vec!["user.id".to_owned()];
+    /// let gate = Gate::in_memory(PolicySet::new(vec![policy])?, 1000)?;
+    /// let user = Descriptor::new().with("user.id", "42");
+    /// let until = gate.now().after(std::time::Duration::from_secs(600));
+    /// gate.block("per-user", &user, Block::new("user.id=42", gate.now(), until, "credential stuffing"))?;
+    /// assert!(!gate.check(&user)?.allowed);
+    /// assert!(gate.unblock("per-user", &user).is_some());
+    /// assert!(gate.check(&user)?.allowed);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn block(&self, policy: &str, key: &Descriptor<'_>, block: Block) -> Result<(), BlockError> {
+        let bytes = self.blocked_key(policy, key);
+        let bytes = bytes.ok_or_else(|| BlockError::NoPolicy { name: policy.to_owned() })?;
+        let now = self.time.now();
+        let mut by_policy = self.blocks.by_policy.write();
+        let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
+        if !known && self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
+            self.blocks.tidy(&mut by_policy, now);
+            if self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
+                return Err(BlockError::TooMany);
+            }
+        }
+        by_policy.entry(policy.into()).or_default().insert(bytes, Arc::new(block));
+        self.blocks.note(&by_policy);
+        Ok(())
+    }
+
+    /// Ends the block of a key; returns it, unless there is none.
+    pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
+        let bytes = self.blocked_key(policy, key)?;
+        let now = self.time.now();
+        let mut by_policy = self.blocks.by_policy.write();
+        let ended = by_policy.get_mut(policy)?.remove(&*bytes);
+        self.blocks.tidy(&mut by_policy, now);
+        ended.filter(|block| now < block.until)
+    }
+
+    /// Returns the blocks of a policy that have not ended, in the order of their keys.
+    #[must_use]
+    pub fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
+        if !self.blocks.any() {
+            return Vec::new();
+        }
+        let now = self.time.now();
+        let mut by_policy = self.blocks.by_policy.write();
+        self.blocks.tidy(&mut by_policy, now);
+        let mut found: Vec<Arc<Block>> =
+            by_policy.get(policy).into_iter().flat_map(HashMap::values).cloned().collect();
+        found.sort_by(|one, other| one.key.cmp(&other.key));
+        found
+    }
+
+    fn blocked_key(&self, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
+        let set = self.policies.load();
+        let (place, _) = set.find(policy)?;
+        Some(set.key(place, 0, key)?.into())
+    }
+
+    /// Returns what refuses a request before any limit is asked: a list, the time that is left, or a block.
+    #[inline(always)]
+    pub(super) fn refusal(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
+        let listed = policies.refusal(check.request, check.among);
+        if listed.is_some() || !self.blocks.any() {
+            return listed;
+        }
+        self.blocked(policies, check)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn blocked(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
+        let now = self.time.now();
+        let by_policy = self.blocks.by_policy.read();
+        policies.refuse_by(check.request, check.among, |place, policy| {
+            let keys = by_policy.get(policy.name.as_str())?;
+            let block = keys.get(&*policies.key(place, 0, check.request)?)?;
+            (now < block.until).then(|| refusal(place, policy, block))
+        })
+    }
+}
+
+fn refusal(place: usize, policy: &Policy, block: &Arc<Block>) -> Refusal {
+    let entry = AccessEntry::Attribute { name: "policy".to_owned(), value: policy.name.clone() };
+    let (status, block) = (policy.access.status, Some(Arc::clone(block)));
+    Refusal { policy: Some(place), entry, status, needs: None, block }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::policy::{Limit, Mode};
+    use crate::{ManualClock, Policy, Quota};
+    use tidegate_core::{Retry, Tick};
+
+    const NOON: Tick = Tick::from_secs(1_800_014_400);
+
+    fn set(mode: Mode) -> PolicySet {
+        let mut policy = Policy::new("per-user", Limit::new(Quota::per_minute(60).gcra().unwrap(), "60/min"));
+        (policy.by, policy.mode) = (vec!["user.id".to_owned()], mode);
+        PolicySet::new(vec![policy]).unwrap()
+    }
+
+    fn user(id: &str) -> Descriptor<'_> {
+        Descriptor::new().with("user.id", id)
+    }
+
+    #[test]
+    fn a_blocked_key_is_refused_until_its_block_ends_and_others_are_not() {
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(set(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
+        let block = Block::new("user.id=1", NOON, NOON.after(Duration::from_secs(60)), "abuse");
+        assert!(gate.block("per-usr", &user("1"), block.clone()).is_err());
+        gate.block("per-user", &user("1"), block.clone()).unwrap();
+        let refused = gate.check(&user("1")).unwrap();
+        assert!(!refused.allowed && refused.limits.is_empty(), "no limit is asked");
+        assert_eq!(refused.retry(), Retry::After(Duration::from_secs(60)));
+        assert_eq!(refused.policy_name(), Some("per-user"));
+        assert!(gate.check(&user("2")).unwrap().allowed);
+        gate.replace(set(Mode::Enforce));
+        assert!(!gate.peek(&user("1")).unwrap().allowed, "it survives a change of the policies");
+        gate.replace(set(Mode::Shadow));
+        assert!(gate.check(&user("1")).unwrap().allowed, "a shadow refuses nobody");
+        gate.replace(set(Mode::Enforce));
+        assert_eq!(gate.blocks("per-user").len(), 1);
+        clock.set(block.until);
+        assert!(gate.check(&user("1")).unwrap().allowed);
+        assert!(gate.blocks("per-user").is_empty() && !gate.blocks.any(), "free again");
+    }
+
+    #[test]
+    fn there_are_so_many_blocks_and_no_more() {
+        let clock = ManualClock::at(NOON);
+        let gate = Gate::in_memory(set(Mode::Enforce), 100).unwrap().with_clock(clock.clone());
+        let block = |until: u64| Block::new("k", NOON, NOON.after(Duration::from_secs(until)), "");
+        for at in 0..Gate::MOST_BLOCKS {
+            gate.block("per-user", &user(&at.to_string()), block(60)).unwrap();
+        }
+        assert_eq!(gate.block("per-user", &user("x"), block(60)), Err(BlockError::TooMany));
+        gate.block("per-user", &user("0"), block(120)).unwrap();
+        clock.set(NOON.after(Duration::from_secs(60)));
+        gate.block("per-user", &user("x"), block(120)).unwrap();
+        assert_eq!(gate.blocks("per-user").len(), 2, "those that ended made room");
+        assert!(
+            gate.unblock("per-user", &user("x")).is_some() && gate.unblock("per-user", &user("x")).is_none()
+        );
+    }
+}
