@@ -8,6 +8,7 @@
 //! status codes and headers are the caller's business.
 
 mod admission;
+mod booking;
 mod breakers;
 mod brought;
 mod by_usage;
