@@ -18,23 +18,16 @@
 //! Nothing here reads a clock. A report costs a few dozen nanoseconds; expired buckets are looked for among all holders, once in the time that a bucket
 //! lasts.
 
+mod bucket;
 mod holder;
 #[cfg(test)]
 mod tests;
 
 use core::time::Duration;
 
+pub use self::bucket::Bucket;
 use self::holder::Holder;
 use crate::time::{Tick, nanos};
-
-/// A token bucket that one holder is given. It starts full.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Bucket {
-    /// Units that come back in each period of the division; 0 is no bucket.
-    pub rate: u64,
-    /// Units that it holds at most, and at first.
-    pub burst: u64,
-}
 
 /// What a holder may be given now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,7 +80,7 @@ impl Division {
     const FIRST: u64 = 8;
     /// How long a message to a holder and its answer take at most: a report that comes later than this after a bucket was handed out was
     /// written by a holder that has it.
-    pub const ROUND_TRIP: Duration = Duration::from_secs(2);
+    pub const ROUND_TRIP: Duration = holder::ROUND_TRIP;
 
     /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, of which `left` are unspent. A rate, a
     /// burst or a period of zero counts as one.

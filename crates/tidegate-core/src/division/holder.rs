@@ -1,7 +1,12 @@
 //! One holder of a part: the bucket that it has, the one before it while that may still be in use, and what it was asked for.
 
-use super::{Bucket, Division};
+use core::time::Duration;
+
+use super::bucket::Bucket;
 use crate::time::Tick;
+
+/// How long a message to a holder and its answer take at most.
+pub(super) const ROUND_TRIP: Duration = Duration::from_secs(2);
 
 /// What a holder has and wants.
 #[derive(Clone, Debug)]
@@ -70,7 +75,7 @@ impl Holder {
     /// Frees the bucket before the one that it has, where a report at `now` says that it is not in use; returns what that frees.
     pub(super) fn free_old(&mut self, now: Tick) -> Bucket {
         match self.old {
-            Some(old) if now >= old.replaced.after(Division::ROUND_TRIP) => self.drop_old(),
+            Some(old) if now >= old.replaced.after(ROUND_TRIP) => self.drop_old(),
             _ => Bucket::default(),
         }
     }
