@@ -60,6 +60,16 @@ impl App {
         *self.phase.borrow()
     }
 
+    /// Waits until the server begins to drain.
+    ///
+    /// # Cancel safety
+    /// Yes.
+    #[cfg(feature = "grpc")]
+    pub(crate) async fn drains(&self) {
+        // An error means that whoever tells the phase is gone, and the server with it.
+        let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
+    }
+
     /// Says whether callers must show a token.
     pub(crate) fn needs_token(&self) -> bool {
         self.token.is_some()

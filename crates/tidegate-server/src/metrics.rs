@@ -10,6 +10,8 @@ pub(crate) mod leases;
 mod peak;
 mod policy_series;
 mod protection;
+#[cfg(feature = "grpc")]
+mod quota;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -33,6 +35,8 @@ use self::labels::{
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
+#[cfg(feature = "grpc")]
+pub(crate) use self::quota::{Assigned, Counted, Quotas};
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
 /// milliseconds.
@@ -59,6 +63,9 @@ pub(crate) struct Metrics {
     cut: Family<CutLabel, Counter>,
     /// What protection did.
     pub(crate) protection: Protection,
+    /// What the quota service of the gRPC door did.
+    #[cfg(feature = "grpc")]
+    pub(crate) quotas: Quotas,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -146,6 +153,8 @@ impl Metrics {
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
+        #[cfg(feature = "grpc")]
+        let quotas = Quotas::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -176,6 +185,8 @@ impl Metrics {
             units,
             cut,
             protection,
+            #[cfg(feature = "grpc")]
+            quotas,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),
