@@ -19,6 +19,8 @@ const RATE: u64 = 10_000;
 const BURST: u64 = 10_000;
 /// A rate is handed out in units of this time: a thousandth of a unit a second.
 const PERIOD: Duration = Duration::from_secs(1000);
+/// Times between two reports at which a proxy is asked.
+const STEPS: u64 = 10;
 const EVERY: Duration = Duration::from_secs(5);
 const HOLDS: Duration = Duration::from_secs(22);
 
@@ -46,18 +48,22 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut all: Vec<Held> = (0..PROXIES)
             .map(|_| Held { holder: division.join(start), bucket: Bucket::default(), level: 0, at: start })
             .collect();
-        for round in 0..ROUNDS {
+        for step in 0..ROUNDS * STEPS {
+            let (round, reports) = (step / STEPS, step % STEPS == STEPS - 1);
             for (at, held) in all.iter_mut().enumerate() {
-                // Each proxy has its own moment within the five seconds.
-                let at_ns = EVERY.as_nanos() as u64 * (round * PROXIES as u64 + at as u64) / PROXIES as u64;
-                let now = start.after(Duration::from_nanos(at_ns));
+                // Each proxy has its own moment within a step.
+                let moment = (step * PROXIES as u64 + at as u64) * (EVERY.as_nanos() as u64 / STEPS);
+                let now = start.after(Duration::from_nanos(moment / PROXIES as u64));
                 let wants = asked(at, round);
                 held.fill(now);
-                let granted = wants.min((held.level / PERIOD.as_nanos()) as u64);
+                let granted = (wants / STEPS).min((held.level / PERIOD.as_nanos()) as u64);
                 held.level -= u128::from(granted) * PERIOD.as_nanos();
-                judge.batch(now, wants, granted);
+                judge.batch(now, wants / STEPS, granted);
+                if !(reports || step == 0) {
+                    continue;
+                }
                 let begun = Instant::now();
-                division.report(held.holder, wants, now);
+                division.report(held.holder, if reports { wants } else { 1 }, now);
                 let until = now.after(HOLDS);
                 match division.offer(held.holder, now) {
                     Offer::UpTo { bucket, wanted: true }
