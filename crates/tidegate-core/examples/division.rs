@@ -5,6 +5,8 @@
 //!
 //! The same numbers each time, but for the time that it took.
 
+#![allow(clippy::disallowed_methods, reason = "it times the reports")]
+
 use std::time::{Duration, Instant};
 
 use tidegate_core::division::{Bucket, Division, HolderId, Offer};
