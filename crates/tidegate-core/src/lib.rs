@@ -16,6 +16,7 @@
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
 //! * [`codel`]: who of a waiting line is served, and who has waited too long
 //! * [`following`]: a rate that follows a signal, as the memory in use
+//! * [`division`]: one limit over several who grant it on their own
 //! * [`envelope`]: by how much too much was admitted, and how much of a limit was used
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -29,6 +30,7 @@ pub mod codel;
 pub mod concurrency;
 pub mod deadline;
 pub mod decision;
+pub mod division;
 pub mod envelope;
 mod error;
 pub mod following;

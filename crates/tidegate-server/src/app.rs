@@ -50,6 +50,16 @@ impl App {
         self.phase.clone()
     }
 
+    /// Waits until the server begins to drain.
+    ///
+    /// # Cancel safety
+    /// Yes.
+    #[cfg(feature = "grpc")]
+    pub(crate) async fn drains(&self) {
+        // An error means that whoever tells the phase is gone, and the server with it.
+        let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
+    }
+
     /// Reads again all that can change while the server runs: the tokens, then the configuration.
     ///
     /// # Errors

@@ -11,6 +11,8 @@ mod peak;
 pub(crate) mod peer_names;
 mod policy_series;
 mod protection;
+#[cfg(feature = "grpc")]
+mod quota;
 mod requests;
 mod store_times;
 
@@ -36,6 +38,8 @@ use self::labels::{
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
 use self::protection::Protection;
+#[cfg(feature = "grpc")]
+pub(crate) use self::quota::{Assigned, Counted, Quotas};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
 
@@ -67,6 +71,9 @@ pub(crate) struct Metrics {
     /// Requests in flight and held back.
     pub(crate) requests: Requests,
     store_times: store_times::Times,
+    /// What the quota service of the gRPC door did.
+    #[cfg(feature = "grpc")]
+    pub(crate) quotas: Quotas,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
     /// Counted by whoever writes the log.
@@ -156,6 +163,8 @@ impl Metrics {
         let protection = Protection::registered(&mut registry);
         let requests = Requests::registered(&mut registry);
         let store_times = store_times::registered(&mut registry);
+        #[cfg(feature = "grpc")]
+        let quotas = Quotas::registered(&mut registry);
         registry.register(
             "config_last_reload_successful",
             "1 when the last reload put its file in force, 0 when it was refused",
@@ -188,6 +197,8 @@ impl Metrics {
             protection,
             requests,
             store_times,
+            #[cfg(feature = "grpc")]
+            quotas,
             reload_ok,
             reload_at,
             log_lines_dropped: Arc::default(),

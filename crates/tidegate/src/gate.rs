@@ -10,6 +10,7 @@
 mod admission;
 mod blocking;
 mod blocks;
+mod booking;
 mod breakers;
 mod brought;
 mod by_usage;

@@ -1,4 +1,4 @@
-//! The gRPC door: Envoy's rate limit service, health, and what the door offers.
+//! The gRPC door: Envoy's rate limit services, health, and what the door offers.
 //!
 //! HTTP/2 is the `h2` crate's. Each core has a thread with a runtime of its own, and a connection stays on one of them: calls are small tasks
 //! beside their connection, and what several of them answer goes out with one write. Above the frames a call is bytes in, bytes out
@@ -9,8 +9,10 @@
 //! | [`threads`] | a thread per core, each with its own runtime |
 //! | [`connection`] | one connection: from its preface to the last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
+//! | [`reading`] | messages as they come |
 //! | [`methods`] | which bytes answer which bytes |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
+//! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
 
 mod call;
 mod connection;
@@ -18,7 +20,9 @@ mod framing;
 mod health;
 mod lent;
 mod methods;
+mod quota;
 mod rate_limit;
+mod reading;
 mod service;
 mod status;
 mod threads;

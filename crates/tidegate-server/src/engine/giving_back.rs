@@ -1,6 +1,7 @@
-//! Units that a caller gives back without a ticket.
+//! Units that come without a ticket: those that a caller gives back, and those that were spent elsewhere.
 
 use tidegate::gate::Check;
+use tidegate::store::StoreError;
 
 use super::Engine;
 
@@ -12,5 +13,18 @@ impl Engine {
             self.metrics.store_error(self.store_kind);
             tracing::warn!(%error, "units were not given back");
         }
+    }
+
+    /// Books what a check of these units would charge, also where that is more than is left; see [`tidegate::Gate::book_async`].
+    ///
+    /// # Errors
+    /// What the store said; it is counted as an error of the store.
+    pub(crate) async fn book(&self, check: Check<'_, '_>) -> Result<(), StoreError> {
+        let booked = self.gate.book_async(check).await;
+        if let Err(error) = &booked {
+            self.metrics.store_error(self.store_kind);
+            tracing::warn!(%error, "units that were spent elsewhere were not booked");
+        }
+        booked
     }
 }

@@ -11,6 +11,8 @@ mod connections;
 mod decisions;
 mod details;
 mod imported;
+mod limitador;
+mod quota;
 mod real;
 
 use std::net::SocketAddr;

@@ -166,6 +166,51 @@ async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
     }
 }
 
+/// Returns a change of the page's configuration that puts its quota filter in place of the other one; what is assigned holds for 6 s.
+fn with_quotas(text: String) -> String {
+    let (before, rest) = text.split_once("                  - name: envoy.filters.http.ratelimit\n").unwrap();
+    let (_, after) = rest.split_once("                  - name: envoy.filters.http.router").unwrap();
+    let filter = block("                  - name: envoy.filters.http.rate_limit_quota\n");
+    let filter = filter.replace("value: \"20\"", "value: \"6\"");
+    let assigned = "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } }";
+    assert!(filter.contains(assigned));
+    let filter = filter.replace(assigned, &assigned.replace("ALLOW", "DENY"));
+    format!("{before}{filter}                  - name: envoy.filters.http.router{after}")
+}
+
+#[tokio::test]
+async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
+    let Some(program) = program("envoy") else { return };
+    let policies = "version: 1\npolicies: [{ name: all, match: { attributes: { plan: free } }, limit: { rate: 20/day } }]\n";
+    let (server, grpc) = started(policies).await;
+    let mut granted = 0;
+    let mut envoys = Vec::new();
+    for _ in 0..2 {
+        let envoy = Envoy::start(program.clone(), grpc, with_quotas).await;
+        // The first request makes the bucket, and is denied by what holds without an assignment.
+        assert_eq!(status(&envoy.get("").await), "429");
+        until("the assignment", async || status(&envoy.get("").await) == "200").await;
+        granted += 1;
+        // Then as much as its part holds; one more comes back after an hour.
+        while status(&envoy.get("").await) == "200" {
+            granted += 1;
+        }
+        assert_eq!(status(&envoy.get("").await), "429");
+        envoys.push(envoy);
+    }
+    assert!((18..=22).contains(&granted), "{granted} of 20 by two proxies");
+    // What they have allowed is booked here with their next reports.
+    let booked = async || {
+        let text = server.get("/metrics").await.text;
+        text.contains(&format!("tidegate_quota_allowed_requests_total {granted}"))
+    };
+    until("the reports", booked).await;
+    server.handle.stop();
+    server.stopped().await;
+    assert_eq!(status(&envoys[0].get("").await), "429", "the last part holds for its time");
+    until("the end of the assignment", async || status(&envoys[0].get("").await) == "200").await;
+}
+
 const SCRIPT: &str = "
 import sys, grpc
 channel = grpc.insecure_channel(sys.argv[1])

@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
-use futures_util::FutureExt as _;
+use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
 use http::header::{CONTENT_TYPE, HeaderMap};
@@ -16,16 +15,13 @@ use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, timeout_at};
 
-use super::framing;
 use super::methods::Method;
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
+use super::{framing, quota, reading};
 use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
-
-/// The most bytes of messages that are not complete, of all calls of a connection together.
-pub(super) const MAX_UNFINISHED: usize = 4 << 20;
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -65,6 +61,10 @@ pub(super) fn begin(calls: &Arc<Calls>, request: Request<RecvStream>, respond: S
 /// A call that its caller gives up is dropped, and has then spent nothing.
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
+    if Method::of(request.uri().path()) == Ok(Method::StreamRateLimitQuotas) {
+        // In a box: other calls would have room for it.
+        return Box::pin(run_stream(calls, request, respond)).await;
+    }
     let _in_flight = calls.service.app.begin_request(Transport::grpc);
     let answered = {
         let mut answering = pin!(answer(calls, request));
@@ -81,6 +81,29 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
         Some(Ok(message)) => send(respond, message),
         Some(Err(refused)) => respond.send_response(refused, true).map(drop),
     };
+}
+
+/// Answers a call that goes on: messages come, and are answered, until either side ends it.
+///
+/// It is no request in flight: a drain does not wait for it, but ends it.
+async fn run_stream(calls: &Calls, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+    let (head, body) = request.into_parts();
+    let begun = is_call(&head).and_then(|()| {
+        let deadline = deadline(&head.headers);
+        let may = |deadline| {
+            let (service, full) = (&calls.service, calls.place.is_reserved());
+            Method::StreamRateLimitQuotas.may_be_called(service, full, &head.headers).map(|()| deadline)
+        };
+        deadline.and_then(may).map_err(|status| status.response())
+    });
+    // An error means that the caller is gone.
+    match begun {
+        Err(refused) => drop(respond.send_response(refused, true)),
+        Ok(deadline) => {
+            let messages = reading::Messages::new(&calls.unfinished, body);
+            quota::serve(&calls.service, &head.headers, messages, respond, deadline, calls.timeouts).await;
+        }
+    }
 }
 
 fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {
@@ -102,7 +125,7 @@ async fn answer(calls: &Calls, request: Request<RecvStream>) -> Result<Bytes, Re
     let answered = async {
         let method = Method::of(head.uri.path())?;
         method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
-        let message = framing::message(read(calls, body).await?)?;
+        let message = framing::message(reading::whole(&calls.unfinished, calls.timeouts.body, body).await?)?;
         method.answer(&calls.service, &head.headers, message).await
     };
     // By reference: what is handed on by value has room in each future that it passes through, and each call would allocate all of that.
@@ -147,73 +170,5 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
                 "grpc-timeout cannot be read; write 1 to 8 digits and one of H, M, S, m, u, n, as 20m";
             Err(Status::new(Code::InvalidArgument, message))
         }
-    }
-}
-
-/// Bytes of a message that is not complete, counted until they are dropped.
-struct Unfinished<'c> {
-    all: &'c AtomicUsize,
-    bytes: BytesMut,
-}
-
-impl Drop for Unfinished<'_> {
-    fn drop(&mut self) {
-        self.all.fetch_sub(self.bytes.len(), Ordering::Relaxed);
-    }
-}
-
-/// Reads the whole body.
-///
-/// # Errors
-/// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::DeadlineExceeded`] when it does not come in time;
-/// [`Code::Internal`] when it breaks off.
-async fn read(calls: &Calls, mut body: RecvStream) -> Result<Bytes, Status> {
-    // Usually the message came with the head, in one piece: no clock is read, and nothing is copied.
-    let first = match chunk(&mut body).now_or_never() {
-        None => None,
-        Some(first) => match first? {
-            None => return Ok(Bytes::new()),
-            Some(first) if body.is_end_stream() => return framing::bounded(first.len()).map(|()| first),
-            first => first,
-        },
-    };
-    let gathered = Box::pin(gather(calls, body, first));
-    match now().checked_add(calls.timeouts.body) {
-        None => gathered.await,
-        Some(until) => timeout_at(until, gathered).await.unwrap_or_else(|_| {
-            Err(Status::new(Code::DeadlineExceeded, "the rest of the message did not come in time"))
-        }),
-    }
-}
-
-/// Gathers a body that comes in pieces; `first` is the piece that came already.
-async fn gather(calls: &Calls, mut body: RecvStream, first: Option<Bytes>) -> Result<Bytes, Status> {
-    let mut unfinished = Unfinished { all: &calls.unfinished, bytes: BytesMut::new() };
-    let mut next = match first {
-        None => chunk(&mut body).await?,
-        first => first,
-    };
-    while let Some(piece) = next {
-        framing::bounded(unfinished.bytes.len() + piece.len())?;
-        let all = unfinished.all.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
-        unfinished.bytes.extend_from_slice(&piece);
-        if all > MAX_UNFINISHED {
-            let message = "the messages of this connection that are not complete are too long together";
-            return Err(Status::new(Code::ResourceExhausted, message));
-        }
-        next = chunk(&mut body).await?;
-    }
-    Ok(Bytes::copy_from_slice(&unfinished.bytes))
-}
-
-async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
-    match body.data().await {
-        None => Ok(None),
-        Some(Ok(chunk)) => {
-            // The peer may send as much again; an error means that it is gone.
-            let _ = body.flow_control().release_capacity(chunk.len());
-            Ok(Some(chunk))
-        }
-        Some(Err(error)) => Err(Status::new(Code::Internal, format!("the message breaks off: {error}"))),
     }
 }

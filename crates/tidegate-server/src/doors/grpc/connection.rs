@@ -9,7 +9,7 @@
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
 //!
 //! What a connection can make the server hold: [`STREAMS`] calls, each with what its stream's window lets in, and the answers that its peer does
-//! not take; above that the messages that are not complete, [`super::call::MAX_UNFINISHED`] bytes of all its calls together. Resets, settings,
+//! not take; above that the messages that are not complete, at most 4 MiB of all its calls together. Resets, settings,
 //! pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that floods it.
 
 use std::future::poll_fn;

@@ -55,6 +55,17 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     Ok(body.split_off(PREFIX))
 }
 
+/// Returns how many bytes the first of several messages has with its prefix; `None` where it is not complete.
+///
+/// # Errors
+/// [`Code::ResourceExhausted`] for one that is longer than any that is read.
+pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
+    let Some([_, length @ ..]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
+    let length = PREFIX + u32::from_be_bytes(*length) as usize;
+    bounded(length)?;
+    Ok((bytes.len() >= length).then_some(length))
+}
+
 /// Says whether a body that begins so is longer than any that is read.
 ///
 /// # Errors

@@ -17,7 +17,13 @@ use crate::phase::Phase;
 /// The path of the method.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
 /// The services that may be asked about; the empty name is the whole server.
-const SERVICES: [&str; 3] = ["", "envoy.service.ratelimit.v3.RateLimitService", "grpc.health.v1.Health"];
+const SERVICES: [&str; 5] = [
+    "",
+    "envoy.service.ratelimit.v3.RateLimitService",
+    "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
+    "kuadrant.service.ratelimit.v1.RateLimitService",
+    "grpc.health.v1.Health",
+];
 
 /// `grpc.health.v1.HealthCheckRequest`
 #[derive(Clone, PartialEq, Eq, Message)]

@@ -4,17 +4,28 @@ use bytes::Bytes;
 use http::StatusCode;
 use http::header::HeaderMap;
 
+use super::rate_limit::limitador;
 use super::service::Service;
 use super::status::{Code, Status};
-use super::{health, rate_limit};
+use super::{health, quota, rate_limit};
 use crate::auth::Scope;
 use crate::metrics::Transport;
 
-/// A method that takes one message and answers one.
+/// A method of the door. All take one message and answer one, but for the stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`
     ShouldRateLimit,
+    /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`, which goes on
+    StreamRateLimitQuotas,
+    /// `kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit`
+    CheckRateLimit,
+    /// `kuadrant.service.ratelimit.v1.RateLimitService/Report`
+    Report,
+    /// `kuadrant.service.ratelimit.v1.RateLimitService/Reserve`
+    Reserve,
+    /// `kuadrant.service.ratelimit.v1.RateLimitService/Commit`
+    Commit,
     /// `grpc.health.v1.Health/Check`
     HealthCheck,
 }
@@ -27,12 +38,25 @@ impl Method {
     pub(super) fn of(path: &str) -> Result<Self, Status> {
         match path {
             rate_limit::PATH => Ok(Self::ShouldRateLimit),
+            quota::PATH => Ok(Self::StreamRateLimitQuotas),
+            limitador::CHECK => Ok(Self::CheckRateLimit),
+            limitador::REPORT => Ok(Self::Report),
+            limitador::RESERVE => Ok(Self::Reserve),
+            limitador::COMMIT => Ok(Self::Commit),
             health::CHECK => Ok(Self::HealthCheck),
             _ => {
                 let message = format!(
-                    "there is no such method here; there are {} and {}",
-                    rate_limit::PATH,
-                    health::CHECK
+                    "there is no such method here; there are {}",
+                    [
+                        rate_limit::PATH,
+                        quota::PATH,
+                        limitador::CHECK,
+                        limitador::REPORT,
+                        limitador::RESERVE,
+                        limitador::COMMIT,
+                        health::CHECK
+                    ]
+                    .join(", ")
                 );
                 Err(Status::new(Code::Unimplemented, message))
             }
@@ -42,7 +66,12 @@ impl Method {
     /// Returns what a token must be for; with `None` everybody may call it.
     const fn asks(self) -> Option<Scope> {
         match self {
-            Self::ShouldRateLimit => Some(Scope::Check),
+            Self::ShouldRateLimit
+            | Self::StreamRateLimitQuotas
+            | Self::CheckRateLimit
+            | Self::Report
+            | Self::Reserve
+            | Self::Commit => Some(Scope::Check),
             Self::HealthCheck => None,
         }
     }
@@ -86,6 +115,14 @@ impl Method {
     ) -> Result<Bytes, Status> {
         match self {
             Self::ShouldRateLimit => rate_limit::answer(service, headers, message).await,
+            Self::StreamRateLimitQuotas => {
+                Err(Status::new(Code::Internal, "this method goes on, and has no single answer"))
+            }
+            // In boxes: other calls would have room for them.
+            Self::CheckRateLimit => Box::pin(limitador::check(service, message)).await,
+            Self::Report => Box::pin(limitador::report(service, message)).await,
+            Self::Reserve => Box::pin(limitador::reserve(service, message)).await,
+            Self::Commit => Box::pin(limitador::commit(service, message)).await,
             Self::HealthCheck => health::check(&service.app, message),
         }
     }

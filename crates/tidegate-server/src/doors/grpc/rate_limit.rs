@@ -5,8 +5,9 @@
 //! otherwise, so no error may depend on what a proxy's client sends.
 
 mod answered;
-mod asked;
+pub(super) mod asked;
 mod details;
+pub(super) mod limitador;
 mod mended;
 
 use std::slice::from_ref;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::quota::pools::Pools;
 use crate::app::App;
 use crate::requests::BroughtQuotas;
 
@@ -11,10 +12,12 @@ pub(super) struct Service {
     pub(super) app: Arc<App>,
     /// The limits that callers bring.
     pub(super) quotas: BroughtQuotas,
+    /// The limits that are divided over proxies.
+    pub(super) pools: Pools,
 }
 
 impl Service {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: BroughtQuotas::default() }
+        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default() }
     }
 }

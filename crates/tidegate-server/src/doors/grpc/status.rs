@@ -50,12 +50,23 @@ impl Status {
         *response.status_mut() = StatusCode::OK;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, CONTENT);
+        self.write(headers);
+        response
+    }
+
+    /// Returns the trailers of a call that was answered in part.
+    pub(super) fn trailers(&self) -> HeaderMap {
+        let mut trailers = HeaderMap::with_capacity(2);
+        self.write(&mut trailers);
+        trailers
+    }
+
+    fn write(&self, headers: &mut HeaderMap) {
         headers.insert(STATUS, HeaderValue::from(self.code as u16));
         let message = percent_encode(self.message.as_bytes(), ESCAPED).to_string();
         if let Ok(message) = HeaderValue::try_from(message) {
             headers.insert(MESSAGE, message);
         }
-        response
     }
 }
 

@@ -32,7 +32,7 @@ const MAX_DESCRIPTORS: usize = 32;
 
 /// What a descriptor does with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Units {
+pub(in super::super) enum Units {
     /// Spends.
     Take(Cost),
     /// Looks, and spends nothing.
@@ -43,7 +43,7 @@ pub(super) enum Units {
 
 /// Why a descriptor is over the limit, whatever its limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Refused {
+pub(in super::super) enum Refused {
     /// A value is too long to be judged. An error would let it pass at a proxy that fails open.
     TooLong,
     /// The limit that it brings grants nothing.
@@ -52,17 +52,17 @@ pub(super) enum Refused {
 
 /// One descriptor of a call.
 #[derive(Debug)]
-pub(super) struct Asked<'r> {
-    pub(super) request: Descriptor<'r>,
-    pub(super) units: Units,
+pub(in super::super) struct Asked<'r> {
+    pub(in super::super) request: Descriptor<'r>,
+    pub(in super::super) units: Units,
     /// The limit that holds in place of the policies' own.
-    pub(super) quota: Option<Arc<Quota>>,
-    pub(super) refused: Option<Refused>,
+    pub(in super::super) quota: Option<Arc<Quota>>,
+    pub(in super::super) refused: Option<Refused>,
 }
 
 impl<'r> Asked<'r> {
     /// Returns the question to the gate.
-    pub(super) fn check(&self) -> Check<'_, 'r> {
+    pub(in super::super) fn check(&self) -> Check<'_, 'r> {
         let mut check = Check::of(&self.request);
         match self.units {
             // One unit is what a check spends unless it says otherwise; said, it would hold against a policy's own default.
@@ -80,7 +80,7 @@ impl<'r> Asked<'r> {
 /// # Errors
 /// [`Code::InvalidArgument`] for what only a proxy's configuration can be wrong about: no domain, no descriptors, or too many; names and
 /// units that there are not.
-pub(super) fn read<'r>(
+pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &BroughtQuotas,
     wanted: &'r [Box<str>],

@@ -1,0 +1,236 @@
+//! Holders that take all they can, over a network with delays, judged by [`Envelope`].
+
+use std::collections::VecDeque;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::Rate;
+use crate::envelope::Envelope;
+
+const MS: u64 = 1_000_000;
+const TTL: Duration = Duration::from_secs(15);
+/// What the division adds to the time of a bucket for its way to the holder.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// A proxy: grants what its bucket has, and is told another one now and then.
+struct Proxy {
+    id: HolderId,
+    /// On their way to it: when each arrives, and which bucket; `None` renews.
+    coming: VecDeque<(Tick, Option<Bucket>)>,
+    /// On their way from it: when each arrives, and what was asked for.
+    going: VecDeque<(Tick, u64)>,
+    bucket: Bucket,
+    until: Tick,
+    /// What its bucket holds; a unit weighs the period.
+    level: u128,
+    at: Tick,
+    asked: u64,
+    /// Whether it reports.
+    alive: bool,
+}
+
+impl Proxy {
+    fn new(id: HolderId, at: Tick) -> Self {
+        let (coming, going) = (VecDeque::new(), VecDeque::from([(at, 1)]));
+        Self { id, coming, going, bucket: Bucket::default(), until: at, level: 0, at, asked: 0, alive: true }
+    }
+
+    /// Takes what has arrived by `now`, and grants up to `most` units.
+    fn grant(&mut self, most: u64, period: u64, now: Tick) -> u64 {
+        while let Some((arrived, told)) = self.coming.pop_front_if(|(arrived, _)| *arrived <= now) {
+            self.fill(period, arrived);
+            if let Some(bucket) = told {
+                self.bucket = bucket;
+                self.level = u128::from(bucket.burst) * u128::from(period);
+            }
+            self.until = arrived.after(TTL);
+        }
+        self.fill(period, now);
+        self.asked += most;
+        if now >= self.until {
+            return 0;
+        }
+        let granted = most.min((self.level / u128::from(period)) as u64);
+        self.level -= u128::from(granted) * u128::from(period);
+        granted
+    }
+
+    fn fill(&mut self, period: u64, to: Tick) {
+        let passed = u128::from(to.as_nanos().saturating_sub(self.at.as_nanos()));
+        let full = u128::from(self.bucket.burst) * u128::from(period);
+        self.level = (self.level + u128::from(self.bucket.rate) * passed).min(full);
+        self.at = self.at.max(to);
+    }
+}
+
+/// Does what a server does with a report; returns what the holder is told, if anything.
+fn answer(division: &mut Division, id: HolderId, asked: u64, now: Tick) -> Option<Option<Bucket>> {
+    let until = now.after(TTL).after(GRACE);
+    division.report(id, asked, now);
+    match division.offer(id, now) {
+        Offer::UpTo { bucket, wanted: true } => {
+            assert!(division.grant(id, bucket, until, now), "{bucket:?}");
+            Some(Some(bucket))
+        }
+        Offer::UpTo { wanted: false, .. } | Offer::Keep => division.renew(id, until, now).then_some(None),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Join,
+    Vanish(usize),
+    Leave(usize),
+    /// Milliseconds pass.
+    Pass(u64),
+    /// One is asked for so many units, and grants what it can.
+    Ask(usize, u64),
+    /// One reports, and its messages take so many milliseconds to come and go.
+    Report(usize, u64, u64),
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    prop_oneof![
+        1 => Just(Event::Join),
+        1 => (0..8_usize).prop_map(Event::Vanish),
+        1 => (0..8_usize).prop_map(Event::Leave),
+        8 => (1..4_000_u64).prop_map(Event::Pass),
+        12 => (0..8_usize, prop_oneof![Just(1_u64), 1..50_u64, Just(u64::from(u32::MAX))])
+            .prop_map(|(of, units)| Event::Ask(of, units)),
+        12 => (0..8_usize, 0..1000_u64, 0..1000_u64).prop_map(|(of, to, from)| Event::Report(of, to, from)),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn all_holders_together_stay_within_the_limit(
+        rate in 1..2000_u64,
+        seconds in 1..100_u64,
+        burst in 1..300_u64,
+        events in proptest::collection::vec(event(), 1..400),
+    ) {
+        let period = Duration::from_secs(seconds);
+        let mut now = Tick::from_secs(1000);
+        let mut division = Division::new(rate, period, burst, burst, now);
+        let mut judge = Envelope::new(Rate::new(rate, period).unwrap(), burst).unwrap();
+        let (mut proxies, mut joined) = (Vec::<Proxy>::new(), 0);
+        for event in events {
+            let at = |of: usize, many: usize| if many == 0 { 0 } else { of % many };
+            let many = proxies.len();
+            match event {
+                Event::Join if joined < 20 => {
+                    proxies.push(Proxy::new(division.join(now), now));
+                    joined += 1;
+                }
+                Event::Join => {}
+                Event::Vanish(of) => if let Some(proxy) = proxies.get_mut(at(of, many)) { proxy.alive = false },
+                Event::Leave(of) => if let Some(proxy) = proxies.get_mut(at(of, many)) && proxy.alive {
+                    proxy.alive = false;
+                    division.leave(proxy.id);
+                },
+                Event::Pass(ms) => now = now.after(Duration::from_millis(ms)),
+                Event::Ask(of, units) => if let Some(proxy) = proxies.get_mut(at(of, many)) {
+                    let granted = proxy.grant(units, nanos(period), now);
+                    if granted > 0 {
+                        judge.ask(now, granted, true);
+                    }
+                },
+                Event::Report(of, to, _) => if let Some(proxy) = proxies.get_mut(at(of, many)) && proxy.alive {
+                    let first = proxy.going.back().map_or(now, |(at, _)| *at).max(now.after(Duration::from_nanos(to * MS)));
+                    proxy.going.push_back((first, std::mem::take(&mut proxy.asked)));
+                },
+            }
+            // What has arrived is answered in the order of its arrival, and the answer takes up to a second.
+            for proxy in proxies.iter_mut().filter(|proxy| proxy.alive) {
+                while let Some((_, asked)) = proxy.going.pop_front_if(|(arrived, _)| *arrived <= now) {
+                    if let Some(told) = answer(&mut division, proxy.id, asked, now) {
+                        let late = if let Event::Report(_, _, from) = event { from } else { 300 };
+                        let arrives = now.after(Duration::from_nanos(late * MS));
+                        let arrives = proxy.coming.back().map_or(arrives, |(at, _)| arrives.max(*at));
+                        proxy.coming.push_back((arrives, told));
+                    }
+                }
+            }
+            prop_assert!(division.given() <= rate);
+        }
+        prop_assert!(judge.excess() <= joined, "{} units too many by {joined} holders", judge.excess());
+    }
+}
+
+/// Reports for everybody each five seconds; returns the rates that they end with.
+fn settle(division: &mut Division, asked: &[(HolderId, u64)], from: u64, rounds: u64) -> Vec<u64> {
+    for round in 0..rounds {
+        for (at, (id, asked)) in asked.iter().enumerate() {
+            let now = Tick::from_nanos((from + round * 5) * 1000 * MS + at as u64 * MS);
+            answer(division, *id, *asked, now);
+        }
+    }
+    asked.iter().map(|(id, _)| division.holders[id.0].as_ref().unwrap().bucket.rate).collect()
+}
+
+#[test]
+fn one_holder_has_all_but_what_is_kept_for_the_next() {
+    let now = Tick::from_secs(100);
+    let mut division = Division::new(1600, Duration::from_secs(1), 160, 160, now);
+    let id = division.join(now);
+    assert_eq!(answer(&mut division, id, 1, now), Some(Some(Bucket { rate: 1500, burst: 150 })));
+    assert_eq!(settle(&mut division, &[(id, 0)], 101, 20), [1500], "nobody else wants it");
+}
+
+#[test]
+fn parts_follow_what_is_asked_for_and_shrink_before_they_grow() {
+    let now = Tick::from_secs(100);
+    let mut division = Division::new(1600, Duration::from_secs(1), 160, 160, now);
+    let (one, two) = (division.join(now), division.join(now));
+    answer(&mut division, one, 1, now);
+    answer(&mut division, two, 1, now);
+    let rates = settle(&mut division, &[(one, 2000), (two, 2000)], 105, 8);
+    assert!(rates.iter().all(|rate| (700..=800).contains(rate)), "{rates:?}");
+    // One falls silent: a few reports later most of the limit is the other's, and a quarter of the half stays.
+    let rates = settle(&mut division, &[(one, 0), (two, 8000)], 145, 20);
+    assert!((150..350).contains(&rates[0]) && rates[1] > 1150, "{rates:?}");
+    // A newcomer begins at once, and has its third after a while.
+    let three = division.join(Tick::from_secs(245));
+    let told = answer(&mut division, three, 1, Tick::from_secs(245));
+    assert!(matches!(told, Some(Some(bucket)) if bucket.rate >= 12), "{told:?}");
+    let rates = settle(&mut division, &[(one, 8000), (two, 8000), (three, 8000)], 250, 20);
+    assert!(rates.iter().all(|rate| (430..=560).contains(rate)), "{rates:?}");
+}
+
+#[test]
+fn a_part_is_free_after_the_next_report_but_one_or_when_it_ends() {
+    let at = |seconds: u64| Tick::from_secs(100 + seconds);
+    let mut division = Division::new(1000, Duration::from_secs(1), 1000, 1000, at(0));
+    let (one, two) = (division.join(at(0)), division.join(at(0)));
+    assert!(division.grant(one, Bucket { rate: 900, burst: 100 }, at(60), at(0)));
+    assert!(division.grant(one, Bucket { rate: 100, burst: 100 }, at(61), at(1)));
+    assert_eq!(division.given(), 900, "nobody knows yet that the first one is not in use");
+    assert!(!division.grant(two, Bucket { rate: 200, burst: 100 }, at(61), at(1)));
+    division.report(one, 0, at(2));
+    assert_eq!(division.given(), 900, "that report may have been on its way");
+    division.report(one, 0, at(3));
+    assert_eq!(division.given(), 100);
+    assert!(division.grant(two, Bucket { rate: 200, burst: 100 }, at(30), at(3)));
+    division.leave(two);
+    division.advance(at(29));
+    assert_eq!(division.given(), 300, "whoever has left may go on until its bucket ends");
+    division.advance(at(30));
+    assert_eq!(division.given(), 100);
+    division.advance(at(61));
+    assert_eq!(division.given(), 0);
+    division.leave(one);
+    assert!(division.is_empty());
+}
+
+#[test]
+fn more_holders_than_units_have_one_each() {
+    let now = Tick::from_secs(100);
+    let mut division = Division::new(100_000, Duration::from_secs(100_000), 1, 1, now);
+    let all: Vec<HolderId> = (0..1000).map(|_| division.join(now)).collect();
+    for id in all {
+        let told = answer(&mut division, id, 1, now);
+        assert!(matches!(told, Some(Some(Bucket { burst: 1, .. }))), "{told:?}");
+    }
+    assert!(division.given() <= 100_000);
+}

@@ -1,0 +1,238 @@
+//! `kuadrant.service.ratelimit.v1.RateLimitService`: Limitador's own service, which Kuadrant's filter speaks. A request is looked at, and
+//! reported when its cost is known; or an estimate is reserved, and the real cost committed.
+//!
+//! | method | here |
+//! |---|---|
+//! | `CheckRateLimit` | a look: nothing is spent |
+//! | `Report` | books the units, also beyond the limit |
+//! | `Reserve` | charges the estimate; the reservation is a ticket, so no node remembers it |
+//! | `Commit` | settles the ticket: less than the estimate comes back, more is a debt. Without one, a report |
+//!
+//! The messages of the last two are written down here; those of the others are Envoy's.
+
+use bytes::Bytes;
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
+use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
+use envoy_types::pb::google::protobuf::{self, UInt64Value};
+use prost::Message;
+use tidegate::Outcome;
+use tidegate::gate::ticket::{Ticket, TicketError};
+use tidegate::gate::{Check, Part};
+use tidegate::policy::Usage;
+
+use super::super::framing;
+use super::super::service::Service;
+use super::super::status::{Code, Status};
+use super::asked::{self, Asked, Units};
+use super::{HungUp, answered};
+use crate::engine::{Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
+use crate::live::Live;
+use crate::metrics::Transport;
+
+/// The paths of the methods.
+pub(in super::super) const CHECK: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit";
+pub(in super::super) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Report";
+pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
+pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
+
+/// The reservation of a request that no limit was charged for: there is nothing to settle.
+const UNLIMITED: &str = "unlimited";
+
+/// `kuadrant.service.ratelimit.v1.ReserveRequest`
+#[derive(Clone, PartialEq, Message)]
+struct ReserveRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    /// The estimate.
+    #[prost(uint64, tag = "3")]
+    amount: u64,
+    /// Not gone by: what is not committed stays charged.
+    #[prost(message, optional, tag = "4")]
+    ttl: Option<protobuf::Duration>,
+}
+
+/// `kuadrant.service.ratelimit.v1.ReserveResponse`
+#[derive(Clone, PartialEq, Eq, Message)]
+struct ReserveResponse {
+    /// As the overall code of the rate limit service.
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    reservation_id: String,
+}
+
+/// `kuadrant.service.ratelimit.v1.CommitRequest`
+#[derive(Clone, PartialEq, Message)]
+struct CommitRequest {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    #[prost(string, tag = "3")]
+    reservation_id: String,
+    #[prost(uint64, tag = "4")]
+    actual_amount: u64,
+}
+
+/// `kuadrant.service.ratelimit.v1.CommitResponse`
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct CommitResponse {
+    #[prost(bool, tag = "1")]
+    reservation_released: bool,
+}
+
+/// Answers whether a request would pass, and spends nothing.
+///
+/// # Errors
+/// As [`super::answer`].
+pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result<Bytes, Status> {
+    let request = super::read(&message)?;
+    let engine = &service.app.engine;
+    let live = engine.live();
+    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
+    if asked.iter().any(|asked| asked.refused.is_some()) {
+        return Ok(framing::body(&answered::unasked(&asked)));
+    }
+    let together = decide(engine, &live, &asked, Check::peek, None).await?;
+    let facts = |conclusion: &_| engine.facts(&live, conclusion);
+    Ok(framing::body(&answered::decided(&asked, &together.conclusions, together.allowed, facts)))
+}
+
+/// Books what was spent, whether there is room or not.
+///
+/// # Errors
+/// As [`super::answer`]; [`Code::Unavailable`] where the store has not booked all.
+pub(in super::super) async fn report(service: &Service, message: Bytes) -> Result<Bytes, Status> {
+    book(service, &super::read(&message)?).await?;
+    let answer = RateLimitResponse { overall_code: Overall::Ok as i32, ..RateLimitResponse::default() };
+    Ok(framing::body(&answer))
+}
+
+/// Charges an estimate, in all limits or in none.
+///
+/// # Errors
+/// As [`super::answer`]; [`Code::ResourceExhausted`] where the ticket would be too long, and nothing is charged.
+///
+/// # Cancel safety
+/// Dropped before it ends, it has charged nothing.
+pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Result<Bytes, Status> {
+    let ReserveRequest { domain, descriptors, amount, ttl: _ } =
+        ReserveRequest::decode(message).map_err(|error| not_a("ReserveRequest", &error))?;
+    let request = call(domain, descriptors, amount);
+    let engine = &service.app.engine;
+    let live = engine.live();
+    let asked = asked::read(&request, &service.quotas, &live.rls_attributes)?;
+    let refused = ReserveResponse { code: Overall::OverLimit as i32, reservation_id: String::new() };
+    if asked.iter().any(|asked| asked.refused.is_some()) {
+        return Ok(framing::body(&refused));
+    }
+    let mut hung_up = HungUp { engine, held: Some(Held::default()) };
+    let together = decide(engine, &live, &asked, |check| check, hung_up.held.as_mut()).await?;
+    if !together.allowed {
+        return Ok(framing::body(&refused));
+    }
+    if !together.wait.is_zero() {
+        tokio::time::sleep(together.wait).await;
+    }
+    let ticket = match (asked.first(), together.conclusions.first(), &hung_up.held) {
+        (Some(first), Some(conclusion), Some(held)) => {
+            let id = engine.name(&live, &first.check(), None, conclusion);
+            engine.ticket(&first.request, conclusion, held, TicketFor::Caller(Some(true)), id)
+        }
+        _ => None,
+    };
+    let reservation_id = match ticket {
+        None => UNLIMITED.to_owned(),
+        Some(answer) => match (answer.ticket, answer.error) {
+            (Some(ticket), _) => ticket.to_string(),
+            (None, error) => {
+                // What is held is taken back when it is dropped.
+                let why = error.map(|error| error.to_string()).unwrap_or_default();
+                return Err(Status::new(Code::ResourceExhausted, why));
+            }
+        },
+    };
+    hung_up.held = None;
+    Ok(framing::body(&ReserveResponse { code: Overall::Ok as i32, reservation_id }))
+}
+
+/// Settles a reservation by what was spent; without one, books that.
+///
+/// # Errors
+/// As [`report`].
+pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Result<Bytes, Status> {
+    let CommitRequest { domain, descriptors, reservation_id, actual_amount } =
+        CommitRequest::decode(message).map_err(|error| not_a("CommitRequest", &error))?;
+    let engine = &service.app.engine;
+    if let Ok(ticket) = reservation_id.parse::<Ticket>() {
+        let (outcome, spent) = match actual_amount {
+            0 => (Outcome::Ignored, Spent::Undone),
+            units => (Outcome::Success, Spent::Usage(Usage::cost(units))),
+        };
+        let settlement = Settlement { part: Part::All, outcome, spent };
+        match engine.settle(&engine.live(), &ticket, &settlement, |_| ()).await {
+            Ok(()) => return Ok(framing::body(&CommitResponse { reservation_released: true })),
+            // The estimate stands, or what it was settled by before: booking this as well would count it twice.
+            Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {
+                return Ok(framing::body(&CommitResponse { reservation_released: false }));
+            }
+            Err(SettleError::Ticket(TicketError::Store(error))) => {
+                return Err(Status::new(Code::Unavailable, error.to_string()));
+            }
+            // None of ours, so nothing is charged yet.
+            Err(_) => {}
+        }
+    }
+    if actual_amount > 0 && !descriptors.is_empty() {
+        book(service, &call(domain, descriptors, actual_amount)).await?;
+    }
+    Ok(framing::body(&CommitResponse { reservation_released: false }))
+}
+
+/// Makes the call of the rate limit service in which each descriptor has so many units.
+fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -> RateLimitRequest {
+    for descriptor in &mut descriptors {
+        descriptor.hits_addend = Some(UInt64Value { value: units });
+        descriptor.is_negative_hits = false;
+    }
+    RateLimitRequest { domain, descriptors, hits_addend: 0 }
+}
+
+async fn decide<'a, 'r>(
+    engine: &Engine,
+    live: &Live,
+    asked: &'a [Asked<'r>],
+    how: impl Fn(Check<'a, 'r>) -> Check<'a, 'r>,
+    held: Option<&mut Held>,
+) -> Result<Together, Status> {
+    let checks: Vec<Check<'_, '_>> = asked.iter().map(|asked| how(asked.check())).collect();
+    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
+    together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))
+}
+
+async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Status> {
+    let engine = &service.app.engine;
+    let live = engine.live();
+    for asked in asked::read(request, &service.quotas, &live.rls_attributes)? {
+        // A value that is too long has no key that it could be booked under.
+        if asked.refused.is_some() {
+            continue;
+        }
+        match asked.units {
+            Units::Look => {}
+            Units::GiveBack(units) => engine.give_back(asked.check().maybe_cost(Some(units))).await,
+            Units::Take(_) => engine
+                .book(asked.check())
+                .await
+                .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?,
+        }
+    }
+    Ok(())
+}
+
+fn not_a(kind: &str, error: &prost::DecodeError) -> Status {
+    Status::new(Code::Internal, format!("the message is no {kind}: {error}"))
+}

@@ -1,0 +1,153 @@
+//! Messages as they come: one that is the whole body of a call, or one after the other of a call that goes on.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::FutureExt as _;
+use h2::RecvStream;
+use tokio::time::timeout_at;
+
+use super::framing;
+use super::status::{Code, Status};
+use crate::connections::now;
+
+/// The most bytes of messages that are not complete, of all calls of a connection together.
+const MAX_UNFINISHED: usize = 4 << 20;
+
+/// Bytes of a message that is not complete, counted until they are dropped.
+struct Unfinished<'c> {
+    /// Those of all calls of the connection.
+    all: &'c AtomicUsize,
+    bytes: BytesMut,
+}
+
+impl Drop for Unfinished<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes.len(), Ordering::Relaxed);
+    }
+}
+
+impl Unfinished<'_> {
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// [`Code::ResourceExhausted`] when its connection holds too much.
+    fn push(&mut self, piece: &Bytes) -> Result<(), Status> {
+        let all = self.all.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
+        self.bytes.extend_from_slice(piece);
+        if all > MAX_UNFINISHED {
+            let message = "the messages of this connection that are not complete are too long together";
+            return Err(Status::new(Code::ResourceExhausted, message));
+        }
+        Ok(())
+    }
+
+    /// Takes the first message, where it is complete.
+    ///
+    /// # Errors
+    /// As [`framing::first`].
+    fn take_message(&mut self) -> Result<Option<Bytes>, Status> {
+        let Some(length) = framing::first(&self.bytes)? else { return Ok(None) };
+        let body = self.bytes.split_to(length);
+        self.all.fetch_sub(length, Ordering::Relaxed);
+        framing::message(body.freeze()).map(Some)
+    }
+}
+
+/// Reads the whole body of a call, of which the rest has to come within `rest`; `unfinished` counts for all calls of the connection.
+///
+/// # Errors
+/// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::DeadlineExceeded`] when it does not come in time;
+/// [`Code::Internal`] when it breaks off.
+pub(super) async fn whole(
+    unfinished: &AtomicUsize,
+    rest: Duration,
+    mut body: RecvStream,
+) -> Result<Bytes, Status> {
+    // Usually the message came with the head, in one piece: no clock is read, and nothing is copied.
+    let first = match chunk(&mut body).now_or_never() {
+        None => None,
+        Some(first) => match first? {
+            None => return Ok(Bytes::new()),
+            Some(first) if body.is_end_stream() => return framing::bounded(first.len()).map(|()| first),
+            first => first,
+        },
+    };
+    let gathered = Box::pin(gather(unfinished, body, first));
+    match now().checked_add(rest) {
+        None => gathered.await,
+        Some(until) => timeout_at(until, gathered).await.unwrap_or_else(|_| Err(late())),
+    }
+}
+
+/// Gathers a body that comes in pieces; `first` is the piece that came already.
+async fn gather(
+    unfinished: &AtomicUsize,
+    mut body: RecvStream,
+    first: Option<Bytes>,
+) -> Result<Bytes, Status> {
+    let mut unfinished = Unfinished { all: unfinished, bytes: BytesMut::new() };
+    let mut next = match first {
+        None => chunk(&mut body).await?,
+        first => first,
+    };
+    while let Some(piece) = next {
+        framing::bounded(unfinished.bytes.len() + piece.len())?;
+        unfinished.push(&piece)?;
+        next = chunk(&mut body).await?;
+    }
+    Ok(Bytes::copy_from_slice(&unfinished.bytes))
+}
+
+/// The messages of a call that goes on.
+pub(super) struct Messages<'c> {
+    unfinished: Unfinished<'c>,
+    body: RecvStream,
+}
+
+impl<'c> Messages<'c> {
+    /// Reads this body; `unfinished` counts for all calls of the connection.
+    pub(super) fn new(unfinished: &'c AtomicUsize, body: RecvStream) -> Self {
+        Self { unfinished: Unfinished { all: unfinished, bytes: BytesMut::new() }, body }
+    }
+
+    /// Returns the next message; `None` when the caller has said all.
+    ///
+    /// # Errors
+    /// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::Internal`] when it breaks off; as
+    /// [`framing::message`].
+    ///
+    /// # Cancel safety
+    /// Yes: a message that is not complete stays.
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
+        loop {
+            if let Some(message) = self.unfinished.take_message()? {
+                return Ok(Some(message));
+            }
+            match chunk(&mut self.body).await? {
+                Some(piece) => self.unfinished.push(&piece)?,
+                None if self.unfinished.bytes.is_empty() => return Ok(None),
+                None => {
+                    return Err(Status::new(Code::Internal, "the call ends within a message"));
+                }
+            }
+        }
+    }
+}
+
+fn late() -> Status {
+    Status::new(Code::DeadlineExceeded, "the rest of the message did not come in time")
+}
+
+async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
+    match body.data().await {
+        None => Ok(None),
+        Some(Ok(chunk)) => {
+            // The peer may send as much again; an error means that it is gone.
+            let _ = body.flow_control().release_capacity(chunk.len());
+            Ok(Some(chunk))
+        }
+        Some(Err(error)) => Err(Status::new(Code::Internal, format!("the message breaks off: {error}"))),
+    }
+}

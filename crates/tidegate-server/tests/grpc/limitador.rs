@@ -1,0 +1,150 @@
+//! Limitador's own service: a look, a report, and a reservation that is committed.
+
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
+use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
+use prost::Message;
+
+use super::client::{Client, call, framed};
+use super::started;
+
+const SERVICE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/";
+const POLICIES: &str = "
+version: 1
+policies:
+  - name: tokens
+    match: { attributes: { rls.domain: shop } }
+    by: [user]
+    limit: { rate: 100/day }
+";
+
+/// `ReserveRequest` and `CommitRequest` as their callers write them.
+#[derive(Clone, PartialEq, Message)]
+struct Reserve {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    #[prost(uint64, tag = "3")]
+    amount: u64,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct Commit {
+    #[prost(string, tag = "1")]
+    domain: String,
+    #[prost(message, repeated, tag = "2")]
+    descriptors: Vec<RateLimitDescriptor>,
+    #[prost(string, tag = "3")]
+    reservation_id: String,
+    #[prost(uint64, tag = "4")]
+    actual_amount: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+struct Reserved {
+    #[prost(int32, tag = "1")]
+    code: i32,
+    #[prost(string, tag = "2")]
+    reservation_id: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+struct Committed {
+    #[prost(bool, tag = "1")]
+    reservation_released: bool,
+}
+
+async fn ask<A: Message + Default>(client: &mut Client, method: &str, message: &impl Message) -> A {
+    let path = format!("{SERVICE}{method}");
+    let reply = client.call(&path, &[], framed(&message.encode_to_vec())).await.unwrap();
+    assert_eq!(reply.code, Some(0), "{reply:?}");
+    A::decode(&reply.body[5..]).unwrap()
+}
+
+/// Returns what is left of a user's limit, and whether one more would pass.
+async fn left(client: &mut Client, user: &str) -> (u32, i32) {
+    let looked: RateLimitResponse = ask(client, "CheckRateLimit", &call(&[&[("user", user)]])).await;
+    (looked.statuses[0].limit_remaining, looked.overall_code)
+}
+
+fn reserve(user: &str, amount: u64) -> Reserve {
+    let call = call(&[&[("user", user)]]);
+    Reserve { domain: call.domain, descriptors: call.descriptors, amount }
+}
+
+fn commit(user: &str, id: &str, actual_amount: u64) -> Commit {
+    let call = call(&[&[("user", user)]]);
+    let reservation_id = id.to_owned();
+    Commit { domain: call.domain, descriptors: call.descriptors, reservation_id, actual_amount }
+}
+
+#[tokio::test]
+async fn a_check_spends_nothing_and_a_report_counts_beyond_the_limit() {
+    let (_server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    assert_eq!(left(&mut client, "ann").await, (100, 1));
+    assert_eq!(left(&mut client, "ann").await, (100, 1));
+    let mut report = call(&[&[("user", "ann")]]);
+    report.hits_addend = 70;
+    for _ in 0..2 {
+        let told: RateLimitResponse = ask(&mut client, "Report", &report).await;
+        assert_eq!(told.overall_code, 1, "a report is never refused");
+    }
+    assert_eq!(left(&mut client, "ann").await, (0, 2));
+    assert_eq!(left(&mut client, "bob").await, (100, 1));
+    report.hits_addend = u32::MAX;
+    let told: RateLimitResponse = ask(&mut client, "Report", &report).await;
+    assert_eq!(told.overall_code, 1);
+}
+
+#[tokio::test]
+async fn a_reservation_is_settled_by_what_was_spent() {
+    let (_server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let held: Reserved = ask(&mut client, "Reserve", &reserve("ann", 80)).await;
+    assert_eq!((held.code, left(&mut client, "ann").await), (1, (20, 1)));
+    let refused: Reserved = ask(&mut client, "Reserve", &reserve("ann", 30)).await;
+    assert_eq!(refused, Reserved { code: 2, reservation_id: String::new() });
+    let settled: Committed = ask(&mut client, "Commit", &commit("ann", &held.reservation_id, 30)).await;
+    assert!(settled.reservation_released);
+    assert_eq!(left(&mut client, "ann").await, (70, 1));
+    let again: Committed = ask(&mut client, "Commit", &commit("ann", &held.reservation_id, 30)).await;
+    assert!(!again.reservation_released);
+    assert_eq!(left(&mut client, "ann").await, (70, 1), "a repeated commit counts once");
+    // More than was reserved is a debt; nothing spent is nothing charged.
+    let held: Reserved = ask(&mut client, "Reserve", &reserve("bob", 10)).await;
+    let _: Committed = ask(&mut client, "Commit", &commit("bob", &held.reservation_id, 150)).await;
+    assert_eq!(left(&mut client, "bob").await, (0, 2));
+    let held: Reserved = ask(&mut client, "Reserve", &reserve("eve", 10)).await;
+    let _: Committed = ask(&mut client, "Commit", &commit("eve", &held.reservation_id, 0)).await;
+    assert_eq!(left(&mut client, "eve").await, (100, 1));
+    // Without a reservation, and with one of somebody else's making, a commit is a report.
+    for id in ["", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"] {
+        let settled: Committed = ask(&mut client, "Commit", &commit("eve", id, 5)).await;
+        assert!(!settled.reservation_released);
+    }
+    assert_eq!(left(&mut client, "eve").await, (90, 1));
+}
+
+#[tokio::test]
+async fn what_no_policy_limits_is_reserved_and_what_is_no_message_is_an_error() {
+    let (_server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let elsewhere = Reserve { domain: "pub".to_owned(), ..reserve("ann", u64::MAX) };
+    let held: Reserved = ask(&mut client, "Reserve", &elsewhere).await;
+    assert_eq!((held.code, held.reservation_id.is_empty()), (1, false));
+    let settled: Committed = ask(&mut client, "Commit", &commit("ann", &held.reservation_id, 0)).await;
+    assert!(!settled.reservation_released);
+    let refused: Reserved = ask(&mut client, "Reserve", &reserve("ann", u64::MAX)).await;
+    assert_eq!(refused.code, 2);
+    for method in ["CheckRateLimit", "Report", "Reserve", "Commit"] {
+        let path = format!("{SERVICE}{method}");
+        let reply = client.call(&path, &[], framed(b"\xff\xff")).await.unwrap();
+        assert_eq!(reply.code, Some(13), "{method}: {reply:?}");
+    }
+    for (method, message) in [("CheckRateLimit", call(&[])), ("Report", call(&[]))] {
+        let path = format!("{SERVICE}{method}");
+        let reply = client.call(&path, &[], framed(&message.encode_to_vec())).await.unwrap();
+        assert_eq!(reply.code, Some(3), "{method}: {reply:?}");
+    }
+}
