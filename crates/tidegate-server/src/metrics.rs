@@ -14,6 +14,7 @@ mod protection;
 #[cfg(feature = "grpc")]
 mod quota;
 mod requests;
+mod store_state;
 mod store_times;
 
 use std::sync::Arc;
@@ -41,6 +42,7 @@ use self::protection::Protection;
 #[cfg(feature = "grpc")]
 pub(crate) use self::quota::{Assigned, Counted, Quotas};
 pub(crate) use self::requests::{InFlight, Requests};
+pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
@@ -378,26 +380,6 @@ impl Metrics {
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &log);
         let _ = encode(&mut text, &self.registry);
         text
-    }
-}
-
-/// The series of how one store is.
-#[derive(Debug)]
-pub(crate) struct StoreState {
-    shown: Gauge<i64, AtomicI64>,
-    went: Counter,
-    came_back: Counter,
-}
-
-impl StoreState {
-    /// Notes that it went or came back.
-    pub(crate) fn turn(&self, up: bool) {
-        self.shown.set(i64::from(up));
-        if up {
-            self.came_back.inc()
-        } else {
-            self.went.inc()
-        };
     }
 }
 
