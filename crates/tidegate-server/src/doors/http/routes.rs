@@ -37,7 +37,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, those that are asked most first.
-pub(super) const ROUTES: [Route; 30] = [
+pub(super) const ROUTES: [Route; 29] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -53,8 +53,7 @@ pub(super) const ROUTES: [Route; 30] = [
     read("POST", "/v1/dry-run"),
     read("GET, HEAD", "/v1/policies"),
     read("GET, HEAD", "/v1/policies/{name}"),
-    admin("PUT", "/v1/policies/{name}"),
-    admin("DELETE", "/v1/policies/{name}"),
+    admin("PUT, DELETE", "/v1/policies/{name}"),
     read("GET, HEAD", "/v1/breakers"),
     read("GET, HEAD", "/v1/breakers/{name}"),
     admin("PUT", "/v1/breakers/{name}"),

@@ -29,6 +29,8 @@ fn everything() -> String {
     let done = &metrics.protection;
     done.over(&policy.name, Over::Mark);
     done.too_late(&policy.name);
+    done.blocked(&policy.name);
+    done.show_blocks(&policy.name, 1);
     done.show_places(&policy.name, 2, 1);
     done.show_breakers(&policy.name, [0; BreakerIs::ALL.len()]);
     done.breaker_changed(&policy.name, BreakerIs::open);
