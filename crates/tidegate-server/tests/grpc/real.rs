@@ -167,7 +167,7 @@ async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
 }
 
 /// Returns a change of the page's configuration that puts its quota filter in place of the other one; what is assigned holds for 6 s.
-fn with_quotas(text: String) -> String {
+fn with_quotas(text: &str) -> String {
     let (before, rest) = text.split_once("                  - name: envoy.filters.http.ratelimit\n").unwrap();
     let (_, after) = rest.split_once("                  - name: envoy.filters.http.router").unwrap();
     let filter = block("                  - name: envoy.filters.http.rate_limit_quota\n");
@@ -186,7 +186,7 @@ async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
     let mut granted = 0;
     let mut envoys = Vec::new();
     for _ in 0..2 {
-        let envoy = Envoy::start(program.clone(), grpc, with_quotas).await;
+        let envoy = Envoy::start(program.clone(), grpc, |text| with_quotas(&text)).await;
         // The first request makes the bucket, and is denied by what holds without an assignment.
         assert_eq!(status(&envoy.get("").await), "429");
         until("the assignment", async || status(&envoy.get("").await) == "200").await;

@@ -86,6 +86,9 @@ impl Peer {
     }
 }
 
+/// A member: its number, its region, the line and the turn that it said, the demand that it said, and when it was last heard of.
+type Known = (u64, String, (u64, u64), u64, u64);
+
 #[derive(Clone, Debug)]
 pub(super) struct World {
     pub(super) division: Division,
@@ -95,8 +98,8 @@ pub(super) struct World {
     /// The last number that was drawn.
     pub(super) drawn: u64,
     pub(super) document: Option<Shares>,
-    /// What the engine knows of members: number, region, line and turn said, demand said, when it last heard of them.
-    pub(super) members: Vec<(u64, String, (u64, u64), u64, u64)>,
+    /// What the engine knows of members.
+    members: Vec<Known>,
     pub(super) peers: Vec<Peer>,
     /// Over how many regions peers are spread in turn; 0: each has a part of its own.
     pub(super) regions: usize,
