@@ -49,28 +49,36 @@ impl Forms {
 
 impl Form {
     /// Returns what the script is asked; `None` where a number does not fit, and the library has to decide. `now` is about when.
-    pub(crate) fn ask(&self, charge: &Charge<'_>, after_loss: AfterLoss, now: Tick) -> Option<Ask> {
-        let cost = charge.cost.units();
-        let with_kept_back = cost.saturating_add(charge.kept_back);
+    pub(crate) fn ask(
+        &self,
+        charge: &Charge<'_>,
+        spends: Spends,
+        after_loss: AfterLoss,
+        now: Tick,
+    ) -> Option<Ask> {
         let max_wait = nanos(charge.max_wait);
         let mut out = Ask::new();
         match &self.rule {
             Rule::Gcra(rule) => {
                 let most = rule.full().checked_add(rule.passes_in(max_wait)?).filter(|most| *most < EXACT)?;
-                let (need, add) = of_units(with_kept_back, cost, rule.limit.burst(), rule.unit);
-                out.extend_from_slice(&[1, u8::from(charge.binding)]);
+                let units = Units::of(charge, spends, rule.limit.burst());
+                let (need, add) = units.times(rule.unit);
+                out.extend_from_slice(&[1, units.flags(charge)]);
                 doubles(&mut out, &[need, add, most, horizon(rule, after_loss)]);
                 self.put_prefix(&mut out);
+                units.put_draw(&mut out, rule.unit);
                 doubles(&mut out, &[rule.grain, rule.rate]);
             }
             Rule::Window { limit, calendar } => {
                 let most = limit.limit();
                 let wait = Some(max_wait).filter(|wait| *wait < EXACT)?;
-                let (need, add) = of_units(with_kept_back, cost, most, 1);
+                let units = Units::of(charge, spends, most);
+                let (need, add) = units.times(1);
                 let watched = if after_loss == AfterLoss::Full { 0 } else { longest_window(limit) };
-                out.extend_from_slice(&[if *calendar { 3 } else { 2 }, u8::from(charge.binding)]);
+                out.extend_from_slice(&[if *calendar { 3 } else { 2 }, units.flags(charge)]);
                 doubles(&mut out, &[need, add, most, watched.min(EXACT - 1)]);
                 self.put_prefix(&mut out);
+                units.put_draw(&mut out, 1);
                 doubles(&mut out, &[wait]);
                 if *calendar {
                     let (first, last) = limit.window_at(now);
@@ -95,9 +103,54 @@ impl Form {
     }
 }
 
-/// Returns what must fit, and what is then spent. What never fits is more than the script's most, which is below 2^53.
-fn of_units(with_kept_back: u64, cost: u64, most: u64, unit: u64) -> (u64, u64) {
-    if with_kept_back > most { (EXACT, EXACT) } else { (with_kept_back * unit, cost * unit) }
+/// What a charge spends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spends {
+    /// Its cost, or nothing.
+    All,
+    /// As much of its cost as fits, at least one unit.
+    WhatFits,
+}
+
+/// The units that a charge asks for.
+#[derive(Clone, Copy)]
+struct Units {
+    /// The cost; of a draw, the most of it that ever fits. Zero for what never fits.
+    cost: u64,
+    kept_back: u64,
+    draws: bool,
+}
+
+impl Units {
+    /// `most` is what the limit ever grants at once.
+    fn of(charge: &Charge<'_>, spends: Spends, most: u64) -> Self {
+        let fits = most.saturating_sub(charge.kept_back);
+        let cost = match (charge.cost.units(), spends) {
+            (cost, Spends::All) if cost > fits => 0,
+            (cost, _) => cost.min(fits),
+        };
+        // Whatever never fits is asked for alike.
+        Self { cost, kept_back: charge.kept_back.min(most), draws: cost > 0 && spends == Spends::WhatFits }
+    }
+
+    /// Returns what must fit, and what is then spent. What never fits is more than the script's most, which is below 2^53.
+    fn times(self, unit: u64) -> (u64, u64) {
+        if self.cost == 0 {
+            return (EXACT, EXACT);
+        }
+        ((self.cost + self.kept_back) * unit, self.cost * unit)
+    }
+
+    fn flags(self, charge: &Charge<'_>) -> u8 {
+        u8::from(charge.binding) | u8::from(self.draws) << 1
+    }
+
+    /// Appends what the script needs to know of a draw that does not fit whole.
+    fn put_draw(self, out: &mut Ask, unit: u64) {
+        if self.draws {
+            doubles(out, &[unit, self.kept_back]);
+        }
+    }
 }
 
 /// How many of the script's ticks after a loss a cell may still be fuller than it should be.

@@ -7,7 +7,7 @@
 //! * [`ConnectError`]: why a store could not be connected
 //!
 //! A [`GCRA`](tidegate_core::rate::Gcra) and fixed windows are decided by a script on the server, in one round trip; several limits of one
-//! request, in one call, all or nothing. All other limits, and whatever gives back, resets or carries over, are decided by this library over
+//! request, in one call, all or nothing; units that a node draws ahead of time as well. All other limits, and whatever gives back, resets or carries over, are decided by this library over
 //! what it has read, and written if nothing has changed: two round trips. Either way it is the same arithmetic, and the server's
 //! clock decides.
 //!

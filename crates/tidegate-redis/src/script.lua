@@ -13,6 +13,14 @@ local function far_behind(s, n, fs, fn)
   return fs - s > FAR or (fs - s == FAR and fn > n)
 end
 
+-- Returns what a draw spends whose whole cost does not fit into what is left: as many units as fit beside those that are kept back. False
+-- where not one does, and for charges that are no draws. What is left may be below zero. The quotient of two whole numbers below 2^53
+-- rounds to a whole number only where it is one.
+local function drawn(a, left)
+  local units = a.draws and math.floor(left / a.unit) - a.kept_back or 0
+  return units >= 1 and units * a.unit
+end
+
 -- A rule returns the cell that follows, false where the charge is refused, or nil where the library has to decide.
 -- v: the cell, false where there is none; a: what is asked; (s, n): now; (es, en): when the shard's cells were lost, zeros for never.
 local function gcra(v, a, s, n, es, en)
@@ -35,8 +43,12 @@ local function gcra(v, a, s, n, es, en)
   elseif es > 0 and (s - es) * a.grains + (n - en) / a.grain < a.horizon then
     return nil
   end
-  if spent + a.need > a.most then return false end
-  return put(a.form, a.prefix, s, n, spent + a.add)
+  local add = a.add
+  if spent + a.need > a.most then
+    add = drawn(a, a.most - spent)
+    if not add then return false end
+  end
+  return put(a.form, a.prefix, s, n, spent + add)
 end
 
 local function window(v, a, s, n, es, en)
@@ -60,11 +72,13 @@ local function window(v, a, s, n, es, en)
   elseif es > 0 and (s - es) * 1e9 + n - en < a.horizon then
     return nil
   end
+  local add = a.add
   if used > 0 and (s < ts or (s == ts and n <= tn)) then
     if used + a.need > a.most then
       -- Whoever waits until the window ends opens the next one ahead of time.
       if (ts - s) * 1e9 + tn - n < a.wait then return nil end
-      return false
+      add = drawn(a, a.most - used)
+      if not add then return false end
     end
   else
     if a.need > a.most then return false end
@@ -75,19 +89,21 @@ local function window(v, a, s, n, es, en)
       if s < fs or (s == fs and n < fn) or s > ts or (s == ts and n > tn) then return nil end
     end
   end
-  if a.calendar then return put(a.form, a.prefix, s, n, fs, fn, ts, tn, used + a.add) end
-  return put(a.form, a.prefix, s, n, fs, fn, used + a.add)
+  if a.calendar then return put(a.form, a.prefix, s, n, fs, fn, ts, tn, used + add) end
+  return put(a.form, a.prefix, s, n, fs, fn, used + add)
 end
 
--- What charges ask for: each kind of charge once, however many name it.
+-- What charges ask for: each kind of charge once, however many name it. A draw asks for the most that it may ever get, and says what a unit
+-- is and how many units are kept back.
 local function asks_of(text)
   local asks, at, many = {}, 1, 0
   while at <= #text do
     local a, length = {}, 0
-    local kind
-    kind, a.binding, a.need, a.add, a.most, a.horizon, length, at = get('<BBddddB', text, at)
+    local kind, flags
+    kind, flags, a.need, a.add, a.most, a.horizon, length, at = get('<BBddddB', text, at)
     a.prefix, at = get('<c' .. length, text, at)
-    a.binding = a.binding == 1
+    a.binding, a.draws = flags % 2 == 1, flags >= 2
+    if a.draws then a.unit, a.kept_back, at = get('<dd', text, at) end
     if kind == 1 then
       a.rule, a.form, a.length = gcra, '<c' .. length .. 'I4I4I7', length + 15
       a.grain, a.rate, at = get('<dd', text, at)
@@ -137,7 +153,7 @@ end
 
 -- ARGV[2]: the run; [3]: the latest tick that the node has seen, and 1 where it may be a caller's; [4]: how many cells each hash has, a byte
 -- each; [5]: the asks; [6]: the plan; [7]: a tick for each step, or nothing for the server's time; [8] and on: the fields of the cells.
--- The plan has for each step a byte that says what to do (1: spend, 2: look, 3: leave it to the library), a byte with the number of
+-- The plan has for each step a byte that says what to do (1: spend or draw, 2: look, 3: leave it to the library), a byte with the number of
 -- charges, and two bytes for each charge: the number of its cell and that of its ask.
 --
 -- Returns the cells as they were; the time, as seconds and nanoseconds; a letter for each step (y: allowed, n: refused, c: left to the

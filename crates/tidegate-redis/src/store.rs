@@ -14,7 +14,7 @@ use tidegate::store::{
 };
 use tidegate_core::{Quota, Tick};
 
-use crate::ask::{Ask, Forms};
+use crate::ask::{Ask, Forms, Spends};
 use crate::call::{MOST_CELLS, Names};
 use crate::cell::Form;
 use crate::connect::Dialer;
@@ -303,9 +303,10 @@ impl Shared {
         step: &Step<'_>,
         tick: Option<Tick>,
     ) -> Option<(Plan, SmallVec<[Ask; 4]>, SmallVec<[(Arc<Form>, Arc<Quota>); 4]>)> {
-        let plan = match step.op {
-            Op::Take => Plan::Take,
-            Op::Peek => Plan::Peek,
+        let (plan, spends) = match step.op {
+            Op::Take => (Plan::Take, Spends::All),
+            Op::Draw => (Plan::Take, Spends::WhatFits),
+            Op::Peek => (Plan::Peek, Spends::All),
             // Whatever else a step does, the library does it.
             _ => return None,
         };
@@ -313,7 +314,7 @@ impl Shared {
         let (mut asks, mut forms) = (SmallVec::new(), SmallVec::new());
         for charge in step.charges {
             let form = self.forms.of(charge).filter(|form| tick.is_none_or(|tick| form.takes(tick)))?;
-            asks.push(form.ask(charge, self.engine.common.dialer.options.after_loss, about)?);
+            asks.push(form.ask(charge, spends, self.engine.common.dialer.options.after_loss, about)?);
             forms.push((form, Arc::clone(charge.quota)));
         }
         Some((plan, asks, forms))

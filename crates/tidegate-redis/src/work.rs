@@ -47,7 +47,7 @@ pub(crate) enum Found {
 /// What is done with a step in the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Spends; an ask for each charge.
+    /// Spends or draws, as the ask for each charge says.
     Take,
     /// Decides like `Take`, and changes nothing.
     Peek,

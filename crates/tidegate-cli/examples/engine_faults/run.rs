@@ -23,8 +23,10 @@ pub(crate) struct Seen {
     pub(crate) healed: Tick,
     /// The limits, and from when on each was in force on all nodes.
     pub(crate) limits: Vec<(Tick, Limit)>,
-    /// How many steps nodes decided without the engine.
-    pub(crate) without_engine: u64,
+    /// How many steps each node decided without the engine.
+    pub(crate) without_engine: Vec<u64>,
+    /// How many of them before the first act.
+    pub(crate) early: Vec<u64>,
     /// How long it was.
     pub(crate) length: Duration,
 }
@@ -44,16 +46,23 @@ pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     let asking = runtime.spawn(Arc::clone(&load).run());
     let now = || Tick::from_nanos(u64::try_from(load.begun.elapsed().as_nanos()).unwrap_or(u64::MAX));
     let mut limits = vec![(Tick::EPOCH, row.limit)];
-    let (mut healed, mut without_engine) = (Tick::EPOCH, 0);
-    for (at, act) in &row.acts {
+    let mut healed = Tick::EPOCH;
+    let mut early = vec![0; row.nodes];
+    let mut without_engine = early.clone();
+    for (number, (at, act)) in row.acts.iter().enumerate() {
         wait_until(load.begun, *at);
+        if number == 0 {
+            stand.count_without_engine(Which::All, &mut early);
+        }
         // Nodes that are about to end are not asked any more, those that have started are.
         for (node, running) in load.running.iter().enumerate() {
             if act.ends().is_some_and(|which| which.has(node)) {
                 running.store(false, Ordering::Relaxed);
             }
         }
-        without_engine += act.ends().map_or(0, |which| stand.without_engine(which));
+        if let Some(which) = act.ends() {
+            stand.count_without_engine(which, &mut without_engine);
+        }
         stand.act(*act);
         healed = now();
         for (asked, runs) in load.running.iter().zip(stand.running()) {
@@ -66,9 +75,9 @@ pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     wait_until(load.begun, healed.since(Tick::EPOCH) + row.after);
     load.over.store(true, Ordering::Relaxed);
     let asked = runtime.block_on(asking).expect("no request panics");
-    without_engine += stand.without_engine(Which::All);
+    stand.count_without_engine(Which::All, &mut without_engine);
     let length = now().since(Tick::EPOCH);
-    Some(Seen { asked, healed, limits, without_engine, length })
+    Some(Seen { asked, healed, limits, without_engine, early, length })
 }
 
 fn wait_until(begun: Instant, at: Duration) {

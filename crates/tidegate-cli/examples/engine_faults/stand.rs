@@ -53,15 +53,18 @@ impl Stand {
         self.nodes.iter().map(|node| node.running).collect()
     }
 
-    /// How many steps these nodes have decided without the engine since they were started.
-    pub(crate) fn without_engine(&self, which: Which) -> u64 {
-        let running = self.nodes.iter().enumerate().filter(|(at, node)| node.running && which.has(*at));
+    /// Adds for each of these nodes how many steps it has decided without the engine since it was started.
+    pub(crate) fn count_without_engine(&self, which: Which, counts: &mut [u64]) {
         let steps = |node: &Node| -> Option<u64> {
             let text = text(node, "/metrics");
             let mut lines = text.lines().filter(|line| line.starts_with("tidegate_store_errors_total{"));
             lines.next()?.rsplit_once(' ')?.1.parse().ok()
         };
-        running.filter_map(|(_, node)| steps(node)).sum()
+        for (at, (node, count)) in self.nodes.iter().zip(counts).enumerate() {
+            if node.running && which.has(at) {
+                *count += steps(node).unwrap_or_default();
+            }
+        }
     }
 
     /// Does what is to happen; returns when it has.

@@ -142,7 +142,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     row("half the nodes are refused", "leased", even, wires(half, Fault::Cut), by_nodes(half_gone), 800);
     let mut lost = wires(half, Fault::LoseAnswers);
     // Through a connection with gaps nothing sensible comes any more.
-    lost.insert(1, (healed, Act::Wires(Which::All, Fault::Reset)));
+    lost.insert(1, (healed, Act::Wires(half, Fault::Reset)));
     row("answers to half the nodes are lost", "leased", even, lost, by_nodes(half_gone), 800);
     let delay = Duration::from_millis(30);
     // What was on its way when the delay ended comes together with what came after it.

@@ -39,24 +39,31 @@ const BUSY: Duration = Duration::from_millis(50);
 /// Returns the most excess that a run may show on a machine that was as late as this one.
 ///
 /// Answers that wait for the machine are judged when they are read, so what the rate returns in the time by which it was late looks like excess, and
-/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row. Where no fault of the
-/// row made it, that is a unit a step, and all nodes together the limit. Where one did, their burst is in the row's bound already, and what
-/// their rate grants while it lasts: what is left is the rest of a run on a busy machine, and half of the limit where a fault leaves half of the nodes.
+/// five answers overtake each other. Where the engine was asked and did not answer in time, a node grants by itself in any row.
+///
+/// * Nodes that no fault of the row reaches grant a unit a step, and together their part of the limit: all of it, or half where the fault leaves half
+///   of the nodes.
+/// * Of nodes that one reaches, the burst is in the row's bound already, and what their rate grants while it lasts. What is left is what it
+///   grants before the first act, a unit a step, and on a busy machine in the rest of the run.
 fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
-    let unplanned = match (row.bounds.alone, late > BUSY) {
-        (false, _) => {
-            let all = row.limit.burst + row.nodes as u64 + returned(row, seen.length);
-            seen.without_engine.min(all)
-        }
+    // The first of the nodes that a fault reaches.
+    let reached = match (row.bounds.alone, row.name.contains("half")) {
+        (false, _) => row.nodes,
+        (true, true) => row.nodes / 2,
         (true, false) => 0,
-        (true, true) => {
-            let first = row.acts.first().map_or(Duration::ZERO, |(at, _)| *at);
-            let lasted = seen.healed.since(Tick::EPOCH).saturating_sub(first);
-            let half = if row.name.contains("half") { returned(row, lasted) / 2 } else { 0 };
-            returned(row, seen.length.saturating_sub(lasted)) + half
-        }
     };
-    row.bounds.excess + 5 + returned(row, late) + unplanned
+    let part = |of: u64, nodes: usize| (of * nodes as u64).div_ceil(row.nodes as u64);
+    let others: u64 = seen.without_engine.iter().take(reached).sum();
+    let limit = row.limit.burst + row.nodes as u64 + returned(row, seen.length);
+    let first = row.acts.first().map_or(Duration::ZERO, |(at, _)| *at);
+    let outside = if late > BUSY {
+        let lasted = seen.healed.since(Tick::EPOCH).saturating_sub(first);
+        part(returned(row, seen.length.saturating_sub(lasted)), row.nodes - reached)
+    } else {
+        let early: u64 = seen.early.iter().skip(reached).sum();
+        early.min(part(returned(row, first), row.nodes - reached))
+    };
+    row.bounds.excess + 5 + returned(row, late) + others.min(part(limit, reached)) + outside
 }
 
 /// Returns what the rate returns in a span.
@@ -107,7 +114,7 @@ pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
         p99: took.get(took.len() * 99 / 100).copied().unwrap_or_default(),
         asked: seen.asked.len(),
         unanswered: seen.asked.iter().filter(|asked| asked.allowed.is_none() && !ends(asked.node)).count(),
-        without_engine: seen.without_engine,
+        without_engine: seen.without_engine.iter().sum(),
         late,
     }
 }

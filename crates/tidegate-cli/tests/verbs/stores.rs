@@ -192,6 +192,37 @@ fn round_trips_are_as_the_check_says() {
     }
 }
 
+/// A key that was idle is drawn for by the request that finds it so: one unit, and so nothing that is given back later.
+#[cfg(feature = "redis")]
+#[test]
+fn a_draw_takes_as_many_round_trips_as_the_check_says() {
+    let desk = Desk::new();
+    let Some(redis) = Redis::start(&desk, "127.0.0.26") else { return };
+    until("it listens", || std::net::TcpStream::connect((redis.host, redis.port)).is_ok());
+    for (at, (limit, trips)) in
+        [("limit: { rate: 1000/s }", 1), ("limit: { algorithm: token-bucket, rate: 1000/s }", 2)]
+            .into_iter()
+            .enumerate()
+    {
+        let store = redis.store().replace("nodes: 2", &format!("nodes: 2, prefix: l{at}"));
+        desk.write(
+            "p.yaml",
+            format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\nstore: {store}\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    {limit}\n"),
+        );
+        let told = desk.run(&["config", "check", "p.yaml", "-o", "json"]).code(0).json();
+        let cost = &told["costs"][0];
+        assert_eq!((&cost["decided_in"], &cost["round_trips"]), (&"leases".into(), &trips.into()), "{limit}");
+        let node = Serving::start(&desk, &["-c", "p.yaml"]);
+        node.statuses("192.0.2.1", 2);
+        let before = redis.scripts_run();
+        for key in 1..=8 {
+            assert_eq!(node.statuses(&format!("203.0.113.{key}"), 1), [200], "{limit}");
+        }
+        assert_eq!(redis.scripts_run() - before, 8 * trips, "{limit}");
+        assert_eq!(node.stop(), Some(0));
+    }
+}
+
 /// Of leases, of what this process decides, and of what nodes settle.
 #[cfg(feature = "redis")]
 #[test]
@@ -217,7 +248,7 @@ policies:
         lines,
         [
             "POLICY SHARE DECIDED IN ROUND TRIPS OF A REQUEST TO SETTLE IT",
-            "all leased leases 2 for a lease of up to 25 units, else 0 -",
+            "all leased leases 1 for a lease of up to 25 units, else 0 -",
             "few leased script 1 -",
             "own local process 0 -",
             "work central compare-and-set 2; a refusal 1, each writer that came first 2 more 2",

@@ -1,7 +1,7 @@
 //! The script beside plain cells, over which the test runs core's own function: random histories over all that the script decides, at the
 //! edges of what a double holds. Every line of every answer is the same.
 //!
-//! `TIDEGATE_SEEDS` says how many histories; a few unless it is set.
+//! `TIDEGATE_SEEDS` says how many histories; a few hundred in all unless it is set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -78,8 +78,17 @@ impl History<'_> {
     }
 }
 
+/// What a history is made of.
+#[derive(Clone, Copy)]
+struct Mix {
+    /// How many of six steps are draws.
+    draws: u64,
+    /// The longest waits, in milliseconds, of which each charge has one.
+    waits: &'static [u64],
+}
+
 /// Runs one history on two nodes, whose clocks are apart, and on plain cells.
-fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64) {
+fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64, mix: Mix) {
     let mut cells: HashMap<&[u8], Option<Cell>> = HashMap::new();
     let mut random = Random::seeded(seed);
     let keys: Vec<Vec<u8>> = (0..12u8).map(|key| vec![key, seed as u8]).collect();
@@ -96,7 +105,11 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
         let mut charges: Vec<Vec<Charge<'_>>> = Vec::new();
         for _ in 0..many {
             ticks.push(history.moved().before(apart));
-            ops.push(if history.random.below(6) == 0 { Op::Peek } else { Op::Take });
+            ops.push(match history.random.below(6) {
+                0 => Op::Peek,
+                at if at <= mix.draws => Op::Draw,
+                _ => Op::Take,
+            });
             let first = history.random.below(keys.len() as u64) as usize;
             let lines = [1, 1, 1, 2, 3][history.random.below(5) as usize];
             let line = |offset: usize| {
@@ -112,9 +125,14 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
                     _ => 1 + history.random.below(3),
                 };
                 Charge {
-                    kept_back: [0, 0, 0, 1, capacity / 3][history.random.below(5) as usize],
+                    kept_back: match history.random.below(16) {
+                        0..9 => 0,
+                        9..12 => 1,
+                        12..15 => capacity / 3,
+                        _ => [capacity - 1, capacity, u64::MAX][history.random.below(3) as usize],
+                    },
                     max_wait: Duration::from_millis(
-                        [0, 0, 0, 0, 0, 0, 40, 9_000][history.random.below(8) as usize],
+                        mix.waits[history.random.below(mix.waits.len() as u64) as usize],
                     ),
                     binding: history.random.below(6) != 0,
                     replace: Replace::AsIs,
@@ -139,21 +157,22 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
     }
 }
 
-fn seeds() -> u64 {
-    std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(20)
+/// How many histories: as many as are asked for, else this many.
+fn seeds(usual: u64) -> u64 {
+    std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
-#[test]
-fn the_script_decides_as_core_does() {
+/// Runs histories over all limits that the script decides; of the steps it decides more than half as many as the library.
+fn compare_all(usual: u64, mix: Mix) {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
     for (quotas, grain) in [(fine(), 1), (coarse(), 1000), ([fine(), coarse()].concat(), 1000)] {
         let quotas: Vec<Arc<Quota>> = quotas.into_iter().map(Arc::new).collect();
         let (mut scripted, mut by_library) = (0, 0);
-        for seed in 0..seeds() {
+        for seed in 0..seeds(usual) {
             let shared = namespace();
             let nodes = [0, 1].map(|_| connect(&runtime, options(&server).namespace(&shared).shards(2)));
-            compare(&nodes, &quotas, grain, seed);
+            compare(&nodes, &quotas, grain, seed, mix);
             for counts in nodes.map(|node| node.counts()) {
                 (scripted, by_library) = (scripted + counts.scripted, by_library + counts.by_library);
             }
@@ -167,6 +186,17 @@ fn the_script_decides_as_core_does() {
             "the script has decided many: {scripted}, the library {by_library}"
         );
     }
+}
+
+#[test]
+fn the_script_decides_as_core_does() {
+    compare_all(20, Mix { draws: 1, waits: &[0, 0, 0, 0, 0, 0, 40, 9_000] });
+}
+
+/// Units taken ahead of time: as much as fits, of each charge for itself, and never what is kept back.
+#[test]
+fn the_script_draws_as_core_does() {
+    compare_all(100, Mix { draws: 4, waits: &[0, 0, 0, 0, 0, 0, 1, 40, 9_000, 3_700_000] });
 }
 
 /// One unit more, and a full limit takes more than a double holds: the library decides.

@@ -8,6 +8,7 @@ mod clusters;
 mod conformance;
 mod connecting;
 mod differential;
+mod draws;
 mod faults;
 mod guards;
 mod losses;

@@ -87,8 +87,8 @@ fn cost_of(policy: &Policy, engine: &EngineKind, nodes: u64) -> PolicyCost {
         let waits = limits().any(|limit| !limit.max_wait.is_zero());
         let held: Option<Vec<u64>> = quotas.iter().map(|quota| most_held(quota, nodes)).collect();
         if let (Some(least), false) = (held.and_then(|held| held.into_iter().min()), waits || follows) {
-            // A draw is none of what a script knows.
-            return made(DecidedIn::Leases, Some(CAS_ROUND_TRIPS), Some(least));
+            let draw = scripted(engine, &quotas).map(|scripted| if scripted { 1 } else { CAS_ROUND_TRIPS });
+            return made(DecidedIn::Leases, draw, Some(least));
         }
     }
     match scripted(engine, &quotas) {

@@ -1,0 +1,78 @@
+//! Draws: units that a node takes ahead of time, decided by the script in one round trip.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate::store::{Charge, Op, Settled};
+use tidegate_core::rate::CalendarUnit;
+use tidegate_core::{Cost, Quota};
+
+use crate::asking::{ask, left, take};
+use crate::servers::{Server, connect, options, runtime};
+
+/// Calls of the script so far, and the microseconds that they took.
+fn calls(server: &Server) -> (u64, u64) {
+    let stat = server.info("cmdstat_evalsha");
+    let field = |name: &str| {
+        let field = stat.split(',').find_map(|field| field.strip_prefix(name)?.strip_prefix('='));
+        field.map_or(0, |number| number.parse().unwrap())
+    };
+    (field("calls"), field("usec"))
+}
+
+fn units(settled: &Settled) -> Vec<u64> {
+    settled.lines.iter().filter_map(|line| line.receipt).map(|made| made.cost.units()).collect()
+}
+
+fn cost(units: u64) -> Cost {
+    Cost::new(units).unwrap()
+}
+
+#[test]
+fn a_draw_is_one_round_trip() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let limits = [
+        ("gcra", Quota::per_day(100_000).gcra()),
+        ("gcra of a year", Quota::per(7, Duration::from_secs(365 * 86_400)).burst(7).gcra()),
+        ("rolling window", Quota::per_day(100_000).fixed_window()),
+        ("calendar window", Quota::per_day(100_000).calendar_window(CalendarUnit::Day, "UTC")),
+    ];
+    for (name, quota) in limits {
+        let quota = Arc::new(quota.unwrap());
+        // The first call loads the script.
+        take(&store, b"another", &quota, 1).unwrap();
+        let before = calls(&server);
+        for draw in 0..200u32 {
+            let charge = Charge::new(name.as_bytes(), &quota, cost(40));
+            let drawn = ask(&store, Op::Draw, &[charge]).unwrap();
+            assert!(drawn.allowed || quota.capacity() == 7 && draw > 0, "{name}: {drawn:?}");
+        }
+        let (many, micros) = calls(&server);
+        println!("{name}: {} calls of 200 draws, {} us of the server", many - before.0, micros - before.1);
+        assert_eq!(many - before.0, 200, "{name}");
+    }
+}
+
+#[test]
+fn each_charge_of_a_draw_takes_what_fits_and_leaves_what_is_kept_back() {
+    let Some(server) = Server::start(&[]) else { return };
+    let runtime = runtime();
+    let store = connect(&runtime, options(&server));
+    let day = |count: u64| Arc::new(Quota::per_day(count).burst(count).gcra().unwrap());
+    let (wide, narrow) = (day(100), Arc::new(Quota::per_day(9).fixed_window().unwrap()));
+    let wide_charge = Charge { kept_back: 70, ..Charge::new(b"wide", &wide, cost(40)) };
+    let narrow_charge = Charge { kept_back: 2, ..Charge::new(b"narrow", &narrow, cost(40)) };
+    let both = [wide_charge, narrow_charge];
+    let before = store.counts().by_library;
+    assert_eq!(units(&ask(&store, Op::Draw, &both).unwrap()), [30, 7]);
+    let again = ask(&store, Op::Draw, &both).unwrap();
+    assert!(!again.allowed && units(&again).is_empty(), "all or none");
+    assert_eq!((left(&store, b"wide", &wide), left(&store, b"narrow", &narrow)), (70, 2));
+    // The same numbers as a take: refused whole, where a draw takes what there is.
+    let rest = [Charge::new(b"narrow", &narrow, cost(3))];
+    assert!(!ask(&store, Op::Take, &rest).unwrap().allowed);
+    assert_eq!(units(&ask(&store, Op::Draw, &rest).unwrap()), [2]);
+    assert_eq!(store.counts().by_library, before, "the script decided them all");
+}
