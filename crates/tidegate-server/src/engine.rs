@@ -30,6 +30,7 @@ mod ticket;
 mod ticket_seal;
 mod timed_store;
 
+use std::borrow::Cow;
 use std::pin::pin;
 use std::sync::Arc;
 
@@ -81,6 +82,8 @@ pub(crate) struct Engine {
     store_kind: &'static str,
     /// Between the gate and a store that may fail.
     fallback: Option<Fallback>,
+    /// Whether nothing is ever awaited for a decision: the one store is memory of this process.
+    decides_at_once: bool,
     /// What this node has where it shares an engine with others.
     shared: Option<shared_gate::Shared>,
     /// What keeps the counters of a store of this process.
@@ -152,6 +155,8 @@ impl Engine {
             Some(fallback) => Arc::new(fallback.clone()),
             None => Arc::clone(&store),
         };
+        let caps = store.caps();
+        let decides_at_once = sharing.is_none() && caps.always_decides && !caps.may_wait;
         let (gate, shared) = match &sharing {
             None => (Gate::new(policies, asked), None),
             Some(sharing) => {
@@ -170,6 +175,7 @@ impl Engine {
             store,
             store_kind,
             fallback,
+            decides_at_once,
             shared,
             kept,
             live: ArcSwap::from_pointee(live),
@@ -239,6 +245,14 @@ impl Engine {
         held: Option<&mut Held>,
         transport: Transport,
     ) -> Conclusion {
+        if self.decides_at_once && held.is_none() && only.is_none() {
+            let check = self.prepared(live, check);
+            let decided = self.metrics.time_now(transport, || match want {
+                Want::Take => self.gate.check(check),
+                Want::Peek => self.gate.peek(check),
+            });
+            return self.concluded(live, check.request, decided, want, transport);
+        }
         let keeps = held.is_some();
         let mut unwanted = Held::default();
         let held = held.unwrap_or(&mut unwanted);
@@ -257,9 +271,21 @@ impl Engine {
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
         }
-        let conclusion = self.conclude(live, check.request, decided, want);
+        self.concluded(live, check.request, decided, want, transport)
+    }
+
+    /// Counts a decision and its call, and gives it the form of its answer.
+    fn concluded(
+        &self,
+        live: &Live,
+        request: &Descriptor<'_>,
+        decided: Result<GateDecision, StoreError>,
+        want: Want,
+        transport: Transport,
+    ) -> Conclusion {
+        let conclusion = self.conclude(live, request, decided, want);
         if want == Want::Take {
-            self.count_call(live, check.request, transport, conclusion.allowed());
+            self.count_call(live, request, transport, conclusion.allowed());
         }
         conclusion
     }
@@ -272,21 +298,29 @@ impl Engine {
         decided: Result<GateDecision, StoreError>,
         want: Want,
     ) -> Conclusion {
-        let decided = decided.map(|mut decision| {
-            if live.breaks && decision.allowed {
-                decision.binding = breakers::least_left(&decision).or(decision.binding);
-            }
-            decision
-        });
-        let conclusion = match decided {
-            Ok(decision) if decision.by == store::DecidedBy::Fallback => self.without_engine(live, decision),
+        let mut conclusion = match decided {
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         };
-        if let (Conclusion::Decided(decision), Want::Take) = (&conclusion, want) {
+        self.settle_form(live, request, &mut conclusion, want);
+        conclusion
+    }
+
+    /// Counts a decision, and gives it the form of its answer where it lies: it is large, and to move it costs as much as to count it.
+    fn settle_form(&self, live: &Live, request: &Descriptor<'_>, conclusion: &mut Conclusion, want: Want) {
+        let Conclusion::Decided(decision) = conclusion else { return };
+        if live.breaks && decision.allowed {
+            decision.binding = breakers::least_left(decision).or(decision.binding);
+        }
+        if decision.by == store::DecidedBy::Fallback
+            && let Some(other) = self.without_engine(live, decision)
+        {
+            *conclusion = other;
+            return;
+        }
+        if want == Want::Take {
             self.count(&live.facts(&decision.policies, &self.metrics), request, decision);
         }
-        conclusion
     }
 
     /// Names a decision; remembers the request of a refusal, and tells the log.
@@ -322,10 +356,10 @@ impl Engine {
     }
 
     /// Returns the facts of the policies that a conclusion was made under.
-    pub(crate) fn facts(&self, live: &Live, conclusion: &Conclusion) -> Arc<[Facts]> {
+    pub(crate) fn facts<'l>(&self, live: &'l Live, conclusion: &Conclusion) -> Cow<'l, [Facts]> {
         match conclusion {
             Conclusion::Decided(decision) => live.facts(&decision.policies, &self.metrics),
-            Conclusion::Unsettled { .. } => Arc::clone(&live.policies),
+            Conclusion::Unsettled { .. } => Cow::Borrowed(&live.policies),
         }
     }
 

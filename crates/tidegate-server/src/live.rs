@@ -3,6 +3,7 @@
 //! A reload makes a new one and puts it in place whole. A decision carries the policy set it was made under; the moment
 //! between the gate's change and this one's is bridged by working the facts out for that one decision.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ pub(crate) struct Live {
 }
 
 /// What is known of one policy beside its words.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) series: Arc<PolicySeries>,
     pub(crate) keys: Arc<Keys>,
@@ -101,9 +102,9 @@ impl Live {
     }
 
     /// Returns the facts of a set, which is this one's but for the moment of a reload or a choice of policies.
-    pub(crate) fn facts(&self, set: &Arc<PolicySet>, metrics: &Metrics) -> Arc<[Facts]> {
+    pub(crate) fn facts(&self, set: &Arc<PolicySet>, metrics: &Metrics) -> Cow<'_, [Facts]> {
         if Arc::ptr_eq(set, &self.set) {
-            return Arc::clone(&self.policies);
+            return Cow::Borrowed(&self.policies);
         }
         let of = |policy: &Policy| {
             let own = self.set.find(&policy.name).and_then(|(at, _)| self.policies.get(at));

@@ -268,9 +268,21 @@ impl Metrics {
     pub(crate) async fn time<T>(&self, transport: Transport, deciding: impl Future<Output = T>) -> T {
         let start = self.stopwatch.now();
         let decided = deciding.await;
+        self.note_time(transport, start);
+        decided
+    }
+
+    /// Like [`Metrics::time`], for a decision that nothing is awaited for.
+    pub(crate) fn time_now<T>(&self, transport: Transport, decide: impl FnOnce() -> T) -> T {
+        let start = self.stopwatch.now();
+        let decided = decide();
+        self.note_time(transport, start);
+        decided
+    }
+
+    fn note_time(&self, transport: Transport, start: Tick) {
         let took: Duration = self.stopwatch.now().since(start);
         self.decision_times[transport as usize].observe(took.as_secs_f64());
-        decided
     }
 
     /// Waits for the decisions of a batch, which come by HTTP alone, and notes for each an even part of the time that they took together:

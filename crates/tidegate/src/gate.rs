@@ -35,6 +35,7 @@ mod several_stores;
 mod standing;
 #[cfg(feature = "ticket")]
 pub mod ticket;
+mod together_plain;
 mod unfit;
 mod waits;
 

@@ -33,15 +33,18 @@ impl Engine {
     pub(crate) async fn decide_together(
         &self,
         live: &Live,
-        checks: &[Check<'_, '_>],
+        checks: &mut [Check<'_, '_>],
         held: Option<&mut Held>,
         transport: Transport,
     ) -> Result<Together, StoreError> {
-        let checks: Vec<Check<'_, '_>> = checks.iter().map(|check| self.prepared(live, *check)).collect();
+        for check in &mut *checks {
+            *check = self.prepared(live, *check);
+        }
+        let checks = &*checks;
         let deciding = async {
             match held {
-                Some(held) => self.gate.charge_together_async(&checks, &mut held.charged).await,
-                None => self.gate.check_together_async(&checks).await,
+                Some(held) => self.gate.charge_together_async(checks, &mut held.charged).await,
+                None => self.gate.check_together_async(checks).await,
             }
         };
         let together = match self.metrics.time(transport, deciding).await {
@@ -52,13 +55,12 @@ impl Engine {
                 return Ok(Together { allowed: false, wait: Duration::ZERO, conclusions });
             }
         };
-        let each = checks.iter().zip(together.decisions);
-        let conclusions: Vec<Conclusion> = each
-            .map(|(check, decision)| {
-                let want = if check.peek { Want::Peek } else { Want::Take };
-                self.conclude(live, check.request, Ok(decision), want)
-            })
-            .collect();
+        let mut conclusions: Vec<Conclusion> =
+            together.decisions.into_iter().map(Conclusion::Decided).collect();
+        for (check, conclusion) in checks.iter().zip(&mut conclusions) {
+            let want = if check.peek { Want::Peek } else { Want::Take };
+            self.settle_form(live, check.request, conclusion, want);
+        }
         // A policy that its store has left may refuse what the gate allows.
         let closed = conclusions
             .iter()

@@ -29,7 +29,9 @@ impl Engine {
         };
         let check = self.prepared(live, check.among(&among)).peek();
         match self.gate.check_async(check).await {
-            Ok(decision) if decision.by == DecidedBy::Fallback => self.left_by_engine(decision),
+            Ok(mut decision) if decision.by == DecidedBy::Fallback => {
+                self.left_by_engine(&mut decision).unwrap_or(Conclusion::Decided(decision))
+            }
             Ok(decision) => Conclusion::Decided(decision),
             Err(error) => self.undecided(error),
         }

@@ -31,19 +31,19 @@ impl Engine {
         Some(Outage { reason: health.down?, lasts: self.now().since(health.since) })
     }
 
-    /// Gives a decision that was made without the engine the form of its answer, and counts it.
-    pub(super) fn without_engine(&self, live: &Live, decision: GateDecision) -> Conclusion {
+    /// Counts a decision that was made without the engine, and gives it the form of its answer as [`Engine::left_by_engine`] does.
+    pub(super) fn without_engine(&self, live: &Live, decision: &mut GateDecision) -> Option<Conclusion> {
         self.metrics.store_error(self.store_kind);
         let policies = decision.policies.policies();
         let facts = live.facts(&decision.policies, &self.metrics);
-        for at in matching(&decision) {
+        for at in matching(decision) {
             tally(&facts[at], policies[at].mode == Mode::Enforce).count(Decided::error);
         }
         self.left_by_engine(decision)
     }
 
-    /// Gives a decision that was made without the engine the form of its answer.
-    pub(super) fn left_by_engine(&self, mut decision: GateDecision) -> Conclusion {
+    /// Gives a decision that was made without the engine the form of its answer, or returns what is answered in its place.
+    pub(super) fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
         let outage = self.fallback.as_ref().and_then(|fallback| fallback.health().down);
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
         let error = StoreError::Unavailable { reason: reason.to_owned() };
@@ -52,20 +52,20 @@ impl Engine {
         let closes = |at: &usize| {
             policy(*at).on_store_error == OnStoreError::Deny && policy(*at).mode == Mode::Enforce
         };
-        if let Some(closed) = matching(&decision).find(closes).map(|at| policy(at).name.clone()) {
-            return Conclusion::Unsettled { allowed: false, policy: Some(closed), error };
+        if let Some(closed) = matching(decision).find(closes).map(|at| policy(at).name.clone()) {
+            return Some(Conclusion::Unsettled { allowed: false, policy: Some(closed), error });
         }
         let bound = decision.binding.map(|at| (decision.limits[at].policy, decision.limits[at].limit));
         decision.limits.retain(|limit| policy(limit.policy).on_store_error == OnStoreError::Local);
         if decision.limits.is_empty() {
-            return Conclusion::Unsettled { allowed: true, policy: None, error };
+            return Some(Conclusion::Unsettled { allowed: true, policy: None, error });
         }
         let enforced = || decision.limits.iter().enumerate().filter(|(_, limit)| limit.binding);
         decision.binding = enforced()
             .find(|(_, limit)| Some((limit.policy, limit.limit)) == bound)
             .or_else(|| enforced().min_by_key(|(_, limit)| limit.remaining()))
             .map(|(at, _)| at);
-        Conclusion::Decided(decision)
+        None
     }
 
     /// Answers a request that could not be decided at all, by a mistake of ours or of whoever wrote the store.

@@ -1,5 +1,7 @@
 //! Several descriptors of one call, decided together: all are charged, or none is.
 
+use std::mem;
+use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -99,21 +101,42 @@ impl Gate {
         if checks.iter().any(|check| check.cost.is_wrong()) {
             return Err(StoreError::NotACost);
         }
-        let mut decisions: Vec<GateDecision> = checks.iter().map(|check| self.undecided(check)).collect();
+        let mut together = Together {
+            allowed: true,
+            wait: Duration::ZERO,
+            at: Tick::EPOCH,
+            by: DecidedBy::Local,
+            decisions: checks.iter().map(|check| self.undecided(check)).collect(),
+        };
         // One set for all of them, although another may be put in force meanwhile.
         let in_force = InForce(self.policies.load());
-        for (check, decision) in checks.iter().zip(&mut decisions) {
-            if check.among.is_none() {
+        for (check, decision) in checks.iter().zip(&mut together.decisions) {
+            if check.among.is_none() && !Arc::ptr_eq(&decision.policies, &in_force) {
                 decision.policies = in_force.clone();
             }
+            self.sense(&decision.policies);
         }
+        if self.decide_together_plain(checks, &in_force, &mut together, keep)? {
+            return Ok(together);
+        }
+        drop(in_force);
+        // Apart, since it is large, and every caller's future would have room for it.
+        Box::pin(self.decide_together_routed(checks, together, keep, waits)).await
+    }
+
+    async fn decide_together_routed<K: Keep>(
+        &self,
+        checks: &[Check<'_, '_>],
+        mut together: Together,
+        keep: &mut K,
+        waits: Waits,
+    ) -> Result<Together, StoreError> {
+        let mut decisions = mem::take(&mut together.decisions);
         let policies: Vec<_> = decisions.iter_mut().map(GateDecision::keep_policies).collect();
-        policies.iter().for_each(|policies| self.sense(policies));
         let checks = &*self.demoted_together(checks, &mut decisions, waits).await;
         let deadline = checks.iter().filter_map(|check| self.tick_of(check)).min();
         let at = self.time.now();
-        let mut together =
-            Together { allowed: true, wait: Duration::ZERO, at, by: DecidedBy::Local, decisions: Vec::new() };
+        together.at = at;
         for (check, decision) in checks.iter().zip(&mut decisions) {
             decision.at = at;
             if let Some(refusal) = self.refusal(&decision.policies, check) {
@@ -133,7 +156,7 @@ impl Gate {
                 let ends = self.tick_of(check);
                 let mut plan = Plan::default();
                 check.plan_into(&policies[place], &mut plan);
-                shorten_waits(at, ends, &mut plan);
+                shorten_waits(at, ends, &mut plan.lines);
                 merged.add(place, plan)?;
             }
             if merged.parts.is_empty() {
@@ -163,6 +186,18 @@ impl Gate {
         }
         together.decisions = decisions;
         Ok(together)
+    }
+}
+
+impl GateDecision {
+    /// Concludes a decision by its own limits, of which so many were to be asked.
+    pub(super) fn conclude_part(&mut self, limits: usize) {
+        let all_asked = self.limits.len() == limits;
+        self.allowed =
+            all_asked && self.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
+        let waits = self.limits.iter().filter(|limit| limit.binding).map(|limit| limit.decision.wait());
+        self.wait = if self.allowed { waits.max().unwrap_or_default() } else { Duration::ZERO };
+        self.binding = binding(&self.limits, self.allowed);
     }
 }
 
@@ -229,11 +264,6 @@ impl PartOf<'_> {
             Some(LimitDecision { kept_back, ..line.decided(settlement) })
         };
         decision.limits.extend(self.lines.iter().filter_map(decided));
-        let all_asked = decision.limits.len() == self.lines.len();
-        decision.allowed =
-            all_asked && decision.limits.iter().all(|limit| !limit.binding || limit.decision.is_allowed());
-        let waits = decision.limits.iter().filter(|limit| limit.binding).map(|limit| limit.decision.wait());
-        decision.wait = if decision.allowed { waits.max().unwrap_or_default() } else { Duration::ZERO };
-        decision.binding = binding(&decision.limits, decision.allowed);
+        decision.conclude_part(self.lines.len());
     }
 }

@@ -200,7 +200,7 @@ impl Gate {
             && !self.routes.own_waits()
             && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
-        shorten_waits(at, self.tick_of(check), &mut plan);
+        shorten_waits(at, self.tick_of(check), &mut plan.lines);
         let clock = if by_tick { StepClock::Fresh(self.time.clock()) } else { StepClock::Engine };
         self.settle_plan::<K>(&plan, (at, clock), check.op(), settled)?;
         if settled.allowed {
@@ -225,7 +225,7 @@ impl Gate {
         check.deadline.map(|deadline| deadline.tick(self.time.clock()))
     }
 
-    fn settle_plan<K: Keep>(
+    pub(super) fn settle_plan<K: Keep>(
         &self,
         plan: &Plan<'_>,
         (now, clock): (Tick, StepClock<'_>),
@@ -258,19 +258,30 @@ impl Gate {
 }
 
 impl<'c> Check<'c, '_> {
-    /// Lists the charges of the request.
+    /// Lists the charges of the request, in a plan that is emptied first.
     #[inline(always)]
     pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
     where
         'c: 'p,
     {
+        plan.clear();
+        self.plan_after(policies, plan);
+    }
+
+    /// Lists the charges of the request behind those that a plan holds already.
+    #[inline(always)]
+    pub(super) fn plan_after<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
+    where
+        'c: 'p,
+    {
+        let start = plan.lines.len();
         let stated = (self.cost.stated(), self.priority);
         match self.among {
             None => policies.plan_for(self.request, stated, plan),
             Some(among) => policies.plan_among(self.request, stated, among, plan),
         }
         if let Some(quota) = self.quota {
-            self.bring(policies, quota, plan);
+            self.bring(policies, quota, &mut plan.lines[start..]);
         }
     }
 
@@ -281,8 +292,8 @@ impl<'c> Check<'c, '_> {
     /// Puts a quota that the caller brings in place of the limits' own.
     #[cold]
     #[inline(never)]
-    pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, plan: &mut Plan<'p>) {
-        for line in plan.lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
+    pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, lines: &mut [Line<'p>]) {
+        for line in lines.iter_mut().filter(|line| holds_in_place_of(quota, line.quota)) {
             (line.quota, line.passing) = (quota, true);
             line.kept_back = policies.kept_back(line, quota, self.priority);
         }
@@ -291,9 +302,9 @@ impl<'c> Check<'c, '_> {
 
 /// Shortens the delays that queues may accept, so that none ends beyond the deadline.
 #[inline]
-pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, plan: &mut Plan<'_>) {
+pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, lines: &mut [Line<'_>]) {
     let Some(deadline) = deadline else { return };
-    for line in &mut plan.lines {
+    for line in lines {
         line.max_wait = line.max_wait.min(deadline.since(at));
     }
 }

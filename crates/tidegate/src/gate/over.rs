@@ -113,7 +113,7 @@ impl<'c> Check<'c, '_> {
         let wanted = |place| self.among.is_none_or(|among| among.has(place));
         policies.plan_demoting(self.request, stated, plan, wanted);
         if let Some(quota) = self.quota {
-            self.bring(policies, quota, plan);
+            self.bring(policies, quota, &mut plan.lines);
         }
     }
 }

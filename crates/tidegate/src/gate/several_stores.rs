@@ -318,16 +318,21 @@ impl Gate {
         let mut plan = Plan::default();
         check.plan_into(policies, &mut plan);
         let deadline = self.tick_of(check);
-        shorten_waits(at, deadline, &mut plan);
+        shorten_waits(at, deadline, &mut plan.lines);
         Some(Run::new(self, plan, check.op(), (at, deadline)))
     }
 }
 
 /// Refuses an answer that does not say what came of each charge.
 pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
+    all_answered(&settled, charges).map(|()| settled)
+}
+
+/// Says that an answer does not tell what came of each charge, if it does not.
+pub(super) fn all_answered(settled: &Settled, charges: usize) -> Result<(), StoreError> {
     let lines = settled.lines.len();
     if lines == charges {
-        return Ok(settled);
+        return Ok(());
     }
     let reason = format!("it answered {lines} charges of {charges}");
     Err(StoreError::Unavailable { reason })

@@ -70,6 +70,13 @@ pub struct Plan<'p> {
 }
 
 impl Plan<'_> {
+    /// Takes out all lines, and keeps the memory.
+    #[inline]
+    pub(crate) fn clear(&mut self) {
+        self.lines.clear();
+        self.keys.clear();
+    }
+
     /// Returns the lines as a store wants them.
     pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
         self.lines.iter().map(|line| self.charge(line))

@@ -126,10 +126,11 @@ impl PolicySet {
     /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
     #[inline]
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
+        plan.clear();
         self.plan_for(descriptor, (cost, Priority::default()), plan);
     }
 
-    /// Like [`PolicySet::plan_into`], for a request of any priority.
+    /// Like [`PolicySet::plan_into`], for a request of any priority, behind what the plan holds already.
     #[inline]
     pub(crate) fn plan_for<'p>(
         &'p self,
@@ -168,7 +169,7 @@ impl PolicySet {
         ready.quota(request, || self.policies[policy].limit(limit))
     }
 
-    /// Fills a plan with the lines of the wanted policies.
+    /// Appends to a plan the lines of the wanted policies.
     #[inline(always)]
     pub(super) fn fill<'p>(
         &'p self,
@@ -177,8 +178,6 @@ impl PolicySet {
         plan: &mut Plan<'p>,
         wanted: impl Fn(usize) -> bool,
     ) {
-        plan.lines.clear();
-        plan.keys.clear();
         let plain = if self.compares_places { plain_values(request) } else { None };
         let descriptor = plain.as_ref().unwrap_or(request);
         if !self.access.allow.is_empty() && self.access.allow.find(descriptor).is_some() {

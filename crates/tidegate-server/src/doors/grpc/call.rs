@@ -4,7 +4,7 @@ use std::future::{Future as _, poll_fn};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::Poll;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -51,10 +51,19 @@ impl Drop for Counted {
     }
 }
 
-/// Begins to answer a call, in a task of its own: the connection sends what several calls answer with one write.
-pub(super) fn begin(calls: &Arc<Calls>, request: Request<RecvStream>, respond: SendResponse<Bytes>) {
+/// A call that was accepted, and is not answered yet.
+pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
+
+/// Begins to answer a call; one that has to wait goes on in a task of its own, and most are answered before this returns.
+///
+/// What is answered is sent when the connection is polled next, which its library sees to: all calls of one read go out with one write.
+pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
     calls.in_flight.fetch_add(1, Ordering::Relaxed);
-    tokio::spawn(run(Counted(Arc::clone(calls)), request, respond));
+    let mut running = Box::pin(run(Counted(Arc::clone(calls)), request, respond));
+    // If it waits, its task polls it again and is woken from then on.
+    if running.as_mut().poll(cx).is_pending() {
+        tokio::spawn(running);
+    }
 }
 
 /// # Cancel safety

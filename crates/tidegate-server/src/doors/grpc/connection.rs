@@ -26,7 +26,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
-use super::call::{self, Calls};
+use super::call::{self, Accepted, Calls};
 use super::lent::Lent;
 use super::service::Service;
 use crate::connections::{LINGER, Order, Place, Stage, linger, now};
@@ -117,6 +117,8 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
 struct Connection {
     http2: Http2<Lent, Bytes>,
     calls: Arc<Calls>,
+    /// Calls of the last read that are to be begun; at most [`STREAMS`].
+    accepted: Vec<Accepted>,
     pings: Option<PingPong>,
     /// Whether a ping was sent that is not answered.
     pinged: bool,
@@ -140,6 +142,7 @@ impl Connection {
         Self {
             http2,
             calls,
+            accepted: Vec::new(),
             pings,
             pinged: false,
             ping_at,
@@ -154,18 +157,26 @@ impl Connection {
     /// Does what can be done now; ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         loop {
+            let mut begun = false;
             // Reads and writes as well: what calls have answered is flushed here, once for all of them.
             while let Poll::Ready(accepted) = self.http2.poll_accept(cx) {
                 match accepted {
-                    Some(Ok((request, respond))) => call::begin(&self.calls, request, respond),
+                    Some(Ok(accepted)) => {
+                        self.accepted.push(accepted);
+                        if self.accepted.len() >= STREAMS as usize {
+                            begun |= self.begin_accepted(cx);
+                        }
+                    }
                     // The peer was told what was wrong.
                     Some(Err(_)) | None => return Poll::Ready(self.ended()),
                 }
             }
+            // Only now: each look for another call writes what is there to be sent, and so each call would be answered by a write of its own.
+            begun |= self.begin_accepted(cx);
             if let Some(ended) = self.obey(cx) {
                 return Poll::Ready(ended);
             }
-            self.note_stage();
+            self.note_stage(begun);
             let (again, ended) = self.look_at_the_time(cx);
             if let Some(ended) = ended {
                 return Poll::Ready(ended);
@@ -175,6 +186,15 @@ impl Connection {
                 return Poll::Pending;
             }
         }
+    }
+
+    /// Begins the calls that were accepted; says whether there were any.
+    fn begin_accepted(&mut self, cx: &mut Context<'_>) -> bool {
+        let begun = !self.accepted.is_empty();
+        for accepted in self.accepted.drain(..) {
+            call::begin(&self.calls, accepted, cx);
+        }
+        begun
     }
 
     fn ended(&self) -> Ended {
@@ -205,10 +225,11 @@ impl Connection {
         self.leaving = Some((now(), ended));
     }
 
-    /// Notes where the connection stands, for who needs its place.
-    fn note_stage(&mut self) {
+    /// Notes where the connection stands, for who needs its place. It is busy too where calls have `begun` and are answered already: the answers
+    /// are not sent yet.
+    fn note_stage(&mut self, begun: bool) {
         // Relaxed: calls and connection are tasks of one thread.
-        if self.calls.in_flight.load(Ordering::Relaxed) > 0 {
+        if begun || self.calls.in_flight.load(Ordering::Relaxed) > 0 {
             if !self.busy {
                 (self.busy, self.idle) = (true, None);
                 self.calls.place.note_busy();

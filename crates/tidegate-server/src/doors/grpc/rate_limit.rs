@@ -17,7 +17,6 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
 use http::header::HeaderMap;
 use prost::Message as _;
-use smallvec::SmallVec;
 use tidegate::deadline::header::read_grpc_timeout;
 use tidegate::{Check, Deadline};
 
@@ -56,7 +55,7 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
 
 /// Reads the message of a call.
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
-    RateLimitRequest::decode(message.clone())
+    RateLimitRequest::decode(&**message)
         .or_else(|_| {
             let mut mended = message.to_vec();
             mended::mend(&mut mended);
@@ -103,7 +102,7 @@ async fn decide(
             (from_ref(&one), allowed, wait)
         }
         asked => {
-            several = Box::pin(decide_several(engine, live, asked, deadline, held)).await?;
+            several = decide_several(engine, live, asked, deadline, held).await?;
             (&*several.conclusions, several.allowed, several.wait)
         }
     };
@@ -127,7 +126,7 @@ async fn decide_several(
     held: Option<&mut Held>,
 ) -> Result<Together, Status> {
     let gives_back = |asked: &Asked<'_>| matches!(asked.units, Units::GiveBack(_));
-    let checks: SmallVec<[Check<'_, '_>; 4]> = asked
+    let mut checks: Vec<Check<'_, '_>> = asked
         .iter()
         .filter(|asked| !gives_back(asked))
         .map(|asked| {
@@ -136,11 +135,17 @@ async fn decide_several(
             check
         })
         .collect();
-    let together = engine.decide_together(live, &checks, held, Transport::grpc).await;
-    let mut together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
+    let together = engine.decide_together(live, &mut checks, held, Transport::grpc).await;
+    let together = together.map_err(|error| Status::new(Code::InvalidArgument, error.to_string()))?;
     if checks.len() == asked.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
     }
+    // In a box: other calls would have room for it.
+    Ok(Box::pin(give_back(engine, live, asked, together)).await)
+}
+
+/// Gives back, where those that spend and look may pass; `together` is what came of them.
+async fn give_back(engine: &Engine, live: &Live, asked: &[Asked<'_>], mut together: Together) -> Together {
     let mut spent = together.conclusions.into_iter();
     let mut conclusions = Vec::with_capacity(asked.len());
     for asked in asked {
@@ -156,7 +161,7 @@ async fn decide_several(
         }
     }
     together.conclusions = conclusions;
-    Ok(together)
+    together
 }
 
 /// Returns when whoever waits for the answer stops waiting, where a policy may hold a request back.

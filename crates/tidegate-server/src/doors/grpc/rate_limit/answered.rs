@@ -1,6 +1,6 @@
 //! Writes what a call is answered: one status for each descriptor, from which a proxy makes its own headers, and what beside them was asked for.
 
-use std::sync::Arc;
+use std::borrow::Cow;
 use std::time::Duration;
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -30,11 +30,11 @@ pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
 }
 
 /// Returns the overall code and the statuses of a call that was decided; `facts` returns those of the policies of a conclusion.
-pub(super) fn decided(
+pub(super) fn decided<'l>(
     asked: &[Asked<'_>],
     conclusions: &[Conclusion],
     allowed: bool,
-    facts: impl Fn(&Conclusion) -> Arc<[Facts]>,
+    facts: impl Fn(&Conclusion) -> Cow<'l, [Facts]>,
 ) -> RateLimitResponse {
     let status = |(at, asked): (usize, &Asked<'_>)| {
         // One conclusion for all where none could be decided.

@@ -97,16 +97,17 @@ pub(in super::super) fn read<'r>(
         1..=MAX_DESCRIPTORS => {}
         many => return wrong(format!("there are {many} descriptors; send at most {MAX_DESCRIPTORS}")),
     }
-    call.descriptors
-        .iter()
-        .enumerate()
-        .map(|(index, descriptor)| {
-            let mut asked = one(call, descriptor, quotas)?;
-            // Last, and so above entries of these names.
-            describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
-            Ok(asked)
-        })
-        .collect()
+    let mut all = SmallVec::new();
+    all.reserve_exact(call.descriptors.len());
+    for (index, descriptor) in call.descriptors.iter().enumerate() {
+        // Filled in where it stays: attributes are large, and to move them costs more than to read them.
+        all.push(Asked { request: Descriptor::new(), units: Units::Look, quota: None, refused: None });
+        let Some(asked) = all.last_mut() else { break };
+        read_one(call, descriptor, quotas, asked)?;
+        // Last, and so above entries of these names.
+        describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
+    }
+    Ok(all)
 }
 
 /// Adds what policies want to know of the descriptor itself.
@@ -163,28 +164,28 @@ fn push_escaped(text: &mut String, part: &str) {
     }
 }
 
-fn one<'r>(
+fn read_one<'r>(
     call: &'r RateLimitRequest,
     descriptor: &'r RateLimitDescriptor,
     quotas: &BroughtQuotas,
-) -> Result<Asked<'r>, Status> {
-    let (mut quota, mut refused) = (None, None);
+    asked: &mut Asked<'r>,
+) -> Result<(), Status> {
     if let Some(limit) = &descriptor.limit {
         match brought(limit)? {
-            None => refused = Some(Refused::NothingGranted),
+            None => asked.refused = Some(Refused::NothingGranted),
             Some(limit) => {
                 let made = quotas.of(limit);
-                quota = Some(
+                asked.quota = Some(
                     made.map_err(|error| Status::new(Code::InvalidArgument, format!("limit: {error}")))?,
                 );
             }
         }
     }
     if descriptor.entries.iter().any(|entry| entry.value.len() > MAX_VALUE) {
-        refused = Some(Refused::TooLong);
+        asked.refused = Some(Refused::TooLong);
     }
-    let units = units(call.hits_addend, descriptor);
-    Ok(Asked { request: attributes(&call.domain, &descriptor.entries)?, units, quota, refused })
+    asked.units = units(call.hits_addend, descriptor);
+    attributes(&call.domain, &descriptor.entries, &mut asked.request)
 }
 
 /// Returns what a descriptor does: its own number wins over the call's, of which 0 is the same as none.
@@ -219,14 +220,13 @@ fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
     Ok((count > 0).then_some(Brought { burst: count, count, period }))
 }
 
-fn attributes<'r>(domain: &'r str, entries: &'r [Entry]) -> Result<Descriptor<'r>, Status> {
+fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descriptor<'r>) -> Result<(), Status> {
     // The domain, and the address once more.
     if entries.len() > MAX_ATTRIBUTES - 2 {
         let message =
             format!("a descriptor has {} entries; send at most {}", entries.len(), MAX_ATTRIBUTES - 2);
         return Err(Status::new(Code::InvalidArgument, message));
     }
-    let mut request = Descriptor::new();
     for (at, entry) in entries.iter().enumerate() {
         let (key, value) = (entry.key.as_str(), entry.value.as_str());
         if key.is_empty() || key.len() > MAX_NAME {
@@ -246,5 +246,5 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry]) -> Result<Descriptor<'r
     }
     // Last, and so above an entry of this name.
     request.push(DOMAIN, domain);
-    Ok(request)
+    Ok(())
 }
