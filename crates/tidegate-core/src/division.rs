@@ -118,7 +118,13 @@ impl Division {
     /// Says whether nobody holds anything.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
-        self.holders.len() == self.vacant.len()
+        self.holders() == 0
+    }
+
+    /// Returns how many holders there are, with those that have left and may still use their bucket.
+    #[must_use]
+    pub const fn holders(&self) -> usize {
+        self.holders.len() - self.vacant.len()
     }
 
     /// Takes a holder in, which is asked for as much as the others until it reports. Brings one unit with it.
@@ -238,7 +244,7 @@ impl Division {
         if self.next_end <= self.at {
             self.end_buckets();
         }
-        let holders = (self.holders.len() - self.vacant.len()) as u64;
+        let holders = self.holders() as u64;
         let room = self.burst.saturating_add(holders).saturating_sub(self.bursts);
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }

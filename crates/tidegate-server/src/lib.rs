@@ -74,7 +74,7 @@ pub use unknown_numbers::unknown_numbers;
 #[doc(hidden)]
 pub mod fuzzing {
     #[cfg(feature = "grpc")]
-    pub use crate::doors::grpc::fuzzing::RateLimitDoor;
+    pub use crate::doors::grpc::fuzzing::{QuotaCall, RateLimitDoor, answer};
     pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
     pub use crate::doors::resp::fuzzing::{RespBytes, resp_bytes};
 }

@@ -17,14 +17,14 @@ policies:
 ";
 
 /// The preface of a connection, and its settings.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 /// A call of the domain `d` with the entry `a: b`.
 const CALL: &[u8] = b"\0\0\0\0\x0d\x0a\x01d\x12\x08\x0a\x06\x0a\x01a\x12\x01b";
 
 /// How much more memory an attack may take than there was before it, in KiB.
-const MORE: usize = 64 << 10;
+pub(crate) const MORE: usize = 64 << 10;
 
-fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
+pub(crate) fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
     let serving = desk.serve(&[&["--grpc", "127.0.0.1:0"], arguments].concat());
     let line = serving.hears("over gRPC on ");
     let grpc = line.rsplit(' ').next().unwrap().parse().unwrap();
@@ -32,7 +32,7 @@ fn serve(desk: &Desk, arguments: &[&str]) -> (Serving, SocketAddr) {
 }
 
 /// One frame: its type, flags, stream and payload.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let mut frame = u32::try_from(payload.len()).unwrap().to_be_bytes()[1..].to_vec();
     frame.extend([kind, flags]);
     frame.extend(stream.to_be_bytes());
@@ -42,10 +42,14 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
 
 /// The head of a call; no header is indexed, so that each stands for itself.
 fn head() -> Vec<u8> {
+    head_of("/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit", &[])
+}
+
+/// The head of a call of this method, with more headers.
+pub(crate) fn head_of(path: &str, more: &[(&str, &str)]) -> Vec<u8> {
     // POST, http.
     let mut block = vec![0x83, 0x86];
-    let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
-    for (name, value) in [(":path", path), ("content-type", "application/grpc")] {
+    for (name, value) in [&[(":path", path), ("content-type", "application/grpc")], more].concat() {
         block.push(0);
         for text in [name, value] {
             block.push(u8::try_from(text.len()).unwrap());
@@ -69,7 +73,7 @@ fn pour(grpc: SocketAddr, bytes: &[u8]) -> TcpStream {
 
 /// Requires that an honest call is answered with OK.
 #[track_caller]
-fn is_served(grpc: SocketAddr) {
+pub(crate) fn is_served(grpc: SocketAddr) {
     let mut stream = connect(grpc);
     stream.write_all(&[PREFACE, &begin(1), &frame(0, 1, 1, CALL)].concat()).unwrap();
     let mut read = Vec::new();

@@ -10,6 +10,7 @@
 //! | `every_door` | a stranger with a socket | whatever is sent is answered or closed, and honest callers are served meanwhile |
 //! | `redis_clients` | a stranger at the door for Redis clients | whatever is sent is answered or closed, and costs nobody else a limit |
 //! | `grpc` | a stranger at the gRPC door | floods of frames and bodies without end cost bounded memory, and nobody else |
+//! | `quotas` | a proxy that reports to the quota service, a filter of Limitador's | whatever is reported is answered or ends its own call, and made-up buckets cost bounded memory |
 //! | `forward_auth` | a caller behind the real nginx and the real Caddy | no header, spelling or byte is served unlimited |
 //! | `priority` | a caller who says that he matters | what is kept for others stays theirs |
 //! | `log` | a full disk, a reader who goes away or never reads | decisions go on, the server ends when told, no verdict changes |
@@ -37,6 +38,7 @@ mod log;
 mod policy_file;
 mod priority;
 mod proxy;
+mod quotas;
 mod raw;
 mod redis_clients;
 mod seed;

@@ -40,7 +40,11 @@ use crate::connections::{Door, Place};
 use crate::options::Timeouts;
 
 #[cfg(feature = "fuzzing")]
-pub(crate) use self::rate_limit::fuzzing;
+pub(crate) mod fuzzing {
+    pub use super::methods::fuzzing::answer;
+    pub use super::quota::fuzzing::QuotaCall;
+    pub use super::rate_limit::fuzzing::RateLimitDoor;
+}
 
 /// The gRPC door of one server.
 #[derive(Debug)]

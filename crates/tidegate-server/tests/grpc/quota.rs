@@ -47,7 +47,11 @@ type Usage<'a> = (&'a [(&'a str, &'a str)], u64, u64);
 
 impl Proxy {
     async fn open(to: SocketAddr, headers: &[(&str, &str)]) -> Self {
-        let (response, sending) = Client::connect(to).await.begin(QUOTA, headers).await.unwrap();
+        Self::on(Client::connect(to).await, headers).await
+    }
+
+    async fn on(mut client: Client, headers: &[(&str, &str)]) -> Self {
+        let (response, sending) = client.begin(QUOTA, headers).await.unwrap();
         let response = tokio::time::timeout(FOREVER, response).await.expect("an answer").unwrap();
         Self { sending, reading: response.into_body(), read: BytesMut::new() }
     }
@@ -198,6 +202,35 @@ async fn a_proxy_has_so_many_buckets_and_no_more() {
     let told = proxy.report("shop", &usages).await;
     let parts = told.iter().filter(|told| matches!(told, Strategy::TokenBucket(_))).count();
     assert_eq!((told.len(), parts), (4200, 4096));
+}
+
+#[tokio::test]
+async fn a_proxy_has_room_for_so_many_bytes_of_pairs_and_a_connection_for_so_many_of_answers() {
+    let (server, grpc) = started(POLICIES).await;
+    // Half a megabyte in each bucket: eight do not fit, and those of a few bytes do then.
+    let long = "x".repeat(500_000);
+    let mut proxy = Proxy::open(grpc, &[]).await;
+    for at in 0..9 {
+        let told = proxy.report("shop", &[(&[("plan", &format!("{at}{long}"))], 1, 0)]).await;
+        assert_eq!(told[0], Strategy::BlanketRule(BlanketRule::DenyAll as i32), "too long to be a key");
+    }
+    assert!(server.get("/metrics").await.text.contains("tidegate_quota_buckets 8"));
+    let told = proxy.report("shop", &[(FREE, 1, 0)]).await;
+    assert!(matches!(told[0], Strategy::TokenBucket(_)), "{told:?}");
+    // A hundred thousand buckets in a message, twice: both answers are longer than what a connection may have waiting.
+    let small = reports("", &[(&[("", "")], 1, 0)]).encode_to_vec();
+    let domain = reports("shop", &[]).encode_to_vec();
+    let many = framed(&[&domain[..], &small.repeat(((1 << 20) - 10) / small.len())].concat());
+    let client = Client::connect(grpc).await;
+    let mut first = Proxy::on(client.clone(), &[]).await;
+    first.send(&many);
+    let begins = tokio::time::timeout(FOREVER, first.reading.data()).await.expect("an answer");
+    assert!(begins.is_some_and(|chunk| chunk.is_ok()));
+    let mut second = Proxy::on(client, &[]).await;
+    second.send(&many);
+    let (status, message) = second.ended().await;
+    assert_eq!(status, "8", "{message}");
+    assert!(message.contains("too long together"), "{message}");
 }
 
 #[tokio::test]

@@ -101,6 +101,21 @@ pub(super) fn body(message: &impl Message) -> Bytes {
     out.freeze()
 }
 
+/// Begins the body of an answer that is written piece by piece; [`close`] ends it.
+pub(super) fn open() -> BytesMut {
+    BytesMut::zeroed(PREFIX)
+}
+
+/// Ends the body of an answer that [`open`] began.
+pub(super) fn close(mut out: BytesMut) -> Bytes {
+    // An answer is bounded far below 4 GiB.
+    let length = out.len().saturating_sub(PREFIX) as u32;
+    if let Some(prefix) = out.get_mut(1..PREFIX) {
+        prefix.copy_from_slice(&length.to_be_bytes());
+    }
+    out.freeze()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -127,3 +127,24 @@ impl Method {
         }
     }
 }
+
+/// Any method as the fuzz targets have it.
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing {
+    use bytes::Bytes;
+    use http::header::HeaderMap;
+
+    use super::super::rate_limit::fuzzing::RateLimitDoor;
+    use super::{Method, Status};
+
+    /// Answers a message to the method of a path with the body of the answer, or with a code and a message.
+    ///
+    /// # Errors
+    /// The code and the message.
+    pub fn answer(door: &RateLimitDoor, path: &str, message: &[u8]) -> Result<Bytes, (u8, String)> {
+        let failed = |status: Status| (status.code as u8, status.message.into_owned());
+        let method = Method::of(path).map_err(failed)?;
+        let (headers, message) = (HeaderMap::new(), Bytes::copy_from_slice(message));
+        door.runtime.block_on(method.answer(&door.service, &headers, message)).map_err(failed)
+    }
+}

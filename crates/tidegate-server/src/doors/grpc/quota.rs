@@ -12,7 +12,10 @@
 //! | [`buckets`] | the buckets of one proxy: from a report to what is told |
 //! | [`bucket`] | one bucket: its limits, its part |
 //! | [`pools`] | the limits that are divided, for all proxies |
+//! | [`reports`] | a report as it came |
+//! | [`room`] | room for the pairs of all buckets |
 //! | [`told`] | messages to a proxy |
+//! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and the measurement |
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -22,23 +25,24 @@
 
 mod bucket;
 mod buckets;
+#[cfg(feature = "fuzzing")]
+pub(super) mod fuzzing;
 pub(super) mod pools;
+mod reports;
+pub(super) mod room;
 mod told;
 
 use std::time::Duration;
 
 use bytes::Bytes;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::RateLimitQuotaUsageReports;
 use h2::SendStream;
 use h2::server::SendResponse;
 use http::Response;
 use http::header::{CONTENT_TYPE, HeaderMap};
-use prost::Message as _;
 use tidegate::visible::excerpt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::buckets::Buckets;
-use super::framing;
 use super::reading::Messages;
 use super::service::Service;
 use super::status::{self, CONTENT, Code, Status};
@@ -81,7 +85,7 @@ pub(super) async fn serve(
     };
     let ended = tokio::select! {
         biased;
-        ended = reports(service, messages, &mut answers, ttl, timeouts) => ended,
+        ended = answer_all(service, messages, &mut answers, ttl, timeouts) => ended,
         () = service.app.drains() => Ok(()),
         () = until => Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come")),
     };
@@ -96,9 +100,8 @@ pub(super) async fn serve(
 /// Answers reports, until the proxy has said all or is silent for too long.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for what only the configuration of a proxy can be wrong about, [`Code::Internal`] for bytes that are no report; and as
-/// [`Messages::next`].
-async fn reports(
+/// As [`Buckets::answer`] and [`Messages::next`]; [`Code::ResourceExhausted`] where the connection holds too much.
+async fn answer_all(
     service: &Service,
     mut messages: Messages<'_>,
     answers: &mut SendStream<Bytes>,
@@ -109,11 +112,10 @@ async fn reports(
     loop {
         let Ok(next) = timeout(SILENCE, messages.next()).await else { return Ok(()) };
         let Some(message) = next? else { return Ok(()) };
-        let reports = RateLimitQuotaUsageReports::decode(message).map_err(|error| {
-            Status::new(Code::Internal, format!("the message is no RateLimitQuotaUsageReports: {error}"))
-        })?;
-        let answer = buckets.answer(service, reports).await?;
-        match timeout(timeouts.unread, send(answers, framing::body(&answer))).await {
+        let mut holding = messages.holding();
+        let answer = buckets.answer(service, message, |bytes| holding.set(bytes)).await?;
+        holding.set(answer.len())?;
+        match timeout(timeouts.unread, send(answers, answer)).await {
             Ok(Ok(())) => {}
             // The caller is gone, or reads nothing.
             Ok(Err(_)) | Err(_) => return answers_unread(answers),

@@ -197,8 +197,8 @@ pub(crate) mod fuzzing {
 
     /// A door without its connections.
     pub struct RateLimitDoor {
-        runtime: Runtime,
-        service: Service,
+        pub(in super::super) runtime: Runtime,
+        pub(in super::super) service: Service,
     }
 
     impl fmt::Debug for RateLimitDoor {

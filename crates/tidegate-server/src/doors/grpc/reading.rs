@@ -112,6 +112,11 @@ impl<'c> Messages<'c> {
         Self { unfinished: Unfinished { all: unfinished, bytes: BytesMut::new() }, body }
     }
 
+    /// Counts nothing yet.
+    pub(super) const fn holding(&self) -> Holding<'c> {
+        Holding { all: self.unfinished.all, bytes: 0 }
+    }
+
     /// Returns the next message; `None` when the caller has said all.
     ///
     /// # Errors
@@ -133,6 +138,35 @@ impl<'c> Messages<'c> {
                 }
             }
         }
+    }
+}
+
+/// What a call has beside messages that are not complete: counted with those of its connection until it is dropped.
+pub(super) struct Holding<'c> {
+    all: &'c AtomicUsize,
+    bytes: usize,
+}
+
+impl Drop for Holding<'_> {
+    fn drop(&mut self) {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
+impl Holding<'_> {
+    /// Counts so many bytes in place of those before.
+    ///
+    /// # Errors
+    /// [`Code::ResourceExhausted`] when its connection holds too much.
+    pub(super) fn set(&mut self, bytes: usize) -> Result<(), Status> {
+        self.all.fetch_sub(self.bytes, Ordering::Relaxed);
+        let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        self.bytes = bytes;
+        if all > MAX_UNFINISHED {
+            let message = "the messages of this connection that are not complete, and the answers that nobody reads, are too long together";
+            return Err(Status::new(Code::ResourceExhausted, message));
+        }
+        Ok(())
     }
 }
 

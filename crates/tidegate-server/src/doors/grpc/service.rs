@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::quota::pools::Pools;
+use super::quota::room::Room;
 use crate::app::App;
 use crate::requests::BroughtQuotas;
 
@@ -14,10 +15,12 @@ pub(super) struct Service {
     pub(super) quotas: BroughtQuotas,
     /// The limits that are divided over proxies.
     pub(super) pools: Pools,
+    /// The room for buckets of proxies.
+    pub(super) room: Room,
 }
 
 impl Service {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default() }
+        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default(), room: Room::default() }
     }
 }

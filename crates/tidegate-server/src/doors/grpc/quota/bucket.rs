@@ -13,6 +13,7 @@ use tidegate::{GateDecision, Tick};
 use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
 
 use super::pools::{Divided, Pace, Pool, Pools};
+use super::room::Taken;
 use super::told::{Part, Told};
 use crate::metrics::{Assigned, Counted};
 
@@ -31,6 +32,7 @@ pub(super) struct Bucket {
     /// Since when nobody asked for anything.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
+    pub(super) room: Taken,
 }
 
 /// What a bucket meets.
@@ -58,11 +60,11 @@ impl Drop for Line {
 }
 
 impl Bucket {
-    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted) -> Self {
+    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted, room: Taken) -> Self {
         let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
         let call =
             RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
-        Self { call, number: 0, limits: Limits::Closed, given: None, quiet: None, _counted: counted }
+        Self { call, number: 0, limits: Limits::Closed, given: None, quiet: None, _counted: counted, room }
     }
 
     /// Goes by a refusal, or by nothing.
@@ -71,7 +73,7 @@ impl Bucket {
         (self.given, self.number) = (None, number);
     }
 
-    /// Goes by the limits of a decision; in those that it goes by already, its part stays. Shadows limit nobody, and places and breakers go
+    /// Goes by the limits of a decision; in those that it goes by already, its part stays. Closed where they have no room for it. Shadows limit nobody, and places and breakers go
     /// by calls that enter and leave.
     pub(super) fn limit_by(
         &mut self,
@@ -94,7 +96,11 @@ impl Bucket {
             let Some((quota, _)) = decision.quota_of(line, request) else { continue };
             let Some(key) = set.key(line.policy, line.limit, request) else { continue };
             if let Some(divided) = Divided::of(key, line.limit, quota, decision.at) {
-                found.push(pools.of(divided, line.decision.standing.remaining, decision.at));
+                match pools.of(divided, line.decision.standing.remaining, decision.at) {
+                    Some(pool) => found.push(pool),
+                    // Looked for again by the next report.
+                    None => return self.blanket(false, 0),
+                }
             }
         }
         if found.is_empty() {

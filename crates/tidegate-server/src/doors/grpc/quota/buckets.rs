@@ -3,18 +3,20 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::{
-    BucketId, RateLimitQuotaResponse, RateLimitQuotaUsageReports,
-};
 use tidegate::visible::excerpt;
 use tidegate::{Cost, Tick};
+use tokio::task::consume_budget;
 
+use super::super::framing;
 use super::super::rate_limit::asked;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::bucket::Bucket;
+use super::reports::Report;
 use super::told::Told;
 use crate::engine::{Conclusion, Want};
 use crate::live::Live;
@@ -23,7 +25,9 @@ use crate::requests::MAX_VALUE;
 
 /// The most buckets of one proxy. Those beyond are denied, since a client that makes up keys makes buckets.
 const MOST: usize = 4096;
-/// The most buckets of all proxies together, each with a kilobyte at most in ordinary use.
+/// The most bytes of the pairs of all buckets of one proxy: a kilobyte for each.
+const MOST_BYTES: usize = 4 << 20;
+/// The most buckets of all proxies together.
 const MOST_TOGETHER: i64 = 1 << 18;
 /// After how long without a request a bucket is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
@@ -35,36 +39,47 @@ pub(super) struct Buckets {
     /// That of the first report, which holds for all.
     domain: Option<String>,
     buckets: HashMap<Vec<Entry>, Bucket>,
+    /// How many bytes the pairs of all of them have.
+    bytes: usize,
 }
+
+/// The answer to a report.
+const ACTIONS: u32 = 1;
 
 impl Buckets {
     /// Makes those of a proxy whose assignments hold for so long.
     pub(super) fn new(ttl: Duration) -> Self {
-        Self { ttl, domain: None, buckets: HashMap::new() }
+        Self { ttl, domain: None, buckets: HashMap::new(), bytes: 0 }
     }
 
-    /// Answers a report.
+    /// Answers a report with the body of the answer; `hold` is told how many bytes the report and the answer take, and may say that they are
+    /// too many.
+    ///
+    /// Others of this thread are served meanwhile: a report of a megabyte takes a tenth of a second.
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] for what only the configuration of a proxy can be wrong about: no domain or another one, and a bucket without a
-    /// name.
+    /// name; [`Code::Internal`] for bytes that are no report, after which what came before them is booked; and that of `hold`.
     pub(super) async fn answer(
         &mut self,
         service: &Service,
-        reports: RateLimitQuotaUsageReports,
-    ) -> Result<RateLimitQuotaResponse, Status> {
-        self.check_domain(reports.domain)?;
+        message: Bytes,
+        mut hold: impl FnMut(usize) -> Result<(), Status>,
+    ) -> Result<Bytes, Status> {
+        let mut report = Report::read(&message)?;
+        self.check_domain(std::mem::take(&mut report.domain))?;
         let live = service.app.engine.live();
-        let mut answer = RateLimitQuotaResponse::default();
-        answer.bucket_action.reserve(reports.bucket_quota_usages.len());
-        for usage in reports.bucket_quota_usages {
+        let mut answer = framing::open();
+        while let Some(usage) = report.next()? {
             let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
-            let entries = entries(&usage)?;
+            let entries = entries(usage)?;
             let (told, assigned) = self.one(service, &live, &entries, (allowed, denied)).await;
             service.app.engine.metrics.quotas.reported(allowed, denied, assigned);
-            answer.bucket_action.push(told.action(&entries, self.ttl));
+            prost::encoding::message::encode(ACTIONS, &told.action(&entries, self.ttl), &mut answer);
+            hold(message.len() + answer.len())?;
+            consume_budget().await;
         }
-        Ok(answer)
+        Ok(framing::close(answer))
     }
 
     /// Goes by the domain of the first report; later ones may leave it out.
@@ -101,25 +116,28 @@ impl Buckets {
     ) -> (Told, Assigned) {
         let engine = &service.app.engine;
         if !self.buckets.contains_key(entries) {
-            let room = self.buckets.len() < MOST && engine.metrics.quotas.buckets() < MOST_TOGETHER;
-            let Some(domain) = self.domain.as_deref().filter(|_| room) else {
+            let bytes = entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
+            let few = self.buckets.len() < MOST && engine.metrics.quotas.buckets() < MOST_TOGETHER;
+            let room = if few && bytes <= MOST_BYTES - self.bytes { service.room.take(bytes) } else { None };
+            let (Some(domain), Some(room)) = (self.domain.as_deref(), room) else {
                 return (Told::Deny, Assigned::deny);
             };
-            let bucket = Bucket::new(domain, entries.clone(), engine.metrics.quotas.bucket());
+            self.bytes += bytes;
+            let bucket = Bucket::new(domain, entries.clone(), engine.metrics.quotas.bucket(), room);
             self.buckets.insert(entries.clone(), bucket);
         }
         let Some(bucket) = self.buckets.get_mut(entries) else { return (Told::Deny, Assigned::deny) };
         let now = engine.now();
         if is_forgotten(bucket, allowed, denied, now) {
+            self.bytes -= bucket.room.bytes;
             self.buckets.remove(entries);
             return (Told::Abandon, Assigned::abandoned);
         }
-        let call = bucket.call.clone();
         if bucket.number != live.number {
             find_limits(service, live, bucket).await;
         }
         if let Some(cost) = Cost::new(allowed)
-            && let Ok(asked) = asked::read(&call, &service.quotas, &live.rls_attributes)
+            && let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
             && let [asked] = &*asked
             && asked.refused.is_none()
         {
@@ -166,15 +184,13 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket) {
 ///
 /// # Errors
 /// [`Code::InvalidArgument`] for a bucket without any.
-fn entries(usage: &BucketQuotaUsage) -> Result<Vec<Entry>, Status> {
-    let pairs =
-        usage.bucket_id.as_ref().map(|BucketId { bucket }| bucket).filter(|bucket| !bucket.is_empty());
+fn entries(usage: BucketQuotaUsage) -> Result<Vec<Entry>, Status> {
+    let pairs = usage.bucket_id.map(|BucketId { bucket }| bucket).filter(|bucket| !bucket.is_empty());
     let Some(pairs) = pairs else {
         let message = "a report has a bucket without bucket_id; name it by one pair at least";
         return Err(Status::new(Code::InvalidArgument, message));
     };
-    let mut entries: Vec<Entry> =
-        pairs.iter().map(|(key, value)| Entry { key: key.clone(), value: value.clone() }).collect();
+    let mut entries: Vec<Entry> = pairs.into_iter().map(|(key, value)| Entry { key, value }).collect();
     entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
     Ok(entries)
 }

@@ -33,6 +33,10 @@ pub(super) struct Divided {
     pub(super) burst: u32,
 }
 
+/// What a pool takes beside its key, and what each holder takes, in bytes.
+const POOL: usize = 1024;
+const HOLDER: usize = 160;
+
 /// The division of one limit. Several are locked in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Pool {
@@ -51,8 +55,11 @@ pub(in super::super) struct Pools {
 struct Held {
     by_limit: HashMap<Divided, Arc<Pool>>,
     last: u64,
-    /// Pools that nobody holds are looked for when there are this many.
+    /// At least how many bytes the pools and their holders take.
+    bytes: usize,
+    /// Pools that nobody holds are looked for when it is this many.
     sweep_at: usize,
+    swept: Tick,
 }
 
 impl Pace {
@@ -97,30 +104,58 @@ impl Divided {
 
 impl Pools {
     /// Few enough to look at all of them at once.
-    const FEW: usize = 1024;
+    const FEW: usize = 1 << 20;
+    /// The most bytes of all pools. What a vanished bucket was assigned counts until its time is over, so whoever opens calls and ends them again
+    /// leaves pools behind.
+    const MOST: usize = 256 << 20;
+    /// How often pools that nobody holds are looked for at most, once there is no room.
+    const PAUSE: Duration = Duration::from_secs(1);
 
-    /// Returns the pool of a limit; a new one has `left` of its burst.
-    pub(super) fn of(&self, limit: Divided, left: u64, now: Tick) -> Arc<Pool> {
+    /// Returns the pool of a limit, for one more holder; a new one has `left` of its burst. `None` where all pools together have too many.
+    pub(super) fn of(&self, limit: Divided, left: u64, now: Tick) -> Option<Arc<Pool>> {
         let mut held = self.pools.lock();
+        held.make_room(now);
+        if held.bytes >= Self::MOST {
+            return None;
+        }
+        held.bytes += HOLDER;
         if let Some(pool) = held.by_limit.get(&limit) {
-            return Arc::clone(pool);
+            return Some(Arc::clone(pool));
         }
-        if held.by_limit.len() >= held.sweep_at.max(Self::FEW) {
-            // A pool of which only this map knows has no buckets, and nobody gets hold of it meanwhile.
-            held.by_limit.retain(|_, pool| {
-                let mut division = pool.division.lock();
-                division.advance(now);
-                Arc::strong_count(pool) > 1 || !division.is_empty()
-            });
-            held.sweep_at = held.by_limit.len() * 2;
-        }
+        held.bytes += POOL + limit.key.len();
         held.last += 1;
         let (pace, burst) = (limit.pace, u64::from(limit.burst));
         let interval = Duration::from_secs(pace.seconds());
         let division = Mutex::new(Division::new(u64::from(pace.tokens), interval, burst, left, now));
         let pool = Arc::new(Pool { number: held.last, pace, division });
         held.by_limit.insert(limit, Arc::clone(&pool));
-        pool
+        Some(pool)
+    }
+}
+
+impl Held {
+    /// Forgets pools that nobody holds, where that is due.
+    fn make_room(&mut self, now: Tick) {
+        let full = self.bytes >= Pools::MOST;
+        if self.bytes < self.sweep_at.max(Pools::FEW) || full && now.since(self.swept) < Pools::PAUSE {
+            return;
+        }
+        let mut bytes = 0;
+        self.by_limit.retain(|limit, pool| {
+            let holders = {
+                let mut division = pool.division.lock();
+                division.advance(now);
+                division.holders()
+            };
+            // A pool of which only this map knows has no buckets, and nobody gets hold of it meanwhile.
+            let stays = Arc::strong_count(pool) > 1 || holders > 0;
+            if stays {
+                bytes += POOL + limit.key.len() + HOLDER * holders;
+            }
+            stays
+        });
+        (self.bytes, self.swept) = (bytes, now);
+        self.sweep_at = (bytes * 2).min(Pools::MOST);
     }
 }
 
@@ -151,5 +186,30 @@ mod tests {
         };
         assert_eq!(bucket(Quota::per_second(100).burst(20).gcra()), Some((100_000, 1000, 20)));
         assert_eq!(bucket(Quota::per_minute(60).fixed_window()), Some((100_000, 100_000, 60)));
+    }
+
+    #[test]
+    fn pools_that_nobody_holds_are_forgotten_and_there_is_no_room_for_endless_ones() {
+        let quota = Quota::per_second(100).burst(20).gcra().unwrap();
+        let pools = Pools::default();
+        let mut now = Tick::from_secs(1_800_000_000);
+        let pool = |name: u32, now| {
+            let key = [&name.to_le_bytes()[..], &[0; 4096]].concat();
+            pools.of(Divided::of(key, 0, &quota, now).unwrap(), 20, now)
+        };
+        for name in 0..200_000 {
+            assert!(pool(name, now).is_some());
+            now = now.after(Duration::from_millis(1));
+        }
+        assert!(pools.pools.lock().by_limit.len() < 1000, "nobody holds any");
+        let mut held = Vec::new();
+        while let Some(pool) = pool(held.len() as u32, now) {
+            held.push(pool);
+        }
+        let (least, most) = (Pools::MOST / (4100 + POOL + HOLDER), Pools::MOST / (4100 + POOL));
+        assert!((least - 1..=most + 1).contains(&held.len()), "{}: {least} to {most}", held.len());
+        assert!(pool(0, now).is_none(), "also the holders of a pool have to fit");
+        held.clear();
+        assert!(pool(0, now.after(Duration::from_secs(1))).is_some());
     }
 }
