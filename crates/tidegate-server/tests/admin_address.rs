@@ -26,7 +26,7 @@ fn free() -> SocketAddr {
 async fn each_address_serves_its_part() {
     let (admin, resp) = (free(), free());
     let server = start_with(FILE, |mut options| {
-        (options.admin, options.resp) = (Some(admin), Some(resp));
+        (options.admin, options.resp) = (Some(admin.into()), Some(resp.into()));
         options
     })
     .await;
