@@ -36,6 +36,10 @@ async fn each_address_serves_its_part() {
         let cells: Vec<_> = line.split(" | ").collect();
         for path in cells[0].split('`').skip(1).step_by(2) {
             let path = path.replace("NAME", "p").replace("POLICY", "p");
+            // Answered for as long as the caller listens.
+            if path == "/v1/events" {
+                continue;
+            }
             let method: Method = cells[1].split(", ").next().unwrap().replace("any", "GET").parse().unwrap();
             let answered = async |addr| {
                 let answer = send(addr, method.clone(), &path, &[], "").await;

@@ -12,7 +12,7 @@ use super::unix_socket::UnixSocket;
 
 /// Asks for the longest queue of connections that are not accepted yet; the system takes what it allows of it
 /// (`net.core.somaxconn` on Linux, 4,096 unless set).
-pub(super) const QUEUE: u32 = i32::MAX as u32;
+const QUEUE: u32 = i32::MAX as u32;
 
 /// What accepts connections.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ impl Listener {
                 Ok((Self::Tcp(listener), addr.into()))
             }
             #[cfg(unix)]
-            Address::Unix(socket) => Ok((Self::Unix(UnixSocket::bind(socket)?), address.clone())),
+            Address::Unix(socket) => Ok((Self::Unix(UnixSocket::bind(socket, QUEUE)?), address.clone())),
             #[cfg(not(unix))]
             Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
         }

@@ -12,8 +12,6 @@ use std::path::{Path, PathBuf};
 use tidegate::config::UnixAddress;
 use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 
-use super::listen::QUEUE;
-
 /// A socket that is listened on; its file goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
@@ -24,11 +22,11 @@ pub(crate) struct UnixSocket {
 }
 
 impl UnixSocket {
-    /// Binds, listens, and lets those connect whom the mode names.
+    /// Binds, listens with a queue of this length, and lets those connect whom the mode names.
     ///
     /// # Errors
     /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or something lies there that is no socket; else what the system said.
-    pub(super) fn bind(address: &UnixAddress) -> io::Result<Self> {
+    pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
         let path = address.path();
         is_free(path)?;
         if path.symlink_metadata().is_ok() {
@@ -42,7 +40,7 @@ impl UnixSocket {
         drop(unbound);
         socket.bind(path)?;
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))?;
-        let listener = socket.listen(QUEUE)?;
+        let listener = socket.listen(queue)?;
         let bound = Self { listener, path: path.to_owned(), file };
         fs::set_permissions(path, fs::Permissions::from_mode(address.mode()))?;
         Ok(bound)
