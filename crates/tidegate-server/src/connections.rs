@@ -14,25 +14,28 @@ mod open_files;
 mod peer;
 mod places;
 mod protocol_errors;
+mod stream;
 mod streamed_body;
 mod timed_body;
+#[cfg(unix)]
+mod unix_socket;
 mod wire;
 
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
 pub(crate) use door::{Door, Http};
 pub(crate) use handler::{Handler, Streamed};
 pub(crate) use linger::{LINGER, linger};
-pub(crate) use listen::listen;
+pub(crate) use listen::Listener;
 pub(crate) use open_files::fitting;
 pub(crate) use peer::Peer;
 use places::Places;
 pub(crate) use places::{Order, Place, Stage, now};
+pub(crate) use stream::Stream;
 pub(crate) use timed_body::TooSlow;
 
 use crate::options::Timeouts;
@@ -62,7 +65,7 @@ impl Drained {
 
 /// Serves until the phase says otherwise, then drains.
 pub(crate) async fn serve(
-    listener: TcpListener,
+    listener: Listener,
     door: Arc<impl Door>,
     most: usize,
     timeouts: Timeouts,

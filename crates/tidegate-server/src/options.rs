@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::config::{Config, Peer};
+use tidegate::config::{Address, Config, Peer};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
@@ -18,14 +18,14 @@ use crate::ticket_options::{TicketKeyError, TicketOptions};
 #[non_exhaustive]
 pub struct ServerOptions {
     /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
-    pub http: SocketAddr,
+    pub http: Address,
     /// Where operations are answered over HTTP (policies, keys, breakers, signals, metrics, explain, reload), and then nowhere else: the
     /// other doors decide only. `None`, as by default: at `http`. Health is answered at both. Port 0 takes a free one.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<Address>,
     /// Where Envoy's rate limit service is answered over gRPC; nowhere by default. Port 0 takes a free one. Needs the feature `grpc`.
-    pub grpc: Option<SocketAddr>,
+    pub grpc: Option<Address>,
     /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
-    pub resp: Option<SocketAddr>,
+    pub resp: Option<Address>,
     /// What callers must show, for whatever they ask. This or a file of tokens is needed to bind anything but loopback.
     pub token: Option<Token>,
     /// The file of tokens that are each for some scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
@@ -88,7 +88,7 @@ impl Default for Timeouts {
 impl Default for ServerOptions {
     fn default() -> Self {
         Self {
-            http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)),
+            http: SocketAddr::from((Ipv4Addr::LOCALHOST, 8080)).into(),
             admin: None,
             grpc: None,
             resp: None,
@@ -128,15 +128,15 @@ impl ServerOptions {
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options = Self {
-            http: config.server.http,
-            admin: config.server.admin,
-            grpc: config.server.grpc,
-            resp: config.server.resp,
+            http: config.server.http.clone(),
+            admin: config.server.admin.clone(),
+            grpc: config.server.grpc.clone(),
+            resp: config.server.resp.clone(),
             tickets,
             ..Self::default()
         };
         let clock = Arc::clone(&options.clock);
-        let opened = open_store(&config.store, None, options.http, clock, options.drain).await?;
+        let opened = open_store(&config.store, None, &options.http, clock, options.drain).await?;
         options.decide_by(opened);
         Ok(options)
     }

@@ -13,8 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::config::StoreSettings;
-use tokio::net::TcpListener;
+use tidegate::config::{Address, StoreSettings};
 use tokio::sync::watch;
 
 use self::beside::Beside;
@@ -23,7 +22,7 @@ pub use self::handle::ServerHandle;
 use crate::api_policies::KeptPolicies;
 use crate::app::App;
 use crate::auth::Access;
-use crate::connections::{self, Drained, Http};
+use crate::connections::{self, Drained, Http, Listener};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, TicketSeal};
@@ -39,13 +38,13 @@ use crate::unknown_numbers::unknown_numbers;
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
-    listener: TcpListener,
+    listener: Listener,
     /// Where operations are answered, if not beside decisions.
-    admin: Option<TcpListener>,
+    admin: Option<Listener>,
     /// Where Envoy's rate limit service is answered.
-    grpc: Option<TcpListener>,
+    grpc: Option<Listener>,
     /// Where Redis clients are answered.
-    resp: Option<TcpListener>,
+    resp: Option<Listener>,
     ready: Ready,
     handle: ServerHandle,
     beside: Beside,
@@ -55,17 +54,17 @@ pub struct Server {
 }
 
 /// Where a server can be reached.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ready {
     /// The address it listens on, the port filled in.
-    pub addr: SocketAddr,
+    pub addr: Address,
     /// The address where it answers operations, the port filled in; `None`: beside decisions.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<Address>,
     /// The address where it answers Envoy's rate limit service, the port filled in.
-    pub grpc: Option<SocketAddr>,
+    pub grpc: Option<Address>,
     /// The address where it answers Redis clients, the port filled in.
-    pub resp: Option<SocketAddr>,
+    pub resp: Option<Address>,
     /// How many policies are in force.
     pub policies: usize,
 }
@@ -93,7 +92,7 @@ impl Server {
     /// [`ServeError`]: the configuration, the address, a missing token.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
-        if let Some(addr) = options.grpc.filter(|_| cfg!(not(feature = "grpc"))) {
+        if let Some(addr) = options.grpc.clone().filter(|_| cfg!(not(feature = "grpc"))) {
             return Err(ServeError::NoGrpc { addr });
         }
         let watched = source.watched().map(ToOwned::to_owned);
@@ -104,13 +103,13 @@ impl Server {
         for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
-        let (listener, addr) = listen(options.http)?;
-        let (admin, admin_addr) = options.admin.map(listen).transpose()?.unzip();
-        let (grpc, grpc_addr) = options.grpc.map(listen).transpose()?.unzip();
-        let (resp, resp_addr) = options.resp.map(listen).transpose()?.unzip();
+        let (listener, addr) = listen(&options.http)?;
+        let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
+        let (grpc, grpc_addr) = options.grpc.as_ref().map(listen).transpose()?.unzip();
+        let (resp, resp_addr) = options.resp.as_ref().map(listen).transpose()?.unzip();
         let access = Access::open(options.token, options.tokens_file).await?;
         let beside = Beside::new(options.signals, watched.as_deref(), access.file()).await?;
-        let tickets = TicketSeal::of(&options.tickets, addr)?;
+        let tickets = TicketSeal::of(&options.tickets, &addr)?;
         let store = match options.store {
             Some(store) => store,
             None => OpenStore::in_memory(&StoreSettings::default(), None)?,
@@ -136,16 +135,16 @@ impl Server {
         Ok(Self { app, listener, admin, grpc, resp, ready, handle, beside, drain, connections, timeouts })
     }
 
-    /// Returns the address it listens on.
+    /// Returns the address it listens on; 127.0.0.1:0 where that is a Unix socket, which [`Server::ready`] names.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
-        self.ready.addr
+        self.ready.addr.tcp().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
     /// Returns where it can be reached: what to print once it runs.
     #[must_use]
     pub fn ready(&self) -> Ready {
-        self.ready
+        self.ready.clone()
     }
 
     /// Returns a handle that stops or reloads it.
@@ -217,7 +216,7 @@ impl Server {
 /// Serves Envoy's rate limit service, where it was asked for.
 #[cfg(feature = "grpc")]
 async fn serve_grpc(
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
     app: &Arc<App>,
     connections: usize,
     timeouts: Timeouts,
@@ -237,7 +236,7 @@ async fn serve_grpc(
 /// Without the feature nothing listens.
 #[cfg(not(feature = "grpc"))]
 async fn serve_grpc(
-    _: Option<TcpListener>,
+    _: Option<Listener>,
     _: &Arc<App>,
     _: usize,
     _: Timeouts,
@@ -248,11 +247,8 @@ async fn serve_grpc(
 }
 
 /// Listens on an address; returns it with its port filled in.
-fn listen(addr: SocketAddr) -> Result<(TcpListener, SocketAddr), ServeError> {
-    let failed = |source| ServeError::Listen { addr, source };
-    let listener = connections::listen(addr).map_err(failed)?;
-    let addr = listener.local_addr().map_err(failed)?;
-    Ok((listener, addr))
+fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
+    Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }
 
 #[cfg(test)]

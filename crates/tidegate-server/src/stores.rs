@@ -21,13 +21,12 @@ mod round_trips;
 #[cfg(feature = "zookeeper")]
 mod zookeeper;
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate::cluster::Coordinator;
-use tidegate::config::{EngineKind, EngineSettings, StoreKind, StoreSettings};
+use tidegate::config::{Address, EngineKind, EngineSettings, StoreKind, StoreSettings};
 
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::Kept;
@@ -46,7 +45,7 @@ pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 pub async fn open_store(
     settings: &StoreSettings,
     keys: Option<usize>,
-    http: SocketAddr,
+    http: &Address,
     clock: Arc<dyn Clock>,
     patience: Duration,
 ) -> Result<OpenStore, OpenStoreError> {

@@ -28,7 +28,7 @@ impl Changing {
             Ok(Settings::from(Config::parse(&file, "f.yaml", Format::Yaml).unwrap().0))
         });
         let mut options = ServerOptions::default();
-        options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+        options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         options.signals = false;
         let server = Server::bind(options, source).await.unwrap();
         let addr = server.local_addr();

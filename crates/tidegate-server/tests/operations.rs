@@ -245,14 +245,14 @@ async fn what_others_can_reach_is_not_bound_without_a_token() {
     std::fs::write(&file, FILE).unwrap();
     for open in ["0.0.0.0:0", "[::]:0", "[::ffff:192.0.2.1]:0"] {
         let mut options = ServerOptions::default();
-        options.http = open.parse::<SocketAddr>().unwrap();
+        options.http = open.parse().unwrap();
         let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
         assert!(matches!(error, ServeError::Open { .. }), "{error}");
         assert!(error.to_string().contains("needs an admin token; set TIDEGATE_TOKEN"), "{error}");
     }
     std::fs::write(&file, "version: 2").unwrap();
     let mut options = ServerOptions::default();
-    options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+    options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
     assert!(error.to_string().contains("tidegate.yaml:"), "{error}");
 }

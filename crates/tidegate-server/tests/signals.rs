@@ -51,7 +51,7 @@ fn server_process() {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
     let stopped = runtime.block_on(async {
         let mut options = ServerOptions::default();
-        options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+        options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         options.drain = Duration::from_secs(3600);
         let file = Path::new(&file);
         let source = if std::env::var_os(HANG).is_some() { hanging(file) } else { Source::file(file) };

@@ -83,7 +83,7 @@ async fn requests_in_flight_are_answered_while_the_server_drains() {
 async fn a_server_stopped_before_it_runs_does_not_serve() {
     let source = Source::new(|| Ok(Settings::default()));
     let mut options = ServerOptions::default();
-    options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+    options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     options.signals = false;
     let server = Server::bind(options, source).await.unwrap();
     server.handle().stop();

@@ -5,6 +5,7 @@
 
 mod adaptive;
 mod added;
+mod address;
 mod breaker;
 mod budget;
 mod conditions;
@@ -46,6 +47,7 @@ mod written;
 
 pub use crate::header_form::HeaderForm;
 pub use added::AddedPolicy;
+pub use address::{Address, NoAddress, UnixAddress};
 pub use diagnostic::{Diagnostic, Severity, report};
 pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
@@ -74,19 +76,19 @@ use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 #[non_exhaustive]
 pub struct Server {
     /// Checks over HTTP.
-    pub http: SocketAddr,
+    pub http: Address,
     /// Metrics and administration over HTTP; `None`: at `http`.
-    pub admin: Option<SocketAddr>,
+    pub admin: Option<Address>,
     /// Checks over Envoy's rate limit service; `None`: not answered.
-    pub grpc: Option<SocketAddr>,
+    pub grpc: Option<Address>,
     /// Checks over the protocol of Redis; `None`: not answered.
-    pub resp: Option<SocketAddr>,
+    pub resp: Option<Address>,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)), admin: None, grpc: None, resp: None }
+        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)).into(), admin: None, grpc: None, resp: None }
     }
 }
 
@@ -190,7 +192,7 @@ impl Config {
     /// let (node, _) = Config::parse(node, "tidegate.yaml", Format::Yaml).unwrap();
     /// let shared = "version: 1\npolicies:\n  - { name: all, limit: { rate: 60/min } }\n";
     /// let (whole, _) = node.with_policies(shared, "policies@7").unwrap();
-    /// assert_eq!((whole.server.http.port(), whole.policies.len()), (9000, 1));
+    /// assert_eq!((whole.server.http.tcp().map(|addr| addr.port()), whole.policies.len()), (Some(9000), 1));
     /// let mistakes = node.with_policies("version: 1\nserver: {}\npolicies: []\n", "policies@8").unwrap_err();
     /// assert!(mistakes[0].to_string().starts_with("policies@8:2:1  error  `server` is each node's own"));
     /// ```

@@ -1,11 +1,10 @@
 //! The flags of `serve` and `init`.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use tidegate::config::Peer;
+use tidegate::config::{Address, Peer};
 
 use super::limit::PolicyFile;
 use super::values::{connections, duration, keys, listened};
@@ -39,18 +38,18 @@ pub(crate) struct Serve {
     /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
     #[arg(long)]
     pub(crate) check: bool,
-    /// Address of the HTTP door, or a port of this machine alone [default: the file's, else 127.0.0.1:8080]
+    /// Address of the HTTP door, or a port of this machine alone, or a socket as unix:/PATH, as for the other doors [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
-    pub(crate) http: Option<SocketAddr>,
+    pub(crate) http: Option<Address>,
     /// Address of operations (metrics, policies, keys, breakers, signals, explain, reload), which --http then does not serve, or a port of this machine alone [default: the file's, else at --http]
     #[arg(long, env = "TIDEGATE_ADMIN", value_name = "ADDR", value_parser = listened)]
-    pub(crate) admin: Option<SocketAddr>,
+    pub(crate) admin: Option<Address>,
     /// Address where Envoy's rate limit service is answered over gRPC, or a port of this machine alone [default: the file's, else nowhere]
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDR", value_parser = listened)]
-    pub(crate) grpc: Option<SocketAddr>,
+    pub(crate) grpc: Option<Address>,
     /// Address where Redis clients are answered (CL.THROTTLE, TG.CHECK), or a port of this machine alone [default: the file's, else nowhere]
     #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDR", value_parser = listened)]
-    pub(crate) resp: Option<SocketAddr>,
+    pub(crate) resp: Option<Address>,
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: Option<usize>,

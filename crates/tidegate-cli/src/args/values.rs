@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tidegate::Priority;
+use tidegate::config::Address;
 use tidegate::policy::{GrammarError, WrittenRate};
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -71,7 +72,15 @@ pub(super) fn connections(text: &str) -> Result<usize, String> {
 /// Reads an address to listen on. A port alone, and `localhost`, are this machine's; no other name is looked up.
 ///
 /// `:8080` is refused: elsewhere it means every address of the machine, and whoever writes it should say so.
-pub(super) fn listened(text: &str) -> Result<SocketAddr, String> {
+pub(super) fn listened(text: &str) -> Result<Address, String> {
+    if text.starts_with("unix:") {
+        return text.parse().map_err(|why| format!("`{text}` {why}"));
+    }
+    reached(text).map(Address::Tcp)
+}
+
+/// Reads an address and port, or a port of this machine alone.
+fn reached(text: &str) -> Result<SocketAddr, String> {
     let here = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     if let Ok(addr) = text.parse() {
         return Ok(addr);
@@ -266,6 +275,7 @@ mod tests {
             ("0", "127.0.0.1:0"),
             ("0.0.0.0:80", "0.0.0.0:80"),
             ("[::1]:80", "[::1]:80"),
+            ("unix:/run/t.sock,mode=660", "unix:/run/t.sock,mode=660"),
         ] {
             assert_eq!(listened(text), Ok(addr.parse().unwrap()), "{text}");
         }
@@ -279,6 +289,7 @@ mod tests {
             ("70000", "write 127.0.0.1:8080, or 8080"),
             ("localhost:http", "write 127.0.0.1:8080"),
             ("", "write 127.0.0.1:8080, or 8080"),
+            ("unix:t.sock", "write the whole path, as unix:/run/tidegate.sock"),
         ] {
             let refused = listened(text).unwrap_err();
             assert!(refused.contains(says), "{text}: {refused}");

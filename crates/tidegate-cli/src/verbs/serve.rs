@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
-use tidegate::config::{self, Config, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings};
+use tidegate::config::{
+    self, Address, Config, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings,
+};
 use tidegate_server::{
     OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
     TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, open_store,
@@ -79,7 +81,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let ended = runtime.block_on(async {
         options.check_addresses().map_err(refusal)?;
         let clock = Arc::clone(&options.clock);
-        let opened = open_store(&store, serve.keys, options.http, clock, options.drain).await;
+        let opened = open_store(&store, serve.keys, &options.http, clock, options.drain).await;
         options.decide_by(opened.map_err(unopened)?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
@@ -122,8 +124,15 @@ fn refusal(error: ServeError) -> anyhow::Error {
         | ServeError::Open { .. }
         | ServeError::NoGrpc { .. }
         | ServeError::Tokens(TokensError::Mistakes { .. }) => Mistake(error.to_string()).into(),
-        ServeError::Listen { addr, ref source } => {
+        ServeError::Listen { ref addr, ref source } => {
             let advice = match source.kind() {
+                ErrorKind::AddrInUse if addr.tcp().is_none() => {
+                    "another program listens there, or something else than a socket has that name; end it, or take another path"
+                }
+                ErrorKind::NotFound if addr.tcp().is_none() => "there is no such folder; make it first",
+                ErrorKind::PermissionDenied if addr.tcp().is_none() => {
+                    "the system does not let this user; take a folder that it may write to"
+                }
                 ErrorKind::AddrInUse => {
                     "another program listens there; end it, or take another port (--http, --admin, --grpc, --resp, or in the file under server)"
                 }
@@ -133,7 +142,8 @@ fn refusal(error: ServeError) -> anyhow::Error {
                 ErrorKind::PermissionDenied => "the system does not let this user; take a port from 1024 on",
                 _ => return error.into(),
             };
-            anyhow::Error::from(error).context(format!("{addr}: {advice}"))
+            let said = format!("{addr}: {advice}");
+            anyhow::Error::from(error).context(said)
         }
         error => error.into(),
     }
@@ -183,10 +193,10 @@ fn settings(config: Config, warnings: Vec<String>, proxy: Option<Proxy>) -> Sett
 /// Flag before environment before file before default; the first two are clap's.
 fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     let mut options = ServerOptions::default();
-    options.http = serve.http.unwrap_or(config.server.http);
-    options.admin = serve.admin.or(config.server.admin);
-    options.grpc = serve.grpc.or(config.server.grpc);
-    options.resp = serve.resp.or(config.server.resp);
+    options.http = serve.http.clone().unwrap_or_else(|| config.server.http.clone());
+    options.admin = serve.admin.clone().or_else(|| config.server.admin.clone());
+    options.grpc = serve.grpc.clone().or_else(|| config.server.grpc.clone());
+    options.resp = serve.resp.clone().or_else(|| config.server.resp.clone());
     options.drain = serve.drain;
     options.connections = serve.connections;
     options.metrics_names = serve.metrics_names.map(MetricsNames::peer);
@@ -221,37 +231,45 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
     Ok((tickets, token))
 }
 
+/// Returns an address as people write it.
+fn url(address: &Address) -> String {
+    address.tcp().map_or_else(|| address.to_string(), |addr| format!("http://{addr}"))
+}
+
 /// What a person who just started it wants next: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
-    let at = server.ready().addr;
-    let operations = server.ready().admin.unwrap_or(at);
-    let policies = match server.ready().policies {
+    let ready = server.ready();
+    let (at, operations) = (url(&ready.addr), url(ready.admin.as_ref().unwrap_or(&ready.addr)));
+    let policies = match ready.policies {
         1 => "1 policy".to_owned(),
         count => format!("{count} policies"),
     };
-    let mut text = format!("tidegate serves {policies} on http://{at}\n");
-    if let Some(admin) = server.ready().admin {
-        let _ = writeln!(text, "and answers operators on http://{admin}");
+    let mut text = format!("tidegate serves {policies} on {at}\n");
+    if ready.admin.is_some() {
+        let _ = writeln!(text, "and answers operators on {operations}");
     }
-    if let Some(grpc) = server.ready().grpc {
+    if let Some(grpc) = &ready.grpc {
         let _ = writeln!(text, "and answers Envoy's rate limit service over gRPC on {grpc}");
     }
-    if let Some(resp) = server.ready().resp {
+    if let Some(resp) = &ready.resp {
+        let there = match resp {
+            Address::Tcp(addr) => format!("-p {}", addr.port()),
+            Address::Unix(socket) => format!("-s {}", socket.path().display()),
+        };
         let _ = writeln!(
             text,
-            "and answers Redis clients on {resp}: redis-cli -p {} TG.CHECK '*' client.ip 203.0.113.9",
-            resp.port()
+            "and answers Redis clients on {resp}: redis-cli {there} TG.CHECK '*' client.ip 203.0.113.9"
         );
     }
     // Writing to a string does not fail.
-    if quickstart {
+    if quickstart && ready.addr.tcp().is_some() {
         let _ = write!(
             text,
             "\nNo policy file: the quickstart allows each client 5 requests a second, 10 at once. Try it:\n\n  \
-             curl -i http://{at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
-             for i in $(seq 15); do curl -s -o /dev/null -w '%{{http_code}} ' http://{at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'; done; echo\n  \
-             curl http://{operations}/v1/explain -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
-             curl http://{operations}/metrics\n\n\
+             curl -i {at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
+             for i in $(seq 15); do curl -s -o /dev/null -w '%{{http_code}} ' {at}/v1/check -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'; done; echo\n  \
+             curl {operations}/v1/explain -d '{{\"attributes\": {{\"client.ip\": \"203.0.113.9\"}}}}'\n  \
+             curl {operations}/metrics\n\n\
              Then write your own: tidegate init && tidegate serve -c tidegate.yaml\n"
         );
     }

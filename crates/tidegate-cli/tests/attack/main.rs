@@ -46,6 +46,7 @@ mod serving;
 mod settling;
 mod terminal;
 mod told;
+mod unix_sockets;
 mod waiting;
 
 /// How often an attack is repeated: the first number in CI, the second in `cargo xtask attack`.

@@ -84,7 +84,10 @@ impl Serving {
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(|line| drop(say.send(line))));
         let mut serving = Self { child, addr: SocketAddr::from(([127, 0, 0, 1], 0)), said };
         let greeting = serving.hears("tidegate serves");
-        serving.addr = greeting.split_once(" on http://").unwrap().1.parse().unwrap();
+        // A server on a Unix socket has no address.
+        if let Some((_, addr)) = greeting.split_once(" on http://") {
+            serving.addr = addr.parse().unwrap();
+        }
         serving
     }
 

@@ -25,6 +25,21 @@ fn an_address_that_is_no_address_is_told_how_to_write_it() {
     }
 }
 
+#[cfg(unix)]
+#[test]
+fn a_socket_is_named_by_its_whole_path_and_takes_no_file_away() {
+    let desk = Desk::new();
+    let told = desk.run(&["serve", "--check", "--http", "unix:t.sock"]).code(2);
+    assert!(told.err.contains("write the whole path, as unix:/run/tidegate.sock"), "{told:?}");
+    let file = desk.write("file", "mine");
+    let told = desk.run(&["serve", "--http", &format!("unix:{}", file.display())]).code(1);
+    assert!(told.err.contains("something else than a socket has that name"), "{told:?}");
+    assert_eq!(desk.read("file"), "mine");
+    let nowhere = format!("unix:{}", desk.path("no/such").display());
+    let told = desk.run(&["serve", "--http", "127.0.0.1:0", "--resp", &nowhere]).code(1);
+    assert!(told.err.contains("there is no such folder"), "{told:?}");
+}
+
 #[test]
 fn beyond_loopback_a_token_is_needed() {
     let desk = Desk::new();

@@ -26,7 +26,6 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::handler::{Handler, Streamed};
@@ -36,6 +35,7 @@ use super::linger::{LINGER, linger};
 use super::peer::Peer;
 use super::places::{Order, Place, Stage, now};
 use super::protocol_errors;
+use super::stream::Stream;
 use super::streamed_body::StreamedBody;
 use super::timed_body::TimedBody;
 use super::wire::{Line, Stand, Wire};
@@ -85,16 +85,14 @@ impl Ended {
 /// # Cancel safety
 /// Dropping the future closes the socket at once.
 pub(super) async fn serve<H: Handler>(
-    stream: TcpStream,
+    stream: Stream,
     peer: SocketAddr,
     handler: Arc<H>,
     place: &Place,
     timeouts: Timeouts,
 ) {
-    // Answers are sent whole; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
-    let (read, write) = stream.into_split();
-    let line = Arc::new(Line::new(write));
+    stream.send_at_once();
+    let line = Arc::new(Line::new(stream));
     let mut timeouts = timeouts;
     if place.is_reserved() {
         timeouts.head = timeouts.head.min(SHORT_HEAD);
@@ -123,7 +121,7 @@ pub(super) async fn serve<H: Handler>(
             })
         }
     });
-    let wire = Wire { read, line: Arc::clone(&line) };
+    let wire = Wire(Arc::clone(&line));
     let mut http = builder(reserved).serve_connection(TokioIo::new(wire), service);
 
     let mut watch = Watch { line: &line, place, timeouts, stand: None, due: None, finishing: false };
@@ -279,7 +277,7 @@ fn after(now: Instant, time: Duration) -> Instant {
 
 /// Sends the final error response, if there is one, and closes.
 async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
-    let line = Arc::clone(&wire.line);
+    let line = Arc::clone(&wire.0);
     let last_word: Option<Response> = match ended {
         Ended::Cut => return,
         Ended::Vacated(stand) => {
@@ -326,7 +324,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             // What was sent still arrives when the peer closes later than this.
             Ok(Ok(())) => {
                 let closing = poll_fn(|cx| line.poll_close(cx));
-                drop(timeout(LINGER, linger(closing, &mut wire.read)).await);
+                drop(timeout(LINGER, linger(closing, wire)).await);
             }
             Ok(Err(_)) => {}
             Err(_) => line.forget_unsent(),

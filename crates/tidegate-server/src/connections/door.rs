@@ -3,11 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
-
 use super::connection;
 use super::handler::Handler;
 use super::places::Place;
+use super::stream::Stream;
 use crate::options::Timeouts;
 
 /// Serves connections of one protocol.
@@ -15,7 +14,7 @@ pub(crate) trait Door: Send + Sync + 'static {
     /// Serves one connection from accept to close. Dropped unfinished when the server leaves; who serves elsewhere keeps the place.
     fn serve(
         self: Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         peer: SocketAddr,
         place: &Arc<Place>,
         timeouts: Timeouts,
@@ -29,7 +28,7 @@ pub(crate) struct Http<H>(pub(crate) Arc<H>);
 impl<H: Handler> Door for Http<H> {
     async fn serve(
         self: Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         peer: SocketAddr,
         place: &Arc<Place>,
         timeouts: Timeouts,

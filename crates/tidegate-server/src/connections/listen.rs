@@ -3,17 +3,74 @@
 use std::io;
 use std::net::SocketAddr;
 
+use tidegate::config::Address;
 use tokio::net::{TcpListener, TcpSocket};
+
+use super::stream::Stream;
+#[cfg(unix)]
+use super::unix_socket::UnixSocket;
 
 /// Asks for the longest queue of connections that are not accepted yet; the system takes what it allows of it
 /// (`net.core.somaxconn` on Linux, 4,096 unless set).
 const QUEUE: u32 = i32::MAX as u32;
 
-/// Binds the address and listens on it.
-///
-/// # Errors
-/// What the system said: the address is taken, is not ours, needs a privilege.
-pub(crate) fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+/// What accepts connections.
+#[derive(Debug)]
+pub(crate) enum Listener {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixSocket),
+}
+
+impl Listener {
+    /// Binds the address and listens on it; returns it with its port filled in.
+    ///
+    /// # Errors
+    /// What the system said: the address is taken, is not ours, needs a privilege.
+    pub(crate) fn bind(address: &Address) -> io::Result<(Self, Address)> {
+        match address {
+            Address::Tcp(addr) => {
+                let listener = listen(*addr)?;
+                let addr = listener.local_addr()?;
+                Ok((Self::Tcp(listener), addr.into()))
+            }
+            #[cfg(unix)]
+            Address::Unix(socket) => Ok((Self::Unix(UnixSocket::bind(socket, QUEUE)?), address.clone())),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Says whether an address could be bound, without leaving anything behind.
+    ///
+    /// # Errors
+    /// As [`Listener::bind`].
+    pub(crate) fn check(address: &Address) -> io::Result<()> {
+        match address {
+            Address::Tcp(addr) => std::net::TcpListener::bind(addr).map(drop),
+            #[cfg(unix)]
+            Address::Unix(socket) => super::unix_socket::is_free(socket.path()),
+            #[cfg(not(unix))]
+            Address::Unix(_) => Err(io::ErrorKind::Unsupported.into()),
+        }
+    }
+
+    /// Waits for the next connection.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
+        match self {
+            Self::Tcp(listener) => listener.accept().await.map(|(stream, peer)| (Stream::Tcp(stream), peer)),
+            #[cfg(unix)]
+            Self::Unix(socket) => {
+                socket.accept().await.map(|stream| (Stream::Unix(stream), super::stream::THIS_MACHINE))
+            }
+        }
+    }
+}
+
+fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // So that a restart need not wait for the last connections of the one before. Elsewhere the option means that two
     // programs may take the same port.

@@ -14,22 +14,22 @@ use std::task::{Context, Poll, ready};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 
 use super::places::Stage;
+use super::stream::Stream;
 
 /// The most bytes of answers that wait to be sent. More than sixteen ordinary answers, the most that hyper makes at once.
 const UNSENT_BYTES: usize = 64 * 1024;
 /// A buffer that grew beyond this is given back when it is empty: what a connection holds while it idles.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// A connection's writing half, and where the connection stands. Used by one task only; the lock is never waited for.
+/// A connection's bytes, and where the connection stands. Used by one task only; the lock is never waited for.
 #[derive(Debug)]
 pub(super) struct Line(Mutex<State>);
 
 #[derive(Debug)]
 struct State {
-    half: OwnedWriteHalf,
+    stream: Stream,
     unsent: Vec<u8>,
     stand: Stand,
 }
@@ -62,9 +62,9 @@ impl Stand {
 }
 
 impl Line {
-    pub(super) fn new(half: OwnedWriteHalf) -> Self {
+    pub(super) fn new(stream: Stream) -> Self {
         let stand = Stand { blocked: false, answering: false, received: false, requests: 0 };
-        Self(Mutex::new(State { half, unsent: Vec::new(), stand }))
+        Self(Mutex::new(State { stream, unsent: Vec::new(), stand }))
     }
 
     pub(super) fn stand(&self) -> Stand {
@@ -90,13 +90,12 @@ impl Line {
 
     /// Says that no more comes; what was sent before still arrives.
     pub(super) fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.0.lock().half).poll_shutdown(cx)
+        Pin::new(&mut self.0.lock().stream).poll_shutdown(cx)
     }
 
     /// Makes the system forget on close what the peer did not take; it would keep it for minutes.
     pub(super) fn forget_unsent(&self) {
-        // It fails on a socket that is gone already.
-        let _ = self.0.lock().half.as_ref().set_zero_linger();
+        self.0.lock().stream.forget_unsent();
     }
 }
 
@@ -104,7 +103,7 @@ impl State {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut sent = 0;
         while sent < self.unsent.len() {
-            match Pin::new(&mut self.half).poll_write(cx, &self.unsent[sent..]) {
+            match Pin::new(&mut self.stream).poll_write(cx, &self.unsent[sent..]) {
                 Poll::Ready(Ok(0)) => return Poll::Ready(Err(io::ErrorKind::WriteZero.into())),
                 Poll::Ready(Ok(more)) => sent += more,
                 Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
@@ -124,26 +123,24 @@ impl State {
     }
 }
 
-/// The two halves of a connection as hyper uses them. Flushing only gathers: whoever polls hyper sends afterwards.
+/// A connection as hyper uses it. Flushing only gathers: whoever polls hyper sends afterwards.
 #[derive(Debug)]
-pub(super) struct Wire {
-    pub(super) read: OwnedReadHalf,
-    pub(super) line: std::sync::Arc<Line>,
-}
+pub(super) struct Wire(pub(super) std::sync::Arc<Line>);
 
 impl AsyncRead for Wire {
     fn poll_read(
-        mut self: Pin<&mut Self>,
+        self: Pin<&mut Self>,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.line.stand().blocked {
-            // No waker is left with the reading half: the writing half has one, and then all is polled again.
+        let mut state = self.0.0.lock();
+        if state.stand.blocked {
+            // No waker is left with the reading side: the writing side has one, and then all is polled again.
             return Poll::Pending;
         }
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut self.read).poll_read(cx, buffer))?;
-        let stand = &mut self.line.0.lock().stand;
+        ready!(Pin::new(&mut state.stream).poll_read(cx, buffer))?;
+        let stand = &mut state.stand;
         stand.received |= buffer.filled().len() > before && !stand.answering;
         Poll::Ready(Ok(()))
     }
@@ -151,7 +148,7 @@ impl AsyncRead for Wire {
 
 impl AsyncWrite for Wire {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let mut state = self.line.0.lock();
+        let mut state = self.0.0.lock();
         if state.unsent.len() >= UNSENT_BYTES {
             ready!(state.poll_send(cx))?;
         }
@@ -161,12 +158,12 @@ impl AsyncWrite for Wire {
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let mut state = self.line.0.lock();
+        let mut state = self.0.0.lock();
         if state.stand.blocked { state.poll_send(cx) } else { Poll::Ready(Ok(())) }
     }
 
     /// Sends; how the connection is closed is decided by whoever serves it.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        self.line.poll_send(cx)
+        self.0.poll_send(cx)
     }
 }

@@ -30,13 +30,12 @@ mod threads;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
 use tokio::sync::oneshot;
 
 use self::service::Service;
 use self::threads::Threads;
 use crate::app::App;
-use crate::connections::{Door, Place};
+use crate::connections::{Door, Place, Stream};
 use crate::options::Timeouts;
 
 #[cfg(feature = "fuzzing")]
@@ -64,19 +63,13 @@ impl GrpcDoor {
 }
 
 impl Door for GrpcDoor {
-    async fn serve(
-        self: Arc<Self>,
-        stream: TcpStream,
-        _: SocketAddr,
-        place: &Arc<Place>,
-        timeouts: Timeouts,
-    ) {
-        // A stream is woken by the runtime it was made in, so it moves as a plain socket.
-        let Ok(stream) = stream.into_std() else { return };
+    async fn serve(self: Arc<Self>, stream: Stream, _: SocketAddr, place: &Arc<Place>, timeouts: Timeouts) {
+        // A stream is woken by the runtime it was made in, so it moves without one.
+        let Ok(stream) = stream.into_moving() else { return };
         let (over, ended) = oneshot::channel::<()>();
         let (service, place) = (Arc::clone(&self.service), Arc::clone(place));
         let running = self.threads.run(async move {
-            if let Ok(stream) = TcpStream::from_std(stream) {
+            if let Ok(stream) = stream.arrive() {
                 connection::serve(stream, service, place, timeouts).await;
             }
             drop(over);

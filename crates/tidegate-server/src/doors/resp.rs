@@ -23,9 +23,7 @@ mod throttle;
 
 use std::sync::Arc;
 
-use tokio::net::TcpStream;
-
-use crate::connections::{Door, Place};
+use crate::connections::{Door, Place, Stream};
 use crate::options::Timeouts;
 
 pub(crate) use self::session::RespDoor;
@@ -33,7 +31,7 @@ pub(crate) use self::session::RespDoor;
 impl Door for RespDoor {
     async fn serve(
         self: Arc<Self>,
-        stream: TcpStream,
+        stream: Stream,
         _: std::net::SocketAddr,
         place: &Arc<Place>,
         timeouts: Timeouts,

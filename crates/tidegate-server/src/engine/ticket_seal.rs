@@ -1,8 +1,8 @@
 //! What the tickets of a server are sealed with.
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
+use tidegate::config::Address;
 use tidegate::gate::ticket::{KeyError, TicketKeys};
 
 use crate::ticket_options::TicketOptions;
@@ -20,7 +20,7 @@ impl TicketSeal {
     ///
     /// # Errors
     /// [`KeyError`] when none can be drawn.
-    pub(crate) fn of(options: &TicketOptions, addr: SocketAddr) -> Result<Self, KeyError> {
+    pub(crate) fn of(options: &TicketOptions, addr: &Address) -> Result<Self, KeyError> {
         Ok(Self {
             keys: options.keys.clone().map_or_else(TicketKeys::random, Ok)?,
             ttl: options.ttl,

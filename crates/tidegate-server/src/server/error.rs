@@ -3,6 +3,7 @@
 use std::io;
 use std::net::SocketAddr;
 
+use tidegate::config::Address;
 use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
 
@@ -28,7 +29,7 @@ pub enum ServeError {
     #[error("cannot listen on {addr}")]
     Listen {
         /// The address.
-        addr: SocketAddr,
+        addr: Address,
         /// What the system said.
         source: io::Error,
     },
@@ -50,7 +51,7 @@ pub enum ServeError {
     )]
     NoGrpc {
         /// The address.
-        addr: SocketAddr,
+        addr: Address,
     },
     /// Signals cannot be received.
     #[error("cannot receive signals")]

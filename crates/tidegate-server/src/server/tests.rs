@@ -37,7 +37,7 @@ async fn serving() -> (Server, Arc<Hanging>, Sender<()>) {
     let (let_go, hangs) = channel();
     let kept = Arc::new(Hanging { closing: Notify::new(), hangs: Mutex::new(hangs) });
     let mut options = ServerOptions::default();
-    options.http.set_port(0);
+    options.http = "127.0.0.1:0".parse().unwrap();
     options.signals = false;
     let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
     options.store = Some(OpenStore { kept: Some(Arc::clone(&kept) as Arc<dyn Kept>), ..store });

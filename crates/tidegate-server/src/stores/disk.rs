@@ -1,11 +1,10 @@
 //! The store on disk.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::config::{DiskSettings, StoreSettings};
+use tidegate::config::{Address, DiskSettings, StoreSettings};
 use tidegate::{Clock, Tick};
 use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 
@@ -20,7 +19,7 @@ pub(super) async fn open(
     settings: &StoreSettings,
     disk: &DiskSettings,
     keys: Option<usize>,
-    http: SocketAddr,
+    http: &Address,
     clock: Arc<dyn Clock>,
     patience: Duration,
 ) -> Result<OpenStore, OpenStoreError> {

@@ -29,7 +29,7 @@ async fn started(policies: &str) -> (Running, SocketAddr) {
 async fn started_with(policies: &str, change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start_with(policies, |mut options| {
-        options.grpc = Some(free);
+        options.grpc = Some(free.into());
         change(&mut options);
         options
     })

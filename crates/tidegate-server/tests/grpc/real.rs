@@ -11,7 +11,7 @@ use prost::Message as _;
 
 use super::client::{RATE_LIMIT, call};
 use super::running::wire::exchange;
-use super::running::{Running, start, until};
+use super::running::{Running, start, start_with, until};
 use super::started;
 
 /// The page whose configuration is tried.
@@ -213,7 +213,9 @@ async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
 
 const SCRIPT: &str = "
 import sys, grpc
-channel = grpc.insecure_channel(sys.argv[1])
+# Of a socket this client makes an authority that is none: %2Frun%2Fgrpc.
+options = [('grpc.default_authority', 'localhost')] if sys.argv[1].startswith('unix:') else []
+channel = grpc.insecure_channel(sys.argv[1], options)
 ask = channel.unary_unary(sys.argv[2])
 message = bytes.fromhex(sys.argv[3])
 for _ in range(3):
@@ -229,14 +231,35 @@ health = channel.unary_unary('/grpc.health.v1.Health/Check')
 print(health(b'', timeout=20).hex())
 ";
 
+const TWO_A_DAY: &str = "version: 1\npolicies: [{ name: two, limit: { rate: 2/day } }]\n";
+
 #[tokio::test]
 async fn the_python_client_asks() {
     let Some(python) = program("python3") else { return };
-    let (_server, grpc) = started("version: 1\npolicies: [{ name: two, limit: { rate: 2/day } }]\n").await;
+    let (_server, grpc) = started(TWO_A_DAY).await;
+    says_what_it_should(python, grpc.to_string()).await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_python_client_asks_over_a_socket() {
+    let Some(python) = program("python3") else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let socket = format!("unix:{}", dir.path().join("grpc").display());
+    let _server = start_with(TWO_A_DAY, |mut options| {
+        options.grpc = Some(socket.parse().unwrap());
+        options
+    })
+    .await;
+    says_what_it_should(python, socket).await;
+}
+
+/// Runs the script against that server, which has decided nothing yet.
+async fn says_what_it_should(python: PathBuf, grpc: String) {
     let message: String =
         call(&[&[("a", "b")]]).encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();
     let mut asking = Command::new(python);
-    asking.args(["-c", SCRIPT, &grpc.to_string(), RATE_LIMIT, &message]);
+    asking.args(["-c", SCRIPT, &grpc, RATE_LIMIT, &message]);
     let said = tokio::task::spawn_blocking(move || asking.output().unwrap()).await.unwrap();
     let text = String::from_utf8_lossy(&said.stdout).into_owned();
     let lines: Vec<&str> = text.lines().collect();

@@ -19,7 +19,7 @@ const FOREVER: Duration = Duration::from_secs(3600);
 async fn patient(change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start_with(POLICIES, |mut options| {
-        options.resp = Some(free);
+        options.resp = Some(free.into());
         let timeouts = &mut options.timeouts;
         (timeouts.head, timeouts.idle, timeouts.unread) = (FOREVER, FOREVER, FOREVER);
         change(&mut options);

@@ -31,8 +31,8 @@ async fn started() -> (Running, SocketAddr) {
     let mut resp = None;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start_with(POLICIES, |mut options| {
-        options.resp = Some(free);
-        resp = options.resp;
+        options.resp = Some(free.into());
+        resp = Some(free);
         options
     })
     .await;
@@ -155,7 +155,7 @@ async fn bytes_that_are_no_command_end_their_connection_alone() {
 async fn without_the_token_nothing_is_told() {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let _server = start_with(POLICIES, |mut options| {
-        options.resp = Some(free);
+        options.resp = Some(free.into());
         options.token = Some(tidegate_server::Token::new("a-token-of-many-letters").unwrap());
         options
     })

@@ -83,7 +83,7 @@ pub(crate) async fn start_with(yaml: &str, change: impl FnOnce(ServerOptions) ->
     std::fs::write(&file, yaml).unwrap();
     let clock = ManualClock::at(NOON);
     let mut options = ServerOptions::default();
-    options.http = SocketAddr::from(([127, 0, 0, 1], 0));
+    options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
     options.clock = Arc::new(clock.clone());
     options.signals = false;
     let server = Server::bind(change(options), Source::file(&file)).await.unwrap();

@@ -270,10 +270,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Condition => conditions::condition(text).map(drop),
         Kind::Source => conditions::source(text).map(drop),
         Kind::Between => conditions::between(text).map(drop),
-        Kind::Socket => text
-            .parse::<std::net::SocketAddr>()
-            .map(drop)
-            .map_err(|_| format!("\"{shown}\" is not an address and port, as 127.0.0.1:8080")),
+        Kind::Socket => text.parse::<super::Address>().map(drop).map_err(|why| format!("\"{shown}\" {why}")),
         Kind::Network => match network(text) {
             Some(network) => names::network(network),
             None => Err(format!("\"{shown}\" is not a network, as 10.0.0.0/8")),

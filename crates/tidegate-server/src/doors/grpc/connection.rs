@@ -23,13 +23,12 @@ use bytes::Bytes;
 use h2::server::{Builder, Connection as Http2};
 use h2::{Ping, PingPong};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::call::{self, Accepted, Calls};
 use super::lent::Lent;
 use super::service::Service;
-use crate::connections::{LINGER, Order, Place, Stage, linger, now};
+use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
@@ -50,9 +49,8 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once; its calls end with the connection.
-pub(super) async fn serve(stream: TcpStream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
-    // Answers of several calls are sent together; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
+pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
+    stream.send_at_once();
     let (lent, back) = Lent::new(stream);
     let ended = run(lent, Arc::new(Calls::new(Arc::clone(&service), Arc::clone(&place), timeouts))).await;
     if let Some(reason) = ended.cut() {
@@ -291,15 +289,15 @@ impl Connection {
 }
 
 /// Closes so that the last answer arrives.
-async fn close(mut stream: TcpStream, ended: Ended, place: &Place) {
+async fn close(stream: Stream, ended: Ended, place: &Place) {
     match ended {
         // The system would keep for minutes what the peer does not take.
-        Ended::Unread => return drop(stream.set_zero_linger()),
+        Ended::Unread => return stream.forget_unsent(),
         Ended::Cut | Ended::Vacated | Ended::Late => return,
         Ended::Done => {}
     }
     place.note(Stage::Closing, now());
-    let (mut read, mut write) = stream.split();
+    let (mut read, mut write) = tokio::io::split(stream);
     tokio::select! {
         biased;
         _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}

@@ -10,27 +10,28 @@ use std::task::{Context, Poll};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+
+use crate::connections::Stream;
 
 /// Where the socket comes back to.
-pub(super) type Back = Arc<Mutex<Option<TcpStream>>>;
+pub(super) type Back = Arc<Mutex<Option<Stream>>>;
 
 /// The socket, as long as HTTP/2 has it.
 #[derive(Debug)]
 pub(super) struct Lent {
     /// `Some` until it is dropped.
-    stream: Option<TcpStream>,
+    stream: Option<Stream>,
     back: Back,
 }
 
 impl Lent {
     /// Lends a socket, and says where it comes back to.
-    pub(super) fn new(stream: TcpStream) -> (Self, Back) {
+    pub(super) fn new(stream: Stream) -> (Self, Back) {
         let back = Back::default();
         (Self { stream: Some(stream), back: Arc::clone(&back) }, back)
     }
 
-    fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut TcpStream>> {
+    fn stream(self: Pin<&mut Self>) -> io::Result<Pin<&mut Stream>> {
         let stream = self.get_mut().stream.as_mut();
         stream.map(Pin::new).ok_or_else(|| io::ErrorKind::NotConnected.into())
     }

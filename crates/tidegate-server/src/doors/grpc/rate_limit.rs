@@ -223,7 +223,7 @@ pub(crate) mod fuzzing {
                 let ServerOptions { tickets, clock, .. } = ServerOptions::default();
                 let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
                 let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-                let seal = TicketSeal::of(&tickets, here).expect("a key can be drawn");
+                let seal = TicketSeal::of(&tickets, &here.into()).expect("a key can be drawn");
                 let engine = Engine::new(&settings, store, clock, seal);
                 let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
                 let access = Access::open(None, None).await.expect("there is no file to read");

@@ -10,14 +10,13 @@
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::{own, redis};
-use crate::connections::{LINGER, Order, Place, Stage, linger, now};
+use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 
@@ -32,9 +31,8 @@ const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 ///
 /// # Cancel safety
 /// Dropping the future closes the socket at once.
-pub(super) async fn serve(stream: TcpStream, door: &RespDoor, place: &Place, timeouts: Timeouts) {
-    // Replies are sent whole; waiting for more would only delay them.
-    let _ = stream.set_nodelay(true);
+pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeouts: Timeouts) {
+    stream.send_at_once();
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
     let serving = async {
@@ -59,7 +57,7 @@ pub(super) async fn serve(stream: TcpStream, door: &RespDoor, place: &Place, tim
 }
 
 struct Connection<'p> {
-    stream: TcpStream,
+    stream: Stream,
     /// What was read and is not decided yet: at most the longest command and one read.
     read: Vec<u8>,
     replies: Replies,
@@ -238,7 +236,7 @@ impl Connection<'_> {
             // Nothing was said that could be lost.
             Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return,
             // The system would keep for minutes what the peer does not take.
-            Ended::Unread | Ended::Vacated(Stage::Stalled) => return drop(self.stream.set_zero_linger()),
+            Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
             Ended::Vacated(_) => {
                 if !self.read.is_empty() {
                     // The place is needed now: what the system does not take at once is not sent.
@@ -253,10 +251,10 @@ impl Connection<'_> {
             Ended::Done | Ended::Full => {}
         }
         if self.send().await.is_err() {
-            return drop(self.stream.set_zero_linger());
+            return self.stream.forget_unsent();
         }
         self.place.note(Stage::Closing, now());
-        let (mut read, mut write) = self.stream.split();
+        let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
             // First, so that a connection that yields its place still says that no more comes.
             biased;

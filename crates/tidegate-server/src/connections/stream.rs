@@ -1,0 +1,143 @@
+//! A connection's bytes, whatever carries them.
+
+use std::io::{self, IoSlice};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+/// Whom a caller on a Unix socket counts as: somebody on this machine.
+pub(super) const THIS_MACHINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+
+/// A connection that was accepted.
+#[derive(Debug)]
+pub(crate) enum Stream {
+    Tcp(TcpStream),
+    #[cfg(unix)]
+    Unix(UnixStream),
+}
+
+/// A connection on its way to another runtime.
+#[derive(Debug)]
+#[cfg(feature = "grpc")]
+pub(crate) enum Moving {
+    Tcp(std::net::TcpStream),
+    #[cfg(unix)]
+    Unix(std::os::unix::net::UnixStream),
+}
+
+/// Calls a method of whatever carries the bytes.
+macro_rules! carried {
+    ($stream:expr, $inner:ident => $call:expr) => {
+        match $stream {
+            Stream::Tcp($inner) => $call,
+            #[cfg(unix)]
+            Stream::Unix($inner) => $call,
+        }
+    };
+}
+
+impl Stream {
+    /// Sends what is written at once; waiting for more would only delay answers, which are written whole.
+    pub(crate) fn send_at_once(&self) {
+        match self {
+            // It fails on a socket that is gone already.
+            Self::Tcp(stream) => drop(stream.set_nodelay(true)),
+            #[cfg(unix)]
+            Self::Unix(_) => {}
+        }
+    }
+
+    /// Makes the system forget on close what the peer did not take; it would keep it for minutes. A Unix socket keeps nothing.
+    pub(crate) fn forget_unsent(&self) {
+        match self {
+            Self::Tcp(stream) => drop(stream.set_zero_linger()),
+            #[cfg(unix)]
+            Self::Unix(_) => {}
+        }
+    }
+
+    /// Reads what has arrived.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::WouldBlock`] when nothing has arrived.
+    pub(crate) fn try_read_buf(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        carried!(self, stream => stream.try_read_buf(buffer))
+    }
+
+    /// Writes what the system takes at once, and returns how many bytes that were.
+    ///
+    /// # Errors
+    /// The system's; [`io::ErrorKind::WouldBlock`] when it takes nothing.
+    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
+        carried!(self, stream => stream.try_write(bytes))
+    }
+
+    /// Takes it away from the runtime it was made in.
+    ///
+    /// # Errors
+    /// The system's.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn into_moving(self) -> io::Result<Moving> {
+        match self {
+            Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.into_std().map(Moving::Unix),
+        }
+    }
+}
+
+#[cfg(feature = "grpc")]
+impl Moving {
+    /// Gives it to the runtime that this is called in.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(crate) fn arrive(self) -> io::Result<Stream> {
+        match self {
+            Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
+            #[cfg(unix)]
+            Self::Unix(stream) => UnixStream::from_std(stream).map(Stream::Unix),
+        }
+    }
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        carried!(self.get_mut(), stream => Pin::new(stream).poll_read(cx, buffer))
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        carried!(self.get_mut(), stream => Pin::new(stream).poll_write(cx, bytes))
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        slices: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        carried!(self.get_mut(), stream => Pin::new(stream).poll_write_vectored(cx, slices))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        carried!(self, stream => stream.is_write_vectored())
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self.get_mut(), stream => Pin::new(stream).poll_flush(cx))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        carried!(self.get_mut(), stream => Pin::new(stream).poll_shutdown(cx))
+    }
+}

@@ -1,0 +1,89 @@
+//! A socket in the file system that is listened on.
+//!
+//! Its file outlives a program that is killed, and then nobody can bind there. It is taken away before binding when it is a socket and
+//! nobody listens behind it, and at the end by whoever bound it, unless somebody else has put another in its place.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use tidegate::config::UnixAddress;
+use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
+
+/// A socket that is listened on; its file goes when this is dropped.
+#[derive(Debug)]
+pub(crate) struct UnixSocket {
+    listener: UnixListener,
+    path: PathBuf,
+    /// Device and number of the file, to know it again.
+    file: (u64, u64),
+}
+
+impl UnixSocket {
+    /// Binds, listens with a queue of this length, and lets those connect whom the mode names.
+    ///
+    /// # Errors
+    /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or something lies there that is no socket; else what the system said.
+    pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
+        let path = address.path();
+        is_free(path)?;
+        if path.symlink_metadata().is_ok() {
+            fs::remove_file(path)?;
+        }
+        let socket = Socket::new_stream()?;
+        // Before there is a file, so that nobody connects in between whom the mode keeps out. Where the system does not go by it, the
+        // change below comes a moment later.
+        let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
+        drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));
+        drop(unbound);
+        socket.bind(path)?;
+        let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))?;
+        let listener = socket.listen(queue)?;
+        let bound = Self { listener, path: path.to_owned(), file };
+        fs::set_permissions(path, fs::Permissions::from_mode(address.mode()))?;
+        Ok(bound)
+    }
+
+    pub(super) async fn accept(&self) -> io::Result<UnixStream> {
+        self.listener.accept().await.map(|(stream, _)| stream)
+    }
+}
+
+impl Drop for UnixSocket {
+    fn drop(&mut self) {
+        let now = fs::symlink_metadata(&self.path).map(|file| (file.dev(), file.ino()));
+        if now.is_ok_and(|now| now == self.file) {
+            // What is left behind is taken away by the next start.
+            drop(fs::remove_file(&self.path));
+        }
+    }
+}
+
+/// Says whether nothing lies there but perhaps a socket that nobody listens on.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`], or what the system said.
+pub(super) fn is_free(path: &Path) -> io::Result<()> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
+            Some(folder) if !folder.is_dir() => Err(io::ErrorKind::NotFound.into()),
+            _ => Ok(()),
+        },
+        Err(error) => Err(error),
+        Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AddrInUse.into()),
+        Ok(_) => match asked(path) {
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
+            // Somebody listens, or may listen: its queue is full, or it does not let us in.
+            Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
+        },
+    }
+}
+
+/// Connects without waiting: whoever listens and accepts nobody would hold up the start.
+fn asked(path: &Path) -> io::Result<()> {
+    let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
+    socket.set_nonblocking(true)?;
+    socket.connect(&socket2::SockAddr::unix(path)?)
+}

@@ -1,0 +1,161 @@
+//! Where a server listens: an address of the network, or a socket in the file system.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+/// Where a server listens.
+///
+/// # Examples
+/// ```
+/// use tidegate::config::Address;
+/// let address: Address = "unix:/run/tidegate.sock,mode=660".parse()?;
+/// assert_eq!(address.to_string(), "unix:/run/tidegate.sock");
+/// assert!(address.is_local());
+/// # Ok::<(), tidegate::config::NoAddress>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// An address and port.
+    Tcp(SocketAddr),
+    /// A Unix socket.
+    Unix(UnixAddress),
+}
+
+/// A Unix socket in the file system.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnixAddress {
+    path: PathBuf,
+    mode: u32,
+}
+
+/// Why a text is no address. Prints as the end of a sentence about the text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NoAddress {
+    /// Neither an address and port nor a path after `unix:`.
+    #[error("is not an address and port, as 127.0.0.1:8080, nor a socket, as unix:/run/tidegate.sock")]
+    Unknown,
+    /// The path is relative: it would mean another socket wherever the server is started.
+    #[error(
+        "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
+    )]
+    Relative,
+    /// The system takes no longer path.
+    #[error("is a socket whose path has more than {} bytes", UnixAddress::LONGEST)]
+    Long,
+    /// What follows the path is no mode.
+    #[error(
+        "has something else than its mode behind the path; write three octal digits, as unix:/run/tidegate.sock,mode=660"
+    )]
+    Mode,
+}
+
+impl UnixAddress {
+    /// The most bytes of a path: what every system takes.
+    const LONGEST: usize = 100;
+
+    /// Makes the address of a socket that its owner alone may use.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into(), mode: 0o600 }
+    }
+
+    /// Returns where it lies.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Returns who may connect: those who may write to it. 0o600 unless it was said.
+    #[must_use]
+    pub const fn mode(&self) -> u32 {
+        self.mode
+    }
+}
+
+impl Address {
+    /// Says whether only this machine reaches it: a loopback address, or a Unix socket.
+    #[must_use]
+    pub fn is_local(&self) -> bool {
+        match self {
+            Self::Tcp(addr) => addr.ip().to_canonical().is_loopback(),
+            Self::Unix(_) => true,
+        }
+    }
+
+    /// Returns the address and port; `None` of a Unix socket.
+    #[must_use]
+    pub const fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(addr) => Some(*addr),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Address {
+    fn from(addr: SocketAddr) -> Self {
+        Self::Tcp(addr)
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(addr) => addr.fmt(f),
+            Self::Unix(socket) => write!(f, "unix:{}", socket.path.display()),
+        }
+    }
+}
+
+impl FromStr for Address {
+    type Err = NoAddress;
+
+    fn from_str(text: &str) -> Result<Self, NoAddress> {
+        let Some(socket) = text.strip_prefix("unix:") else {
+            return text.parse().map(Self::Tcp).map_err(|_| NoAddress::Unknown);
+        };
+        let (path, mode) = match socket.split_once(',') {
+            None => (socket, 0o600),
+            Some((path, said)) => {
+                let digits = said.strip_prefix("mode=").filter(|digits| digits.len() == 3);
+                let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
+                (path, mode.ok_or(NoAddress::Mode)?)
+            }
+        };
+        if !path.starts_with('/') {
+            return Err(NoAddress::Relative);
+        }
+        if path.len() > UnixAddress::LONGEST {
+            return Err(NoAddress::Long);
+        }
+        Ok(Self::Unix(UnixAddress { path: path.into(), mode }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_of_the_network_or_a_socket() {
+        let of = |text: &str| text.parse::<Address>();
+        assert_eq!(of("127.0.0.1:80"), Ok(Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 80)))));
+        assert_eq!(of("unix:/run/t"), Ok(Address::Unix(UnixAddress::new("/run/t"))));
+        let Ok(Address::Unix(shared)) = of("unix:/run/t,mode=666") else { panic!("a socket") };
+        assert_eq!((shared.path(), shared.mode()), (Path::new("/run/t"), 0o666));
+        for (text, why) in [
+            ("nowhere", NoAddress::Unknown),
+            ("unix:run/t", NoAddress::Relative),
+            ("unix:", NoAddress::Relative),
+            ("unix:/run/t,mode=66", NoAddress::Mode),
+            ("unix:/run/t,mode=668", NoAddress::Mode),
+            ("unix:/run/t,660", NoAddress::Mode),
+        ] {
+            assert_eq!(of(text), Err(why), "{text}");
+        }
+        assert_eq!(of(&format!("unix:/{}", "x".repeat(100))), Err(NoAddress::Long));
+    }
+}
