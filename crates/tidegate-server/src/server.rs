@@ -30,7 +30,7 @@ use crate::engine::{Engine, TicketSeal};
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
 use crate::reload::Reload;
-use crate::settings::{Refused, Source};
+use crate::settings::Source;
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use tidegate::config::{AddedPolicy, Diagnostic, Severity};
+use tidegate::config::{AddedPolicy, Config, Diagnostic, Severity};
 
 use super::Settings;
 use crate::api_policies::ApiPolicies;
