@@ -33,7 +33,7 @@ const NAMES: [&str; 17] = [
     "",
 ];
 /// Names that nobody else has: what is put under them is the API's.
-const PUT: [&str; 4] = ["api-1", "api-1", "api-2", "a%2Fb"];
+const PUT: [&str; 4] = ["api-1", "api-1", "api-1", "a%2Fb"];
 const PATHS: [&str; 6] = ["/", "/login", "/work", "/pay", "/llm", "/tea"];
 const ADDRESSES: [&str; 5] = ["203.0.113.9", "203.0.113.9", "203.0.113.8", "2001:db8::1", "198.51.100.7"];
 /// What an answer of the whole run must have been at least once, or the requests are not worth much.
@@ -216,7 +216,7 @@ impl<'d> Fuzzer<'d> {
 
     fn path(&mut self, operation: &Operation, well: bool) -> String {
         let name = match operation.path.split('/').nth(2) {
-            Some("policies") if operation.method != Method::GET && self.seeded.percent(70) => {
+            Some("policies") if operation.method != Method::GET && self.seeded.percent(85) => {
                 *self.seeded.one(&PUT)
             }
             Some("breakers") if well => *self.seeded.one(&["payments", "upstreams"]),
@@ -270,7 +270,13 @@ impl<'d> Fuzzer<'d> {
         for parameter in operation.parameters.iter().filter(|parameter| parameter.place == "header") {
             let name = parameter.name.as_str();
             let of_proxy = name.starts_with("x-original");
-            if !self.seeded.percent(if of_proxy { 95 } else { 20 }) {
+            if !self.seeded.percent(if of_proxy {
+                95
+            } else if well {
+                10
+            } else {
+                25
+            }) {
                 continue;
             }
             let value = match name {
