@@ -239,7 +239,8 @@ impl<'d> Fuzzer<'d> {
                 let by = if operation.path.contains("breakers") { "user.id" } else { "client.ip" };
                 let by = if self.seeded.percent(if well { 30 } else { 60 }) { "" } else { by };
                 if !by.is_empty() {
-                    query.append_pair(by, *self.seeded.one(&ADDRESSES));
+                    let address = *self.seeded.one(&ADDRESSES);
+                    query.append_pair(by, address);
                 }
                 continue;
             }

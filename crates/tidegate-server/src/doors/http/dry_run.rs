@@ -3,7 +3,6 @@
 //! The proposed policies are asked over the counters that are there: a policy keeps its keys by its name, so what comes out is what the
 //! first check after a reload would be answered. They are never in force, have no series among the metrics, and are gone with the answer.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -61,7 +60,7 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
 }
 
 /// Reads proposed policies, on a thread that may take its time.
-async fn proposed(app: &App, text: &Cow<'_, str>) -> Result<Proposed, Problem> {
+async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     if text.len() > MAX_PROPOSED {
         let detail = format!("`config` has {} bytes; at most {MAX_PROPOSED} are read here", text.len());
         let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail);
@@ -71,7 +70,7 @@ async fn proposed(app: &App, text: &Cow<'_, str>) -> Result<Proposed, Problem> {
         let detail = "as many proposed texts are being read as may be at once; try again in a second";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
-    let text = text.clone().into_owned();
+    let text = text.to_owned();
     let reading = move || Config::parse(&text, "config", Format::of_text(&text));
     let read = tokio::task::spawn_blocking(reading).await;
     let read =
