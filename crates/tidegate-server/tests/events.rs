@@ -7,6 +7,7 @@ mod running;
 use http::{Method, StatusCode};
 use running::wire::{read_until, sent};
 use running::{Running, send, start, start_with};
+use tidegate::store::fallback::PROBE_EVERY;
 use tidegate_server::Token;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::TcpStream;
@@ -86,4 +87,49 @@ async fn a_stream_ends_when_the_server_stops_and_needs_the_token() {
     })
     .await;
     assert_eq!(server.get("/v1/events").await.status, StatusCode::UNAUTHORIZED);
+}
+
+#[tokio::test]
+async fn a_breaker_that_changes_is_told_with_why() {
+    let server = start(
+        "
+version: 1
+policies:
+  - name: payments
+    limit: { algorithm: breaker, consecutive: 1, open_for: 5s, jitter: 0%, probes: 1, close_after: 1, steps: 0 }
+",
+    )
+    .await;
+    let mut stream = listen(&server).await;
+    let entered = server.post("/v1/check", r#"{"attributes": {}}"#).await.json();
+    let report = serde_json::json!({ "ticket": entered["ticket"], "status": 500 });
+    assert_eq!(server.post("/v1/report", &report.to_string()).await.status, StatusCode::OK);
+    let opened = read_until(&mut stream, "\"to\":\"open\"").await;
+    assert!(opened.contains("event: breaker") && opened.contains("\"from\":\"closed\""), "{opened}");
+    let forced = r#"{"state": "closed", "reason": "upgrade"}"#;
+    send(server.addr, Method::PUT, "/v1/breakers/payments", &[], forced).await;
+    let told = read_until(&mut stream, "\"to\":\"forced-closed\"").await;
+    assert!(told.contains("\"from\":\"open\"") && told.contains("upgrade"), "{told}");
+}
+
+#[tokio::test]
+async fn a_store_that_goes_and_comes_back_is_told() {
+    let (server, engine) = running::engine::start(FILE).await;
+    let mut stream = listen(&server).await;
+    engine.be(running::engine::ERRS);
+    let gone = running::until("the store is held to be gone", async || {
+        server.check("203.0.113.9").await;
+        server.get("/readyz?verbose").await.text.contains("is gone")
+    });
+    gone.await;
+    let down = read_until(&mut stream, "\"state\":\"down\"").await;
+    assert!(down.contains("event: store") && down.contains("\"store\":\"engine\""), "{down}");
+    engine.be(running::engine::ANSWERS);
+    running::until("it is back", async || {
+        server.clock.advance(PROBE_EVERY);
+        server.check("203.0.113.9").await;
+        server.get("/readyz?verbose").await.text.contains("[+] store engine")
+    })
+    .await;
+    read_until(&mut stream, "\"state\":\"up\"").await;
 }

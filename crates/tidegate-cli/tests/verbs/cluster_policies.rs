@@ -59,6 +59,11 @@ fn comes_to_all(store: &str) {
     ready(&nodes, "[+] policies put for all nodes: version 1 is in force");
     assert_eq!(both(&nodes, "203.0.113.1", 2), [200, 200, 200, 429]);
 
+    // What all nodes share is not changed at one of them.
+    let refused = nodes[0].put("/v1/policies/per-ip", "limit: { rate: 1/min }\n");
+    assert_eq!((refused["status"].as_u64(), &refused["owner"]), (Some(409), &"cluster".into()), "{refused}");
+    assert!(refused["detail"].as_str().unwrap().contains("tidegate policies put"), "{refused}");
+
     // What is wrong is refused before it is put.
     desk.write("wrong.yaml", shared("rate: 3/M"));
     let refused = run(&["put", "wrong.yaml"]).code(2);

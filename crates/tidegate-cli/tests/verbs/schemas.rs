@@ -100,6 +100,7 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
                 vec!["explain", "-c", "p.yaml", "--attr", "client.ip=203.0.113.9"],
                 vec!["explain", "-c", "p.yaml", "--attr", "client.ip=203.0.113.9", "--cost", "21"],
                 vec!["explain", "-c", "p.yaml", "--attr", "request.path=/api/search"],
+                vec!["explain", "-c", "over.yaml", "--cost", "3"],
             ],
         ),
         (
@@ -118,16 +119,19 @@ fn runs(log: &str) -> Vec<(&'static str, Vec<Vec<&str>>)> {
 }
 
 /// Properties that no run above prints.
-const SELDOM: [&str; 14] = [
+const SELDOM: [&str; 17] = [
     // Of a running server: the tests of `serve` hold its explanation to the schema.
     "charged",
     "cost",
     "debt",
     "decision_id",
+    "demoted",
     "line",
     "lines",
+    "marked",
     "name",
     "policies",
+    "priority",
     "remaining",
     "reset_after_ms",
     "reset_at",

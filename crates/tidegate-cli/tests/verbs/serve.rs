@@ -96,6 +96,14 @@ impl Serving {
         .unwrap()
     }
 
+    /// Puts a text; returns the answer, whatever its status.
+    pub(crate) fn put(&self, path: &str, text: &str) -> Value {
+        let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
+        let agent: ureq::Agent = config.build().into();
+        let mut answer = agent.put(format!("{}{path}", self.url)).send(text).unwrap();
+        serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
+    }
+
     pub(crate) fn check(&self, ip: &str) -> ureq::http::Response<ureq::Body> {
         self.ask("/v1/check", Some(&json!({ "attributes": { "client.ip": ip } })))
     }

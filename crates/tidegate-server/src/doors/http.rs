@@ -12,6 +12,7 @@ mod events;
 mod explain;
 mod forward_auth;
 mod keys;
+mod openapi;
 mod operations;
 mod policies;
 mod policy_keys;
@@ -114,6 +115,7 @@ async fn route(app: &Arc<App>, serves: Serves, request: Request<Body>) -> Result
         "/v1/reload" => operations::reload(app).await,
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),
+        "/openapi.json" => Ok(openapi::openapi()),
         path => Err(Problem::not_found(format!("{path} is planned and not there yet"))),
     }
 }

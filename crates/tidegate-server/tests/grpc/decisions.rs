@@ -5,6 +5,7 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::google::protobuf::UInt64Value;
 
 use super::client::{Client, call};
+use super::running::send;
 use super::started;
 
 const POLICIES: &str = "
@@ -187,4 +188,19 @@ policies:
     let mut client = Client::connect(grpc).await;
     let forged = call(&[&[("rls.domain", "elsewhere"), ("generic_key", "login")]]);
     assert_eq!(&*told(&client.ask(&forged).await).1[0].1, "logins");
+}
+
+#[tokio::test]
+async fn a_blocked_key_is_over_its_limit() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let block = r#"{"block": {"for": "10min", "reason": "abuse"}}"#;
+    let path = "/v1/keys/per-address?remote_address=192.0.2.1";
+    let put = send(server.addr, http::Method::PUT, path, &[], block).await;
+    assert_eq!(put.status, 200, "{put:?}");
+    let refused = client.ask(&call(&[&[("remote_address", "192.0.2.1")]])).await;
+    assert_eq!(refused.overall_code, OVER, "{refused:?}");
+    assert_eq!(client.ask(&call(&[&[("remote_address", "192.0.2.2")]])).await.overall_code, OK);
+    send(server.addr, http::Method::DELETE, path, &[], "").await;
+    assert_eq!(client.ask(&call(&[&[("remote_address", "192.0.2.1")]])).await.overall_code, OK);
 }

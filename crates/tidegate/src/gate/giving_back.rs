@@ -64,7 +64,8 @@ impl Gate {
             return Err(StoreError::NotACost);
         }
         let policies = self.undecided(check).keep_policies();
-        if self.refusal(&policies, check).is_some() {
+        // A deny-list refuses charge and return alike. A block may be younger than the charge, whose return must go through.
+        if policies.refusal(check.request, check.among).is_some() {
             return Ok(());
         }
         let mut plan = Plan::default();
@@ -124,8 +125,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::policy::{Limit, PolicySet};
-    use crate::{Descriptor, ManualClock, Policy};
+    use crate::policy::{Block, Limit, PolicySet};
+    use crate::{Clock as _, Descriptor, ManualClock, Policy};
 
     fn gate(quota: Quota) -> (Gate, ManualClock) {
         let clock = ManualClock::at(Tick::from_secs(1_800_014_400));
@@ -167,6 +168,21 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A caller whose key was blocked between a charge and its return stayed charged: the return was skipped like a request.
+    #[test]
+    fn what_was_charged_before_a_block_is_given_back_under_it() {
+        let (gate, clock) = gate(Quota::per_hour(10).gcra().unwrap());
+        let request = Descriptor::new();
+        assert!(gate.check(Check::of(&request).cost(7)).unwrap().allowed);
+        let now = clock.now();
+        let block = Block::new("(all)", now, now.after(Duration::from_secs(3600)), "looked into");
+        gate.block("all", &request, block).unwrap();
+        assert!(!gate.check(Check::of(&request).cost(1)).unwrap().allowed, "a request is refused");
+        gate.give_back(Check::of(&request).cost(4)).unwrap();
+        gate.unblock("all", &request).unwrap();
+        assert_eq!(left(&gate), 7);
     }
 
     #[test]

@@ -1,0 +1,237 @@
+//! `GET /openapi.json`: the API for programs that make clients, in OpenAPI 3.1.
+//!
+//! Paths, methods and scopes come from [`ROUTES`], so the document has each of them and no other. What each is asked and answers is kept
+//! beside the code in `openapi/*.json`, one file per tag: summary, parameters, body, and the schema of each status. A client of the tests
+//! holds the running server to it.
+//!
+//! # Source
+//! The OpenAPI Specification 3.1.1.
+
+use std::sync::LazyLock;
+
+use axum::response::{IntoResponse, Response};
+use http::header::CONTENT_TYPE;
+use serde_json::{Map, Value, json};
+
+use super::routes::{ROUTES, Route};
+use crate::auth::Scope;
+use crate::json::{self, JSON};
+
+/// What several tags use.
+const COMMON: &str = include_str!("../../../openapi/common.json");
+/// The operations of each tag, and their schemas.
+const TAGS: [&str; 4] = [
+    include_str!("../../../openapi/decisions.json"),
+    include_str!("../../../openapi/settling.json"),
+    include_str!("../../../openapi/policies.json"),
+    include_str!("../../../openapi/operations.json"),
+];
+/// The methods that a path item has a place for: those of a route that takes any.
+const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
+
+const ABOUT: &str = "What Tidegate answers over HTTP/1.1. Another method is answered with 405 and `allow`, another path with 404. Before a \
+    request reaches its operation the connection may answer 400, 408, 431, 503 or 505, then perhaps without a body. Tokens are needed where \
+    the server has any; the words beside a scheme are the scopes that one must have.";
+
+static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| json::bytes(&document()));
+
+/// Answers with the document, which is made once.
+pub(crate) fn openapi() -> Response {
+    let mut response = DOCUMENT.as_slice().into_response();
+    response.headers_mut().insert(CONTENT_TYPE, JSON);
+    response
+}
+
+/// Makes the document.
+fn document() -> Value {
+    let mut components = parsed(COMMON);
+    let (mut tags, mut operations) = (Vec::new(), Map::new());
+    for mut part in TAGS.map(parsed) {
+        let tag = part["tag"].take();
+        if let Some(schemas) = object(&mut part, "schemas") {
+            extend(&mut components["schemas"], schemas);
+        }
+        for (name, mut operation) in object(&mut part, "operations").unwrap_or_default() {
+            operation["tags"] = json!([tag["name"]]);
+            operations.insert(name, operation);
+        }
+        tags.push(tag);
+    }
+    components["securitySchemes"] = json!({
+        "bearer": { "type": "http", "scheme": "bearer" },
+        "header": { "type": "apiKey", "in": "header", "name": "x-tidegate-token" },
+    });
+    let mut paths = json!({});
+    for route in &ROUTES {
+        for method in methods(route) {
+            paths[route.path][method.to_ascii_lowercase()] = operation(route, method, &operations);
+        }
+    }
+    json!({
+        "openapi": "3.1.1",
+        "info": { "title": "Tidegate", "version": env!("CARGO_PKG_VERSION"), "description": ABOUT },
+        "tags": tags,
+        "paths": paths,
+        "components": components,
+    })
+}
+
+fn methods(route: &Route) -> Vec<&'static str> {
+    if route.methods == "*" { METHODS.to_vec() } else { route.methods.split(", ").collect() }
+}
+
+/// Returns the names under which the file of a tag may have an operation: `HEAD` is that of `GET`.
+fn names(route: &Route, method: &str) -> [String; 3] {
+    let get = if method == "HEAD" { "GET" } else { method };
+    [method, get, "*"].map(|method| format!("{method} {}", route.path))
+}
+
+/// Returns one operation; an empty one would be one that no file has, and a test looks.
+fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Value {
+    let found = names(route, method).iter().find_map(|name| operations.get(name));
+    let mut operation = found.cloned().unwrap_or_else(|| json!({}));
+    operation["operationId"] = id(method, route.path).into();
+    let scope = route.asks.map(Scope::word);
+    let asked = |scheme: &str| json!({ scheme: [scope] });
+    operation["security"] =
+        if scope.is_some() { json!([asked("bearer"), asked("header")]) } else { json!([]) };
+    if scope.is_some() {
+        // What every route with a scope may answer, before it is asked.
+        for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("404", "NotFound")] {
+            if operation["responses"].get(status).is_none() {
+                operation["responses"][status] = json!({ "$ref": format!("#/components/responses/{name}") });
+            }
+        }
+    }
+    if method == "HEAD" {
+        without_bodies(&mut operation);
+    }
+    operation
+}
+
+/// Makes of what is answered to `GET` what is answered to `HEAD`.
+fn without_bodies(operation: &mut Value) {
+    for (_, response) in operation["responses"].as_object_mut().into_iter().flatten() {
+        let described = response.get("description").cloned();
+        *response =
+            json!({ "description": described.unwrap_or_else(|| "As of GET, without a body.".into()) });
+    }
+}
+
+/// Returns the name of an operation in programs: `getPoliciesByName`.
+fn id(method: &str, path: &str) -> String {
+    let mut id = method.to_ascii_lowercase();
+    let words = path.trim_start_matches("/v1/").split(|c: char| !c.is_ascii_alphanumeric());
+    for word in words.filter(|word| !word.is_empty()) {
+        let by = if word == "name" { "ByName" } else { word };
+        let (first, rest) = by.split_at(1);
+        id.push_str(&first.to_ascii_uppercase());
+        id.push_str(rest);
+    }
+    id
+}
+
+/// Reads a file of ours; a test reads them all.
+fn parsed(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_default()
+}
+
+fn object(of: &mut Value, name: &str) -> Option<Map<String, Value>> {
+    match of.get_mut(name)?.take() {
+        Value::Object(object) => Some(object),
+        _ => None,
+    }
+}
+
+fn extend(object: &mut Value, more: Map<String, Value>) {
+    if let Some(object) = object.as_object_mut() {
+        object.extend(more);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn the_files_have_every_operation_of_the_routes_and_no_other() {
+        let mut described = BTreeSet::new();
+        for part in TAGS {
+            let part: Value = serde_json::from_str(part).unwrap();
+            for name in part["operations"].as_object().unwrap().keys() {
+                assert!(described.insert(name.clone()), "{name} is there twice");
+            }
+        }
+        serde_json::from_str::<Value>(COMMON).unwrap();
+        let mut asked = BTreeSet::new();
+        for route in &ROUTES {
+            for method in methods(route) {
+                let names = names(route, method);
+                let found = names.iter().find(|name| described.contains(*name));
+                asked.insert(found.unwrap_or_else(|| panic!("no file has {}", names[0])).clone());
+            }
+        }
+        assert_eq!(asked, described, "a file has an operation that is no route");
+    }
+
+    #[test]
+    fn the_document_has_the_paths_methods_and_scopes_of_the_routes_and_names_that_differ() {
+        let document = document();
+        let mut listed = BTreeSet::new();
+        let mut ids = BTreeSet::new();
+        for (path, item) in document["paths"].as_object().unwrap() {
+            for (method, operation) in item.as_object().unwrap() {
+                let security = operation["security"].as_array().unwrap();
+                let scope = security.first().map_or("none", |first| first["bearer"][0].as_str().unwrap());
+                listed.insert((path.clone(), method.to_ascii_uppercase(), scope.to_owned()));
+                assert!(ids.insert(operation["operationId"].as_str().unwrap().to_owned()), "{operation}");
+                for needed in ["summary", "tags", "responses"] {
+                    assert!(operation.get(needed).is_some(), "{method} {path} has no {needed}");
+                }
+                let named = operation["parameters"].as_array().into_iter().flatten().any(|parameter| {
+                    let told = parameter["$ref"].as_str().unwrap_or_default();
+                    told.ends_with("/policy") || told.ends_with("/signal")
+                });
+                assert_eq!(named, path.ends_with("{name}"), "{method} {path}");
+            }
+        }
+        let routes = ROUTES.iter().flat_map(|route| {
+            let scope = route.asks.map_or("none", Scope::word);
+            methods(route)
+                .into_iter()
+                .map(move |method| (route.path.to_owned(), method.to_owned(), scope.to_owned()))
+        });
+        assert_eq!(listed, routes.collect());
+        assert!(ids.contains("getPoliciesByName"), "{ids:?}");
+    }
+
+    #[test]
+    fn every_reference_leads_somewhere() {
+        fn references(value: &Value, into: &mut Vec<String>) {
+            match value {
+                Value::Object(object) => {
+                    into.extend(object.get("$ref").and_then(Value::as_str).map(str::to_owned));
+                    object.values().for_each(|value| references(value, into));
+                }
+                Value::Array(values) => values.iter().for_each(|value| references(value, into)),
+                _ => {}
+            }
+        }
+        let document = document();
+        let mut found = Vec::new();
+        references(&document, &mut found);
+        assert!(found.len() > 100);
+        for reference in &found {
+            let pointer = reference.strip_prefix('#').unwrap();
+            assert!(document.pointer(pointer).is_some(), "{reference}");
+        }
+        for kind in ["schemas", "responses", "parameters", "headers"] {
+            for name in document["components"][kind].as_object().unwrap().keys() {
+                let reference = format!("#/components/{kind}/{name}");
+                assert!(found.contains(&reference), "nothing refers to {reference}");
+            }
+        }
+    }
+}
