@@ -4,6 +4,7 @@
 
 mod running;
 
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -178,7 +179,7 @@ async fn on_disk(folder: &Path) -> OpenStore {
     let (config, _) = Config::parse(&file, "tidegate.yaml", Format::Yaml).unwrap();
     let clock = Arc::new(ManualClock::at(NOON));
     let http = ServerOptions::default().http;
-    open_store(&config.store, None, http, clock, Duration::from_secs(10)).await.unwrap()
+    open_store(&config.store, None, &http, clock, Duration::from_secs(10)).await.unwrap()
 }
 
 #[tokio::test]
@@ -217,7 +218,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
     std::fs::write(&taken, format!("{FILE}  - {{ name: per-user, limit: {{ rate: 1/s }} }}\n")).unwrap();
     let bind = async || {
         let mut options = ServerOptions::default();
-        options.http.set_port(0);
+        options.http = SocketAddr::from(([127, 0, 0, 1], 0)).into();
         options.signals = false;
         options.decide_by(on_disk(folder.path()).await);
         Server::bind(options, Source::file(&taken)).await.map(drop).unwrap_err().to_string()
