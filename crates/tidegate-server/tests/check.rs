@@ -257,7 +257,7 @@ async fn every_bad_input_is_a_problem_that_names_it() {
         ("/v1/chek", "{}", 404, "did you mean /v1/check?"),
         ("/v1/policies", "{}", 405, "`POST` does not work here; use GET, HEAD"),
         ("/v1/policies/per-ipp", "", 405, "use GET"),
-        ("/v1/keys/per-ip", "", 405, "use DELETE"),
+        ("/v1/keys/per-ip", "", 405, "use GET, HEAD, PUT, DELETE"),
     ];
     for (path, body, status, detail) in table {
         let answer = server.post(path, body).await;

@@ -66,6 +66,8 @@ async fn every_route_takes_its_scope_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir, |_| {}).await;
     for (method, path, asks) in manual() {
+        // Answered for as long as the caller listens; without a body at once.
+        let method = if path == "/v1/events" { Method::HEAD } else { method };
         let answered = async |token: &str| {
             let headers = [("x-tidegate-token", token)];
             let headers = if token.is_empty() { &[][..] } else { &headers[..] };

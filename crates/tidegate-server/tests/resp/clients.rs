@@ -8,6 +8,9 @@ use std::process::{Command, Output};
 
 use super::started;
 
+/// Debian's own, which Debian's packages are for: another one may come first in the path.
+const PYTHON: &str = "/usr/bin/python3";
+
 /// Says whether a client can be run.
 fn is_there(mut probe: Command, package: &str) -> bool {
     let there = probe.output().is_ok_and(|output| output.status.success());
@@ -81,7 +84,7 @@ async fn redis_benchmark_runs_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_py_speaks_both_versions() {
-    if !is_there(command("python3", &["-c", "import redis"]), "python3-redis") {
+    if !is_there(command(PYTHON, &["-c", "import redis"]), "python3-redis") {
         return;
     }
     let (_server, resp) = started().await;
@@ -98,6 +101,6 @@ async fn redis_py_speaks_both_versions() {
          print('fine')\n",
         resp.port()
     );
-    let ran = run(command("python3", &["-c", &script])).await;
+    let ran = run(command(PYTHON, &["-c", &script])).await;
     assert_eq!(text(&ran).trim(), "fine");
 }
