@@ -36,9 +36,8 @@ impl Kept for Hanging {
 async fn serving() -> (Server, Arc<Hanging>, Sender<()>) {
     let (let_go, hangs) = channel();
     let kept = Arc::new(Hanging { closing: Notify::new(), hangs: Mutex::new(hangs) });
-    let mut options = ServerOptions::default();
-    options.http = "127.0.0.1:0".parse().unwrap();
-    options.signals = false;
+    let http = "127.0.0.1:0".parse().unwrap();
+    let mut options = ServerOptions { http, signals: false, ..ServerOptions::default() };
     let store = OpenStore::in_memory(&StoreSettings::default(), Some(100)).unwrap();
     options.store = Some(OpenStore { kept: Some(Arc::clone(&kept) as Arc<dyn Kept>), ..store });
     let source = Source::new(|| Ok(Settings::new(PolicySet::new(Vec::new())?)));
