@@ -2,12 +2,12 @@
 //!
 //! Somebody agrees with the other nodes which [`Part`] of the whole is this node's, and changes it as demand moves
 //! ([`crate::cluster::shares`]). Here each limit is divided by it: rates, bursts, counts and places, each rounded down
-//! ([`Quota::divided`]).
+//! ([`Quota::divided`](crate::Quota::divided)).
 //!
 //! # Never more than the limit
 //! While the parts of all nodes add up to the whole at most, at every instant, all nodes together grant at most what the limit grants: no
 //! node and no engine is asked for that. A part that has become smaller counts at once, for what is not yet spent. One that has become
-//! larger counts when it has been this node's for as long as the limit takes to fill up ([`Quota::fills_within`]): before, what has come
+//! larger counts when it has been this node's for as long as the limit takes to fill up ([`Quota::fills_within`](crate::Quota::fills_within)): before, what has come
 //! may have been spent by whoever had it. So of a limit per minute, a part that has moved is used a minute later; and a node that starts
 //! has what is [always](Part::always) its own for that long, because nobody knows what it granted before it was started again.
 //!
@@ -26,7 +26,7 @@
 //!
 //! # Limits that change
 //! A limit of which this node's part changes is to the store a limit that has changed: what was spent stays spent, or each change of a part
-//! would give all of it again. So [`Replace::Reset`], by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`]
+//! would give all of it again. So [`Replace::Reset`](crate::Replace::Reset), by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`](crate::Replace::AsIs)
 //! here.
 
 use std::fmt;
