@@ -10,7 +10,7 @@ use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 14] = [
+const WANTED: [(&str, &str); 15] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
     ("/usr/bin/chromium", "chromium"),
@@ -21,6 +21,7 @@ const WANTED: [(&str, &str); 14] = [
     ("/usr/bin/etcdctl", "etcd-client"),
     ("/usr/share/java/zookeeper.jar", "zookeeper"),
     ("/usr/bin/prometheus", "prometheus"),
+    ("/usr/bin/systemd-analyze", "systemd"),
     ("/usr/bin/redis-server", "redis-server"),
     ("/usr/bin/redis-sentinel", "redis-sentinel"),
     ("/usr/share/doc/python3-venv/copyright", "python3-venv"),
