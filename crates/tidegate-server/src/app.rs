@@ -1,5 +1,7 @@
 //! What every request is answered from: the engine, the reload, who may ask, and what the server is doing.
 
+use std::sync::Arc;
+
 use tokio::sync::{Semaphore, watch};
 
 use crate::auth::Access;
@@ -22,12 +24,12 @@ pub(crate) struct App {
     pub(crate) access: Access,
     phase: watch::Receiver<Phase>,
     /// How many proposed texts of policies may be read at once.
-    pub(crate) proposals: Semaphore,
+    pub(crate) proposals: Arc<Semaphore>,
 }
 
 impl App {
     pub(crate) fn new(engine: Engine, reload: Reload, access: Access, phase: watch::Receiver<Phase>) -> Self {
-        let (redact, proposals) = (engine.redact(), Semaphore::new(PROPOSALS));
+        let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
         Self { engine, reload, redact, access, phase, proposals }
     }
 

@@ -306,6 +306,8 @@ impl Metrics {
         let change = |state| self.store_changes.get_or_create_owned(&StoreChangeLabels { store, state });
         let shown = self.store_up.get_or_create_owned(&StoreLabel { store });
         shown.set(1);
+        // At zero from the start: what appears with its first value has not increased, as monitoring systems see it.
+        drop(self.store_errors.get_or_create(&StoreLabel { store }));
         StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
     }
 

@@ -81,7 +81,12 @@ impl Reload {
                 .unwrap_or_else(|none| Err(format!("the policies put through the API: reading them {none}")));
             *self.api.lock() = Arc::new(read?);
         }
-        let settings = self.read().await?;
+        let settings = self.read().await.map_err(|mut refused| {
+            if let (Some(kept), false) = (&self.kept, self.api.lock().is_empty()) {
+                refused.diagnostics.push(format!("policies put through the API are kept in {kept}: while no server runs, change or remove them there"));
+            }
+            refused
+        })?;
         self.keep(&settings);
         Ok(settings)
     }
@@ -134,6 +139,10 @@ impl Reload {
         let read = self.read().await;
         let result = self.put_in_force(engine, read);
         *self.refused.lock() = result.as_ref().err().map(|refused| Arc::new(refused.clone()));
+        if result.is_ok() {
+            engine.metrics.reloaded(true);
+            tracing::info!("configuration reloaded");
+        }
         result
     }
 
@@ -151,9 +160,8 @@ impl Reload {
                 }
                 engine.replace(&settings);
                 self.keep(&settings);
-                engine.metrics.reloaded(true);
                 let live = engine.live();
-                tracing::info!(config = live.number, policies = live.set.len(), "configuration reloaded");
+                tracing::info!(config = live.number, policies = live.set.len(), "policies are in force");
                 engine.events.tell(
                     "policies",
                     || json!({ "state": "in-force", "config": live.number, "policies": live.set.len() }),

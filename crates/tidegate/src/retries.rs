@@ -175,8 +175,8 @@ impl Retrier {
         self.run_on(answer, verdict, call, judge).await
     }
 
-    /// Goes on as [`Retrier::run`] does from the answer of a first try that the caller made itself, and judged. He has counted it too, by
-    /// [`SharedBudget::call`]. Allocates nothing and waits for nothing where that succeeded.
+    /// Goes on as [`Retrier::run`] does from the answer of a first try that the caller made and judged itself. The caller must have
+    /// counted that try with [`SharedBudget::call`]. Allocates nothing and waits for nothing where that succeeded.
     ///
     /// # Cancel safety
     /// As [`Retrier::run`].

@@ -52,7 +52,7 @@ pub(crate) enum Engine {
 }
 
 impl Engine {
-    /// Starts it; `None`, said aloud, where it is not installed. A replica lags so far behind; with zero there is none.
+    /// Starts it; `None`, said aloud, where it is not installed. `lag` is by how much a replica is behind; with zero there is none.
     pub(crate) fn start(kind: Kind, lag: Duration) -> Option<Self> {
         match kind {
             Kind::Redis if lag.is_zero() => RedisServer::start(&[]).map(|redis| Self::Redis(Box::new(redis))),

@@ -42,7 +42,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
     // What the rate returns in a time.
     let in_ms = |ms: u64| rate * ms / 1000;
     let while_it_lasts = in_ms(u64::try_from(lasts.as_millis()).unwrap_or(u64::MAX));
-    // What nodes grant that have not asked an engine yet which is back: all but one.
+    // The engine is back, and all nodes but one have not asked it yet: what these grant meanwhile.
     let late_ones = in_ms(ASKS_AGAIN) * (nodes - 1) / nodes;
     // While the engine is gone, nodes grant the limit once more from full, and one request each; when it is back its own limit has filled.
     let gone = 2 * burst + nodes + late_ones;

@@ -47,7 +47,7 @@ const BUSY: Duration = Duration::from_millis(50);
 ///   grants before the first act, a unit a step, and on a busy machine in the rest of the run.
 fn most(row: &Row, seen: &Seen, late: Duration) -> u64 {
     // The first of the nodes that a fault reaches.
-    let reached = match (row.bounds.alone, row.name.contains("half")) {
+    let reached = match (row.bounds.alone, row.name.contains("half the nodes")) {
         (false, _) => row.nodes,
         (true, true) => row.nodes / 2,
         (true, false) => 0,
@@ -132,6 +132,13 @@ impl Outcome {
         if self.used_per_mille < bounds.used_per_mille {
             let (used, least) = (self.used_per_mille, bounds.used_per_mille);
             breaks(format!("{used} thousandths of the ideal, and {least} are the least"));
+        }
+        let alone = self.without_engine;
+        if !bounds.alone && self.late <= BUSY && alone * 10 > self.asked as u64 {
+            breaks(format!(
+                "nodes decided {alone} of {} steps alone, beside an engine that answers",
+                self.asked
+            ));
         }
         if self.unanswered > 0 {
             breaks(format!(

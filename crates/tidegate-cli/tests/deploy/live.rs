@@ -78,12 +78,12 @@ fn prove(scraper: &Scraper, serving: &Serving, is_shared: bool) {
         "tidegate_lease_",
         "tidegate_cluster_",
         "tidegate_node_part_ratio",
+        "tidegate_store_errors_total",
         "tidegate_store_operation_",
         "tidegate_store_state_changes_total",
     ];
     let has_none = |series: &str| {
         series == "tidegate_breaker_would_open_total"
-            || series == "tidegate_store_errors_total"
             || !is_shared && of_nodes.iter().any(|prefix| series.starts_with(prefix))
     };
     let (recorded, alerts) = expressions::of_rules();

@@ -236,5 +236,6 @@ fn every_state_of_three_callers_keeps_the_bound_and_has_a_way_back() {
         }
     }
     println!("{visited} states");
-    assert!(visited > 1, "{visited} states");
+    // 56,324 when this was written: a search that ends early has not visited every state.
+    assert!(visited > 50_000, "{visited} states");
 }

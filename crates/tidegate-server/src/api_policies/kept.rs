@@ -4,9 +4,11 @@
 //! the new one. The store's own lock keeps a second process out of the folder.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use serde::{Deserialize, Serialize};
 use tidegate::config::{ReadError, read_text};
@@ -22,6 +24,12 @@ const VERSION: u32 = 1;
 #[derive(Clone, Debug)]
 pub(crate) struct KeptPolicies {
     path: PathBuf,
+}
+
+impl fmt::Display for KeptPolicies {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.path.display().fmt(f)
+    }
 }
 
 #[derive(Debug, Deserialize)]
@@ -68,11 +76,11 @@ impl KeptPolicies {
         Ok(policies)
     }
 
-    /// Replaces what is kept. When it returns, it is on disk. Holds the thread.
+    /// Replaces what is kept, unless that is `given_up` by the time all is written. When it returns, it is on disk. Holds the thread.
     ///
     /// # Errors
     /// What the system said; what was kept before is still there.
-    pub(crate) fn write(&self, policies: &ApiPolicies) -> Result<(), String> {
+    pub(crate) fn write(&self, policies: &ApiPolicies, given_up: &AtomicBool) -> Result<(), String> {
         let write = || -> io::Result<()> {
             let folder = self.path.parent().unwrap_or(Path::new("."));
             let mut new = tempfile::Builder::new().prefix(".api-policies-").tempfile_in(folder)?;
@@ -80,6 +88,10 @@ impl KeptPolicies {
             serde_json::to_writer_pretty(&mut new, &written)?;
             new.write_all(b"\n")?;
             new.as_file().sync_all()?;
+            // Whoever waited for a slow disk was told that nothing has changed.
+            if given_up.load(Ordering::Acquire) {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
             new.persist(&self.path).map_err(|error| error.error)?;
             // The rename, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that.
             let _ = File::open(folder).and_then(|folder| folder.sync_all());
@@ -99,9 +111,11 @@ mod tests {
         let kept = KeptPolicies::in_folder(folder.path());
         assert!(kept.read().unwrap().is_empty(), "no file yet");
         let policies = ApiPolicies::default().with("a/b", "limit: { rate: 1/s }\n# \"é\"\n").unwrap();
-        kept.write(&policies).unwrap();
+        kept.write(&policies, &AtomicBool::new(false)).unwrap();
         assert_eq!(kept.read().unwrap(), policies);
-        kept.write(&policies.without("a/b")).unwrap();
+        assert!(kept.write(&policies.without("a/b"), &AtomicBool::new(true)).is_err());
+        assert_eq!(kept.read().unwrap(), policies, "given up, it changes nothing");
+        kept.write(&policies.without("a/b"), &AtomicBool::new(false)).unwrap();
         assert!(kept.read().unwrap().is_empty());
         assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 1, "nothing is left over");
         for (text, words) in

@@ -7,6 +7,7 @@ use std::time::Duration;
 use arc_swap::{ArcSwap, Guard};
 use http::header::{AUTHORIZATION, HeaderMap};
 use http::{HeaderName, HeaderValue, StatusCode};
+use tokio::sync::Mutex as Turn;
 
 use super::scope::Scope;
 use super::token::Token;
@@ -30,6 +31,8 @@ pub(crate) struct Access {
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
     jobs: BlockingJobs,
+    /// Held from reading to storing: of two renewals the one that read last is stored last.
+    turn: Turn<()>,
 }
 
 impl Access {
@@ -38,12 +41,14 @@ impl Access {
     /// # Errors
     /// [`TokensError`], also when the file cannot be read within 10 s.
     pub(crate) async fn open(sole: Option<Token>, file: Option<PathBuf>) -> Result<Self, TokensError> {
-        let access = Self { sole, file, tokens: ArcSwap::default(), jobs: BlockingJobs::new(PATIENCE) };
+        let (jobs, turn) = (BlockingJobs::new(PATIENCE), Turn::new(()));
+        let access = Self { sole, file, tokens: ArcSwap::default(), jobs, turn };
         access.read().await?;
         Ok(access)
     }
 
     async fn read(&self) -> Result<(), TokensError> {
+        let _turn = self.turn.lock().await;
         let named = match self.file.clone() {
             None => Tokens::default(),
             Some(file) => {

@@ -7,6 +7,10 @@ use http::{HeaderName, StatusCode};
 
 use crate::problem::Problem;
 
+/// From where the page is that makes a browser ask, and what for (W3C, Fetch Metadata Request Headers).
+const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
+
 /// Refuses what only a web page would send to a server without a token.
 ///
 /// # Errors
@@ -21,6 +25,13 @@ pub(super) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
             let detail = format!("{name} cannot be read, or came twice; send it once, in ASCII");
             return Err(Problem::new(StatusCode::FORBIDDEN, detail));
         }
+    }
+    // A picture or a script of a page is asked for without an origin, and holds what it asks for open. A link is followed by a person.
+    let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
+    if of_a_page && text(&FETCH_DEST) != Some("document") {
+        let detail =
+            "a web page of another origin may not use this server; set a token and send it from a program";
+        return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
     let host = text(&HOST).unwrap_or_default();
     if let Some(origin) = text(&ORIGIN)
@@ -72,6 +83,21 @@ mod tests {
             (&[("host", "localhost:8080"), ("origin", "http://localhost:8080")], true),
             (&[("host", "localhost:8080"), ("origin", "http://evil.example")], false),
             (&[("host", "localhost:8080"), ("origin", "null")], false),
+            (
+                &[("host", "localhost:8080"), ("sec-fetch-site", "cross-site"), ("sec-fetch-dest", "image")],
+                false,
+            ),
+            (&[("host", "localhost:8080"), ("sec-fetch-site", "same-site")], false),
+            (
+                &[
+                    ("host", "localhost:8080"),
+                    ("sec-fetch-site", "cross-site"),
+                    ("sec-fetch-dest", "document"),
+                ],
+                true,
+            ),
+            (&[("host", "localhost:8080"), ("sec-fetch-site", "same-origin")], true),
+            (&[("host", "localhost:8080"), ("sec-fetch-site", "none")], true),
             (&[("host", "evil.example:8080")], false),
             (&[("host", "evil.example"), ("origin", "http://evil.example")], false),
         ] {

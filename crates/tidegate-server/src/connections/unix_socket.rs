@@ -12,6 +12,9 @@ use std::path::{Path, PathBuf};
 use tidegate::config::UnixAddress;
 use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 
+/// How often another program that is just binding is let go on: it takes microseconds.
+const TRIES: u32 = 10_000;
+
 /// A socket that is listened on; its file goes when this is dropped.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
@@ -28,6 +31,7 @@ impl UnixSocket {
     /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or something lies there that is no socket; else what the system said.
     pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
         let path = address.path();
+        let _alone = alone_in(path.parent().unwrap_or(Path::new("/")))?;
         is_free(path)?;
         if path.symlink_metadata().is_ok() {
             fs::remove_file(path)?;
@@ -59,6 +63,23 @@ impl Drop for UnixSocket {
             drop(fs::remove_file(&self.path));
         }
     }
+}
+
+/// Keeps other programs of this kind from binding in a folder until what is returned is dropped: of two that start at once, the second would take
+/// the socket of the first for one that was left behind, since nobody listens yet.
+///
+/// # Errors
+/// [`io::ErrorKind::AddrInUse`] when another one does not get on with it.
+fn alone_in(folder: &Path) -> io::Result<fs::File> {
+    let folder = fs::File::open(folder)?;
+    for _ in 0..TRIES {
+        match folder.try_lock() {
+            Ok(()) => return Ok(folder),
+            Err(fs::TryLockError::WouldBlock) => std::thread::yield_now(),
+            Err(fs::TryLockError::Error(error)) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AddrInUse.into())
 }
 
 /// Says whether nothing lies there but perhaps a socket that nobody listens on.

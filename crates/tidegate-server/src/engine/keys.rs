@@ -1,5 +1,6 @@
 //! Single keys: looked at, blocked and forgotten for an operator, charged for a caller who brings the limit.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -92,6 +93,13 @@ impl Engine {
         self.events.tell("key", told);
     }
 
+    /// Returns a number that grows with the configuration and with each block that is set or ended by hand.
+    #[cfg(feature = "grpc")]
+    pub(crate) fn number_in_force(&self, live: &Live) -> u64 {
+        // Both only grow, so the sum is another one when either is.
+        live.number + self.gate.block_changes()
+    }
+
     /// Returns the blocks of a policy.
     pub(crate) fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
         self.gate.blocks(policy)
@@ -99,8 +107,10 @@ impl Engine {
 
     /// Sets the gauges of blocked keys.
     pub(super) fn show_blocks(&self, live: &Live) {
+        let blocked: HashMap<String, usize> = self.gate.blocked_keys().into_iter().collect();
         for policy in live.set.policies() {
-            self.metrics.protection.show_blocks(&policy.name, self.gate.blocks(&policy.name).len());
+            let keys = blocked.get(&policy.name).copied().unwrap_or(0);
+            self.metrics.protection.show_blocks(&policy.name, keys);
         }
     }
 

@@ -31,7 +31,7 @@ impl Engine {
         if let (PeerNames::Limitadors(calls), Transport::grpc) = (&self.peer_names, transport)
             && let Some(namespace) = request.value("rls.domain")
         {
-            calls.count(namespace, allowed, live.set.policies().iter());
+            calls.count(namespace, allowed, live.set.policies());
         }
     }
 
@@ -45,7 +45,8 @@ impl Engine {
                 show_envoy(&mut registry, live.set.policies().iter().zip(series));
             }
             PeerNames::Limitadors(calls) => {
-                calls.show(&mut registry, self.outage().is_some() || self.trouble().is_some());
+                let partitioned = self.outage().is_some() || self.trouble().is_some();
+                calls.show(&mut registry, partitioned, live.set.policies());
             }
         }
         let mut text = String::new();

@@ -8,9 +8,11 @@
 //! # Source
 //! The statsd mapping of envoyproxy/ratelimit (`src/stats/prom/default_mapper.yaml`); `prometheus_metrics.rs` of Limitador's server.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
 use prometheus_client::encoding::{EncodeLabelSet, EncodeMetric, MetricEncoder};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -116,36 +118,47 @@ struct NamespaceLabel {
     limitador_namespace: String,
 }
 
-/// Calls, as Limitador counts them.
+/// Calls, as Limitador counts them: by namespace, those that passed and those that were refused.
 #[derive(Debug, Default)]
-pub(crate) struct LimitadorCalls {
-    authorized: Family<NamespaceLabel, Count>,
-    limited: Family<NamespaceLabel, Count>,
+pub(crate) struct LimitadorCalls(Mutex<BTreeMap<String, [u64; 2]>>);
+
+/// Says whether a policy is of a namespace.
+fn is_of(namespace: &str, policy: &Policy) -> bool {
+    policy.name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl LimitadorCalls {
     /// Counts a call of a namespace, if policies have such a one: what callers make up has no series.
-    pub(crate) fn count<'p>(
-        &self,
-        namespace: &str,
-        allowed: bool,
-        mut policies: impl Iterator<Item = &'p Policy>,
-    ) {
-        let of_it =
-            |policy: &Policy| policy.name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('.'));
-        if policies.any(of_it) {
-            let calls = if allowed { &self.authorized } else { &self.limited };
-            calls.get_or_create(&NamespaceLabel { limitador_namespace: namespace.to_owned() }).add(1);
+    pub(crate) fn count(&self, namespace: &str, allowed: bool, policies: &[Policy]) {
+        if !policies.iter().any(|policy| is_of(namespace, policy)) {
+            return;
+        }
+        let mut counts = self.0.lock();
+        if !counts.contains_key(namespace) {
+            counts.insert(namespace.to_owned(), [0; 2]);
+        }
+        if let Some(counts) = counts.get_mut(namespace) {
+            counts[usize::from(!allowed)] += 1;
         }
     }
 
-    /// Adds the series of Limitador; `partitioned` says whether the store is away.
-    pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool) {
-        for (name, help, family) in [
-            ("authorized_calls", "Calls of Envoy that passed", &self.authorized),
-            ("limited_calls", "Calls of Envoy that were refused", &self.limited),
-        ] {
-            registry.register(name, help, family.clone());
+    /// Adds the series of Limitador; `partitioned` says whether the store is away. Namespaces that no policy has any more are dropped.
+    pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool, policies: &[Policy]) {
+        let mut counts = self.0.lock();
+        counts.retain(|namespace, _| policies.iter().any(|policy| is_of(namespace, policy)));
+        for (place, (name, help)) in [
+            ("authorized_calls", "Calls of Envoy that passed"),
+            ("limited_calls", "Calls of Envoy that were refused"),
+        ]
+        .into_iter()
+        .enumerate()
+        {
+            let family = Family::<NamespaceLabel, Count>::default();
+            for (namespace, counts) in counts.iter().filter(|(_, counts)| counts[place] > 0) {
+                let label = NamespaceLabel { limitador_namespace: namespace.clone() };
+                family.get_or_create(&label).add(counts[place]);
+            }
+            registry.register(name, help, family);
         }
         for (name, help, value) in [
             ("limitador_up", "1 while the server runs", 1),
@@ -203,10 +216,10 @@ mod tests {
         for (namespace, allowed) in
             [("shop", true), ("shop", true), ("shop", false), ("made-up", true), ("sho", true)]
         {
-            calls.count(namespace, allowed, policies.iter());
+            calls.count(namespace, allowed, &policies);
         }
         let mut registry = Registry::default();
-        calls.show(&mut registry, true);
+        calls.show(&mut registry, true, &policies);
         let text = text(&registry);
         for line in [
             "authorized_calls{limitador_namespace=\"shop\"} 2",
@@ -217,5 +230,8 @@ mod tests {
             assert!(text.lines().any(|have| have == line), "{line} is missing in\n{text}");
         }
         assert!(!text.contains("made-up") && !text.contains("\"sho\""), "{text}");
+        let mut registry = Registry::default();
+        calls.show(&mut registry, false, &[policy("own.reads")]);
+        assert!(!self::text(&registry).contains("shop"), "no policy has it any more");
     }
 }

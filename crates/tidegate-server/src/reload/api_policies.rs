@@ -3,6 +3,7 @@
 //! In this order, so that what was answered is there after a crash: validated, written, put in force. A change is its own turn among reloads.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tidegate::config::Diagnostic;
 
@@ -95,8 +96,14 @@ impl Reload {
         engine.fits(&joined.policies).map_err(NotChanged::Unfit)?;
         if let Some(file) = self.kept.clone() {
             let writing = after.clone();
-            let written = self.jobs.run(move || file.write(&writing)).await;
-            written.unwrap_or_else(|none| Err(format!("writing it {none}"))).map_err(NotChanged::NotKept)?;
+            let given_up = Arc::new(AtomicBool::new(false));
+            let seen = Arc::clone(&given_up);
+            let written = self.jobs.run(move || file.write(&writing, &seen)).await;
+            let written = written.unwrap_or_else(|none| {
+                given_up.store(true, Ordering::Release);
+                Err(format!("writing it {none}"))
+            });
+            written.map_err(NotChanged::NotKept)?;
         }
         let loaded = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");

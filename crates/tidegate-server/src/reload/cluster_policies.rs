@@ -90,6 +90,7 @@ impl Reload {
         };
         match self.put_in_force(engine, settings) {
             Ok(_) => {
+                engine.metrics.reloaded(true);
                 *self.shared.lock() = Taken { in_force: shared, refused: None };
                 Ok(())
             }

@@ -66,7 +66,7 @@ impl Row {
         self.judge_with(seed, |_| {})
     }
 
-    /// The same of an outcome that is counted otherwise.
+    /// Judges as [`Row::judge`], after `counts` has changed the outcome.
     pub(super) fn judge_with(&self, seed: u64, counts: impl FnOnce(&mut Outcome)) -> (Outcome, Vec<String>) {
         let mut outcome = run(&self.scenario, seed, &*self.stack);
         counts(&mut outcome);

@@ -120,7 +120,10 @@ impl FromStr for Address {
         let (path, mode) = match socket.split_once(',') {
             None => (socket, 0o600),
             Some((path, said)) => {
-                let digits = said.strip_prefix("mode=").filter(|digits| digits.len() == 3);
+                let octal = |digits: &&str| {
+                    digits.len() == 3 && digits.bytes().all(|digit| (b'0'..b'8').contains(&digit))
+                };
+                let digits = said.strip_prefix("mode=").filter(octal);
                 let mode = digits.and_then(|digits| u32::from_str_radix(digits, 8).ok());
                 (path, mode.ok_or(NoAddress::Mode)?)
             }

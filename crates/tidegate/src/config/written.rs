@@ -1,5 +1,6 @@
 //! A validated file as it was written, for who adds policies to it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::node::{Node, Spot, Value};
@@ -12,17 +13,23 @@ pub struct Written(Arc<File>);
 struct File {
     name: String,
     tree: Node,
+    /// Where each policy stands, by its name.
+    places: HashMap<String, Spot>,
 }
 
 impl Default for File {
     fn default() -> Self {
-        Self { name: String::new(), tree: Node { spot: Spot::default(), value: Value::Map(Vec::new()) } }
+        let tree = Node { spot: Spot::default(), value: Value::Map(Vec::new()) };
+        Self { name: String::new(), tree, places: HashMap::new() }
     }
 }
 
 impl Written {
     pub(super) fn of(tree: Node, paths: &[String]) -> Self {
-        Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree }))
+        let list = tree.get("policies").map_or(&[][..], Node::each);
+        let places = list.iter().filter_map(|node| Some((node.get("name")?.text()?.to_owned(), node.spot)));
+        let places = places.collect();
+        Self(Arc::new(File { name: paths.first().cloned().unwrap_or_default(), tree, places }))
     }
 
     pub(super) fn tree(&self) -> &Node {
@@ -38,8 +45,7 @@ impl Written {
     /// Returns where a policy stands in the file: `tidegate.yaml:12:5`; `None` where the file has none of this name.
     #[must_use]
     pub fn place(&self, policy: &str) -> Option<String> {
-        let list = self.0.tree.get("policies").map_or(&[][..], Node::each);
-        let found = list.iter().find(|node| node.get("name").and_then(Node::text) == Some(policy))?;
-        Some(format!("{}:{}:{}", self.0.name, found.spot.line, found.spot.column))
+        let spot = self.0.places.get(policy)?;
+        Some(format!("{}:{}:{}", self.0.name, spot.line, spot.column))
     }
 }

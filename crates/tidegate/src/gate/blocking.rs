@@ -19,6 +19,12 @@ pub enum BlockError {
         /// The name.
         name: String,
     },
+    /// The key lacks an attribute of the policy's `by`: it would stand for all requests without it.
+    #[error("the key has no {attribute:?}, by which the policy is keyed")]
+    NoKey {
+        /// The attribute.
+        attribute: String,
+    },
     /// As many keys are blocked as may be.
     #[error("{} keys are blocked, which are as many as there may be; let some go first", Gate::MOST_BLOCKS)]
     TooMany,
@@ -52,12 +58,19 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn block(&self, policy: &str, key: &Descriptor<'_>, block: Block) -> Result<(), BlockError> {
-        let bytes = self.blocked_key(policy, key);
-        let bytes = bytes.ok_or_else(|| BlockError::NoPolicy { name: policy.to_owned() })?;
+        let no_policy = || BlockError::NoPolicy { name: policy.to_owned() };
+        let set = self.policies.load();
+        let (_, words) = set.find(policy).ok_or_else(no_policy)?;
+        if let Some(attribute) = words.by.iter().find(|name| key.value(name).is_none()) {
+            return Err(BlockError::NoKey { attribute: attribute.clone() });
+        }
+        let bytes = blocked_key(&set, policy, key).ok_or_else(no_policy)?;
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
         if !known && self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
+            // Those of policies that are gone hold for nobody.
+            by_policy.retain(|name, _| set.find(name).is_some());
             self.blocks.tidy(&mut by_policy, now);
             if self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
                 return Err(BlockError::TooMany);
@@ -65,15 +78,17 @@ impl Gate {
         }
         by_policy.entry(policy.into()).or_default().insert(bytes, Arc::new(block));
         self.blocks.note(&by_policy);
+        self.blocks.changed();
         Ok(())
     }
 
     /// Ends the block of a key; returns it, unless there is none.
     pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
-        let bytes = self.blocked_key(policy, key)?;
+        let bytes = blocked_key(&self.policies.load(), policy, key)?;
         let now = self.time.now();
         let mut by_policy = self.blocks.by_policy.write();
         let ended = by_policy.get_mut(policy)?.remove(&*bytes);
+        self.blocks.changed();
         self.blocks.tidy(&mut by_policy, now);
         ended.filter(|block| now < block.until)
     }
@@ -93,10 +108,24 @@ impl Gate {
         found
     }
 
-    fn blocked_key(&self, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
-        let set = self.policies.load();
-        let (place, _) = set.find(policy)?;
-        Some(set.key(place, 0, key)?.into())
+    /// Returns how many keys of each policy are blocked, of those policies that have any.
+    #[must_use]
+    pub fn blocked_keys(&self) -> Vec<(String, usize)> {
+        if !self.blocks.any() {
+            return Vec::new();
+        }
+        let now = self.time.now();
+        let by_policy = self.blocks.by_policy.read();
+        let counted = by_policy.iter().map(|(policy, keys)| {
+            (policy.to_string(), keys.values().filter(|block| now < block.until).count())
+        });
+        counted.filter(|(_, keys)| *keys > 0).collect()
+    }
+
+    /// Returns how often keys were blocked and let go by hand: whoever keeps an answer asks again when it has grown.
+    #[must_use]
+    pub fn block_changes(&self) -> u64 {
+        self.blocks.changes()
     }
 
     /// Returns what refuses a request before any limit is asked: a list, the time that is left, or a block.
@@ -120,6 +149,12 @@ impl Gate {
             (now < block.until).then(|| refusal(place, policy, block))
         })
     }
+}
+
+/// Returns the key of a policy as its first limit has it.
+fn blocked_key(set: &PolicySet, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
+    let (place, _) = set.find(policy)?;
+    Some(set.key(place, 0, key)?.into())
 }
 
 fn refusal(place: usize, policy: &Policy, block: &Arc<Block>) -> Refusal {

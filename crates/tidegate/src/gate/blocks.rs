@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use foldhash::fast::RandomState;
 use parking_lot::RwLock;
@@ -15,6 +15,8 @@ use crate::policy::Block;
 pub(super) struct Blocks {
     /// How many there are, those that have ended included.
     count: AtomicUsize,
+    /// How often one was set or ended by hand.
+    changes: AtomicU64,
     pub(super) by_policy: RwLock<ByPolicy>,
 }
 
@@ -26,6 +28,15 @@ impl Blocks {
     pub(super) fn any(&self) -> bool {
         // Relaxed: which of two checks at the same time meets a new block first does not matter.
         self.count.load(Ordering::Relaxed) > 0
+    }
+
+    pub(super) fn changed(&self) {
+        // Relaxed, as in `any`; one who asks after the answer to the change sees it.
+        self.changes.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(super) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
     }
 
     pub(super) fn count(&self, by_policy: &ByPolicy) -> usize {

@@ -1,7 +1,7 @@
 //! Steps under a part of each limit, and their answers in the words of the whole.
 //!
-//! Whoever grants a part asks a store for smaller limits than its callers name. What a part of a limit is, and from when on one counts that
-//! has grown, is told in [`super::split`].
+//! Whoever grants a part asks a store for smaller limits than its callers name. [`super::split`] says what a part of a limit is,
+//! and when one that has grown may be used.
 
 use std::fmt;
 use std::mem;
@@ -18,7 +18,7 @@ use super::per_limit::PerLimit;
 use super::step::{Charge, Ending, Op, Settled, Settlement, Step};
 use crate::cluster::Part;
 
-/// A part of a limit, and of the whole when it was divided: the last part that was asked for, which is nearly always the next one.
+/// The divided limit that was used last, with the part of the whole that it was made for. Parts rarely change, so it is nearly always used again.
 type Last = ArcSwap<(Option<Arc<Quota>>, u32)>;
 
 /// Divides limits by a [`Part`], and counts the units that are asked for.
@@ -38,7 +38,8 @@ impl fmt::Debug for Divider {
 
 /// The part of each limit of a step.
 pub(super) struct DividedStep {
-    /// For each charge its part, and of the whole. `None`: there is less than one unit of it, or it cannot be divided.
+    /// For each charge the divided limit, and the part of the whole that it was made for. `None`: less than one unit of it, or a limit that
+    /// cannot be divided.
     parts: SmallVec<[(Option<Arc<Quota>>, u32); 4]>,
     /// Whether a charge that binds has none: then nothing is taken.
     closed: bool,
@@ -76,7 +77,7 @@ impl Divider {
             }
             Op::Finish(endings) => {
                 let part = |(charge, ending): (&Charge<'_>, &Ending)| match ending {
-                    // Under the part it was made under, as far as that is the present one.
+                    // Ended under today's part; where that has changed since the charge, nothing comes back.
                     Ending::Finish { .. } => {
                         let (quota, part) = self.of(charge, step.now);
                         (quota.or_else(|| Some(Arc::clone(charge.quota))), part)
@@ -184,7 +185,7 @@ const fn kept(replace: Replace) -> Replace {
     }
 }
 
-/// Answers a charge of which there is nothing.
+/// Returns the denial of a charge whose limit has less than one unit here.
 fn nothing(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = Decision {

@@ -1,6 +1,7 @@
 //! One call: its head, its message, its deadline, its answer.
 
 use std::future::{Future as _, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -60,8 +61,10 @@ pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
     calls.in_flight.fetch_add(1, Ordering::Relaxed);
     let mut running = Box::pin(run(Counted(Arc::clone(calls)), request, respond));
+    // A panic is told to the log and ends this call, as it would end a task; the other calls of the connection go on.
+    let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
     // If it waits, its task polls it again and is woken from then on.
-    if running.as_mut().poll(cx).is_pending() {
+    if polled.is_ok_and(|polled| polled.is_pending()) {
         tokio::spawn(running);
     }
 }
@@ -70,13 +73,14 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
 /// A call that its caller gives up is dropped, and has then spent nothing.
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
-    if Method::of(request.uri().path()) == Ok(Method::StreamRateLimitQuotas) {
+    let method = Method::of(request.uri().path());
+    if method == Ok(Method::StreamRateLimitQuotas) {
         // In a box: other calls would have room for it.
         return Box::pin(run_stream(calls, request, respond)).await;
     }
     let _in_flight = calls.service.app.begin_request(Transport::grpc);
     let answered = {
-        let mut answering = pin!(answer(calls, request));
+        let mut answering = pin!(answer(calls, method, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {
             Poll::Ready(answered) => Poll::Ready(Some(answered)),
             // Only who is waited for is watched: most calls are answered at once.
@@ -127,12 +131,16 @@ fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Erro
 ///
 /// # Errors
 /// The response that has no body: a status of gRPC, or one of HTTP where the request is none of gRPC.
-async fn answer(calls: &Calls, request: Request<RecvStream>) -> Result<Bytes, Response<()>> {
+async fn answer(
+    calls: &Calls,
+    method: Result<Method, Status>,
+    request: Request<RecvStream>,
+) -> Result<Bytes, Response<()>> {
     let (head, body) = request.into_parts();
     is_call(&head)?;
     let deadline = deadline(&head.headers).map_err(|status| status.response())?;
     let answered = async {
-        let method = Method::of(head.uri.path())?;
+        let method = method?;
         method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
         let message = framing::message(reading::whole(&calls.unfinished, calls.timeouts.body, body).await?)?;
         method.answer(&calls.service, &head.headers, message).await

@@ -66,12 +66,16 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
         let problem = Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail);
         return Err(problem.with("field", "config").with("max_bytes", MAX_PROPOSED));
     }
-    let Ok(_place) = app.proposals.try_acquire() else {
+    let Ok(place) = Arc::clone(&app.proposals).try_acquire_owned() else {
         let detail = "as many proposed texts are being read as may be at once; try again in a second";
         return Err(Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail));
     };
     let text = text.to_owned();
-    let reading = move || Config::parse(&text, "config", Format::of_text(&text));
+    let reading = move || {
+        // With the work, which goes on when the caller hangs up.
+        let _place = place;
+        Config::parse(&text, "config", Format::of_text(&text))
+    };
     let read = tokio::task::spawn_blocking(reading).await;
     let read =
         read.map_err(|_| Problem::new(StatusCode::INTERNAL_SERVER_ERROR, "reading `config` failed"))?;

@@ -106,9 +106,10 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
 /// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: refuses the requests of one key for a while.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
+    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    // Only now: a body may take its time, and the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
-    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
     let put: Put = serde_json::from_slice(&bytes)
         .map_err(|error| Problem::bad_request(format!("{error}; a body is {EXAMPLE}")))?;
     let (lasts, reason) = wanted(put.block)?;

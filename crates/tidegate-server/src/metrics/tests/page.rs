@@ -38,8 +38,8 @@ fn everything() -> String {
     let mut peers = Registry::default();
     show_envoy(&mut peers, [(&policy, &series)].into_iter());
     let calls = LimitadorCalls::default();
-    [true, false].into_iter().for_each(|allowed| calls.count("a", allowed, [&policy].into_iter()));
-    calls.show(&mut peers, false);
+    [true, false].into_iter().for_each(|allowed| calls.count("a", allowed, std::slice::from_ref(&policy)));
+    calls.show(&mut peers, false, std::slice::from_ref(&policy));
     let mut status = Status::default();
     status.members = 1;
     let others = |registry: &mut Registry| {

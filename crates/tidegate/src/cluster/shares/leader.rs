@@ -86,8 +86,8 @@ impl Leader {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
             let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
-                // It is no member, so its time was over. A node that joins the region now reads what this document says, so the region is
-                // left nothing before it is forgotten.
+                // No member is left, so its part has lapsed. A region keeps its row, with nothing, for one more turn: a node that joins it now
+                // may have read the document before this one.
                 let keeps_place = region::is_one(node.joined) && node.part > 0;
                 if keeps_place {
                     (node.part, node.since) = (0, turn);

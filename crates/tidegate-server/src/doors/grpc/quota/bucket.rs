@@ -25,7 +25,7 @@ const ON_ITS_WAY: Duration = Duration::from_secs(2);
 pub(super) struct Bucket {
     /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, by their keys.
     pub(super) call: RateLimitRequest,
-    /// The number of the configuration that its limits were found in; 0 where they have to be looked for again.
+    /// The number in force when its limits were found, of configuration and blocks; 0 where they have to be looked for again.
     pub(super) number: u64,
     limits: Limits,
     given: Option<Part>,

@@ -133,8 +133,9 @@ impl Buckets {
             self.buckets.remove(entries);
             return (Told::Abandon, Assigned::abandoned);
         }
-        if bucket.number != live.number {
-            find_limits(service, live, bucket).await;
+        let number = engine.number_in_force(live);
+        if bucket.number != number {
+            find_limits(service, live, bucket, number).await;
         }
         if let Some(cost) = Cost::new(allowed)
             && let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
@@ -158,15 +159,15 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
 }
 
 /// Finds the limits that a bucket meets.
-async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket) {
+async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, number: u64) {
     let call = bucket.call.clone();
     let asked = asked::read(&call, &service.quotas, &live.rls_attributes);
     // A name or a value that cannot be judged: not let through, as by the rate limit service.
     let Some(asked) = asked.ok().and_then(|asked| asked.into_iter().next()) else {
-        return bucket.blanket(false, live.number);
+        return bucket.blanket(false, number);
     };
     if asked.refused.is_some() {
-        return bucket.blanket(false, live.number);
+        return bucket.blanket(false, number);
     }
     let engine = &service.app.engine;
     match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
@@ -174,7 +175,7 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket) {
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0),
         Conclusion::Decided(decision) => {
             // Of several stores, those after one that refuses were not asked: by the next report they may be.
-            let number = if decision.allowed { live.number } else { 0 };
+            let number = if decision.allowed { number } else { 0 };
             bucket.limit_by(&decision, &asked.request, &service.pools, number);
         }
     }

@@ -148,11 +148,9 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
         None => UNLIMITED.to_owned(),
         Some(answer) => match (answer.ticket, answer.error) {
             (Some(ticket), _) => ticket.to_string(),
-            (None, error) => {
-                // What is held is taken back when it is dropped.
-                let why = error.map(|error| error.to_string()).unwrap_or_default();
-                return Err(Status::new(Code::ResourceExhausted, why));
-            }
+            // A client's long header may have made the keys too long for a ticket, and an error would let it pass at a proxy that fails open.
+            // What is held is taken back when it is dropped.
+            (None, _) => return Ok(framing::body(&refused)),
         },
     };
     hung_up.held = None;
