@@ -45,8 +45,7 @@ pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
 
-/// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network
-/// milliseconds.
+/// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network milliseconds.
 const DECISION_TIMES: [f64; 12] =
     [250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 10e-3, 100e-3, 1.0];
 
