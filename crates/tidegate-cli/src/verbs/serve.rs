@@ -261,6 +261,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
             "and answers Redis clients on {resp}: redis-cli {there} TG.CHECK '*' client.ip 203.0.113.9"
         );
     }
+    if cfg!(debug_assertions) {
+        text.push_str("A build without optimisation, to look at; for real load: cargo install --path crates/tidegate-cli\n");
+    }
     // Writing to a string does not fail.
     if quickstart && ready.addr.tcp().is_some() {
         let _ = write!(
