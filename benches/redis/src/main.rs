@@ -78,6 +78,7 @@ fn main() -> Result<()> {
         ),
         ("one decision to a call, one task", Row::Tasks { tasks: 1, to_a_call: 1, shards: 16 }),
         ("one decision to a call, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 1, shards: 16 }),
+        ("one decision to a call, 512 tasks", Row::Tasks { tasks: 512, to_a_call: 1, shards: 16 }),
         ("collected, 64 tasks", Row::Tasks { tasks: 64, to_a_call: 128, shards: 16 }),
         ("collected, 256 tasks", Row::Tasks { tasks: 256, to_a_call: 128, shards: 16 }),
         ("collected, 256 tasks, 1024 hashes", Row::Tasks { tasks: 256, to_a_call: 128, shards: 1024 }),

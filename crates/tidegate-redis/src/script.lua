@@ -151,6 +151,40 @@ local function read(run, counts, first, s, n)
   return values, lost, cells
 end
 
+-- The usual call: one step over one cell. Decides as below, without the lists.
+local function one(run, s, n)
+  local epoch, v, anew = run == '' and '' or NEVER, true, false
+  local got = redis.pcall('HMGET', KEYS[1], 'e', ARGV[8])
+  if got.err then
+    if string.find(got.err, 'WRONGTYPE', 1, true) ~= 1 then return got end
+  else
+    v = got[2]
+    if run ~= '' then
+      local e = got[1]
+      if e and #e == 24 and string.sub(e, 1, 16) == run then
+        epoch = string.sub(e, 17)
+      else
+        epoch = put('<I4I4', s, n)
+        call('HSET', KEYS[1], 'e', run .. epoch)
+      end
+    end
+  end
+  local op, letter = byte(ARGV[6]), 'c'
+  if op < 3 then
+    local es, en = 0, 0
+    if epoch ~= '' and epoch ~= NEVER then es, en = get('<I4I4', epoch) end
+    local a = asks_of(ARGV[5])[1]
+    local follows = a.rule(v, a, s, n, es, en)
+    if follows then
+      letter = 'y'
+      if op == 1 then call('HSET', KEYS[1], ARGV[8], follows) end
+    elseif follows == false then
+      letter = a.binding and 'n' or 'y'
+    end
+  end
+  return { v, s, n, letter, epoch }
+end
+
 -- ARGV[2]: the run; [3]: the latest tick that the node has seen, and 1 where it may be a caller's; [4]: how many cells each hash has, a byte
 -- each; [5]: the asks; [6]: the plan; [7]: a tick for each step, or nothing for the server's time; [8] and on: the fields of the cells.
 -- The plan has for each step a byte that says what to do (1: spend or draw, 2: look, 3: leave it to the library), a byte with the number of
@@ -171,6 +205,7 @@ local function decide()
     -- steps are also asked by callers' clocks, time never steps back.
     if (ls > s or (ls == s and ln > n)) and (by_callers == 1 or not far_behind(s, n, ls, ln)) then s, n = ls, ln end
   end
+  if #ARGV == 8 and #ARGV[6] == 4 and not by_caller then return one(ARGV[2], s, n) end
   local values, lost, cells = read(ARGV[2], ARGV[4], 8, s, n)
   if not values then return lost end
   local asks, plan, at, step, letters = asks_of(ARGV[5]), { byte(ARGV[6], 1, -1) }, 1, 0, {}

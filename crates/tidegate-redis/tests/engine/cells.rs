@@ -68,7 +68,8 @@ fn full_cells_are_deleted_while_others_are_used() {
         allowed(&store, b"busy", &slow, 100);
         held() < 60
     });
-    assert!(store.counts().swept > 2900);
+    // Counted when the server has answered, which may be after it was seen from here.
+    within("what was deleted is counted", || store.counts().swept > 2900);
     assert_eq!(left(&store, b"slow", &slow), 2, "what is not full stays");
 }
 
