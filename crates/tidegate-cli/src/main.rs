@@ -25,6 +25,7 @@ use std::process::ExitCode;
 use anstream::AutoStream;
 use anyhow::Result;
 use tidegate::visible;
+use tidegate_sim::log::LogError;
 
 use crate::args::{Cli, Verb};
 use crate::exit::{Exit, Mistake, Told};
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
                 Verb::Serve(_) => log.say(output::error(&text)),
                 _ => printer.error(&text),
             }
-            if error.is::<Mistake>() { Exit::Bad.into() } else { Exit::No.into() }
+            if is_mistake(&error) { Exit::Bad.into() } else { Exit::No.into() }
         }
     }
 }
@@ -96,6 +97,11 @@ fn misunderstood(error: &clap::Error) -> ExitCode {
         let _ = AutoStream::new(std::io::stdout(), color).write_all(shown.as_bytes());
     }
     ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2))
+}
+
+/// Whether the caller can mend it by other words or another file: a log in no format that can be told is such a file.
+fn is_mistake(error: &anyhow::Error) -> bool {
+    error.is::<Mistake>() || matches!(error.downcast_ref(), Some(LogError::Format { .. }))
 }
 
 fn broken_pipe(error: &anyhow::Error) -> bool {

@@ -89,6 +89,12 @@ impl Printer {
         matches!(self.format, Output::Table | Output::Wide) && io::stdout().is_terminal()
     }
 
+    /// Says whether mistakes of files are shown with their lines: to a person, and where colours were asked for, which say where to look. Else
+    /// each is one line, which programs parse.
+    pub(crate) fn shows_lines(&self, stream: &impl IsTerminal) -> bool {
+        self.color == ColorChoice::Always || stream.is_terminal()
+    }
+
     /// Says whether remarks are wanted.
     pub(crate) fn remarks(&self) -> bool {
         !self.quiet

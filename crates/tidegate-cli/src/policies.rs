@@ -1,6 +1,5 @@
 //! Reads policy files, with patience and with the mistakes shown.
 
-use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -128,7 +127,7 @@ pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
     match loaded.outcome {
         Ok((config, warnings)) => {
             let is_shown = printer.remarks() && !warnings.is_empty();
-            if is_shown && std::io::stderr().is_terminal() {
+            if is_shown && printer.shows_lines(&std::io::stderr()) {
                 printer.say(&diagnostics::with_lines(&warnings, &[loaded.source]));
             } else {
                 warnings.iter().for_each(|warning| printer.remark(&warning.to_string()));
@@ -137,7 +136,7 @@ pub(crate) fn accept(loaded: Loaded, printer: &Printer) -> Result<Config> {
         }
         Err(mistakes) => {
             let lines = report(&mistakes);
-            if std::io::stderr().is_terminal() {
+            if printer.shows_lines(&std::io::stderr()) {
                 let shown = diagnostics::with_lines(&mistakes, &[loaded.source]);
                 printer.say(&format!("{shown}{}", lines.lines().last().unwrap_or_default()));
             } else {

@@ -199,7 +199,10 @@ fn presets_are_valid_as_they_stand_and_warn_of_proxies() {
             warnings.len(),
             usize::from(preset != Preset::Outbound) + usize::from(preset == Preset::All)
         );
-        assert!(said(&warnings).iter().all(|one| one.contains("trusted_proxies is empty")), "{warnings:?}");
+        assert!(
+            said(&warnings).iter().all(|one| one.contains("client_ip.trusted_proxies is empty")),
+            "{warnings:?}"
+        );
     }
     let all = Preset::All.text();
     assert_eq!(Config::parse(&all, "t", Format::Yaml).unwrap().0.policies.len(), 6);

@@ -223,6 +223,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     let number =
         text.strip_suffix('%').map_or_else(|| text.to_owned(), |number| format!("{}e-2", number.trim()));
     match number.trim().parse::<f64>() {
+        Ok(_) if text.trim() == "1" => Err("`1` may be one in a hundred or all; write 1% or 100%".to_owned()),
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
         _ => Err(format!("`{text}` is no share; write 99.9% or 0.999")),
     }
@@ -235,6 +236,8 @@ mod tests {
     #[test]
     fn shares_and_speeds() {
         assert!((share("99.9%").unwrap() - 0.999).abs() < 1e-12);
+        assert_eq!((share("100%"), share("0"), share("1%")), (Ok(1.0), Ok(0.0), Ok(0.01)));
+        assert!(share("1").unwrap_err().contains("write 1% or 100%"));
         assert!(share("140%").is_err() && share("x").is_err());
         assert_eq!(speed("max"), Ok(Speed::Max));
         assert_eq!(speed("60x"), Ok(Speed::Times(60.0)));

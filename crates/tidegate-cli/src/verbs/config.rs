@@ -71,7 +71,7 @@ pub(crate) fn check(files: &[PathBuf], printer: &Printer) -> Result<Exit> {
     });
     printer.value(&value, |_| {
         let mut text = String::new();
-        if printer.is_read() {
+        if printer.shows_lines(&std::io::stdout()) {
             printer.print(&diagnostics::with_lines(&found, &sources))?;
         } else {
             text = found.iter().map(|one| format!("{one}\n")).collect();

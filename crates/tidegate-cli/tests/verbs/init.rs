@@ -11,7 +11,11 @@ fn every_preset_passes_its_own_check_and_asks_for_proxies() {
             let wrote = desk.run(&["init", "--preset", preset, &file]).code(0);
             assert!(wrote.err.contains(&format!("wrote {file}")), "{wrote:?}");
             let checked = desk.run(&["config", "check", &file]).code(0);
-            assert_eq!(checked.out.matches("trusted_proxies is empty").count(), warnings, "{checked:?}");
+            assert_eq!(
+                checked.out.matches("client_ip.trusted_proxies is empty").count(),
+                warnings,
+                "{checked:?}"
+            );
             assert_eq!(checked.out.matches("warn ").count(), warnings, "{checked:?}");
         }
     }

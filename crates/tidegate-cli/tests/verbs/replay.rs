@@ -264,13 +264,13 @@ fn what_cannot_be_read_is_named() {
     let gone = desk.run(&["replay", "gone.log", "--rate", "1/s"]).code(1);
     assert!(gone.err.contains("gone.log") && gone.out.is_empty(), "{gone:?}");
     desk.write("photo.jpg", [0xFF, 0xD8, 0xFF, 0xE0, 0, 16, b'J', b'F', b'I', b'F', 0, b'\n', 7, 200, b'\n']);
-    let photo = desk.run(&["replay", "photo.jpg", "--rate", "1/s"]).code(1);
+    let photo = desk.run(&["replay", "photo.jpg", "--rate", "1/s"]).code(2);
     assert!(
         photo.err.contains("photo.jpg: the format cannot be told") && photo.err.contains("--format"),
         "{photo:?}"
     );
     desk.write("letter.txt", "Dear all,\nthe log is in the other mail.\n");
-    let letter = desk.run(&["replay", "letter.txt", "--rate", "1/s"]).code(1);
+    let letter = desk.run(&["replay", "letter.txt", "--rate", "1/s"]).code(2);
     assert!(letter.err.contains("letter.txt") && letter.err.contains("Dear all"), "{letter:?}");
     desk.write("torn.gz", [0x1F, 0x8B, 8, 0, 0, 0, 0, 0, 0, 3, 99]);
     let torn = desk.run(&["replay", "torn.gz", "--rate", "1/s"]).code(1);

@@ -17,6 +17,7 @@ fn a_replay_of_nothing_is_no_pass() {
     let limit = ["--rate", "1/s", "--fail-if", "denied > 1%"];
     for (arguments, told) in [
         (&["empty.log"][..], "no request in empty.log, which is empty"),
+        (&["bad.log"], "bad.log: "),
         (
             &["bad.log", "--format", "combined"],
             "no request in bad.log: malformed lines 2, the first is bad.log:1: no time that can be read: rubbish",

@@ -7,7 +7,7 @@
 //! | `own_log_format` | has an nginx that logs in a format of its own | the real nginx |
 //!
 //! The Rust engineer's walk is the README's program, built and run as it is copied: `verbs/readme.rs`. The report in a browser is
-//! `verbs/report.rs`.
+//! `tests/report/`.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]

@@ -52,6 +52,10 @@ fn from_a_log_to_a_limit() {
     let (code, told) = run(&desk, &format!("replay {log} --rate 20/min --by client_ip"));
     assert!(code == 2 && told.contains("client.ip"), "{code}: {told}");
     std::fs::write(desk.path("no.log"), "this is no log\nnor is this\n").unwrap();
+    for verb in ["replay no.log --rate 20/min", "suggest no.log"] {
+        let (code, told) = run(&desk, verb);
+        assert!(code == 2 && told.contains("no.log"), "{code}: {told}");
+    }
     let (code, told) = run(&desk, "replay no.log --format combined --rate 20/min");
     assert!(code == 2 && told.contains("malformed"), "{code}: {told}");
     let (code, told) = run(&desk, &format!("replay {log} --rate 10r/s"));

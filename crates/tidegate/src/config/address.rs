@@ -1,7 +1,7 @@
 //! Where a server listens: an address of the network, or a socket in the file system.
 
 use std::fmt;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -35,7 +35,9 @@ pub struct UnixAddress {
 #[non_exhaustive]
 pub enum NoAddress {
     /// Neither an address and port nor a path after `unix:`.
-    #[error("is not an address and port, as 127.0.0.1:8080, nor a socket, as unix:/run/tidegate.sock")]
+    #[error(
+        "is not an address and port, as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, as unix:/run/tidegate.sock"
+    )]
     Unknown,
     /// The path is relative: it would mean another socket wherever the server is started.
     #[error(
@@ -115,7 +117,7 @@ impl FromStr for Address {
 
     fn from_str(text: &str) -> Result<Self, NoAddress> {
         let Some(socket) = text.strip_prefix("unix:") else {
-            return text.parse().map(Self::Tcp).map_err(|_| NoAddress::Unknown);
+            return tcp(text).map(Self::Tcp).ok_or(NoAddress::Unknown);
         };
         let (path, mode) = match socket.split_once(',') {
             None => (socket, 0o600),
@@ -138,6 +140,16 @@ impl FromStr for Address {
     }
 }
 
+/// Reads an address and port. A port alone, and `localhost`, are this machine's; no other name is looked up.
+fn tcp(text: &str) -> Option<SocketAddr> {
+    let of_this_machine = || {
+        let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));
+        let port = port.parse().ok().filter(|_| host.eq_ignore_ascii_case("localhost"))?;
+        Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
+    };
+    text.parse().ok().or_else(of_this_machine)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -146,11 +158,17 @@ mod tests {
     fn an_address_is_one_of_the_network_or_a_socket() {
         let of = |text: &str| text.parse::<Address>();
         assert_eq!(of("127.0.0.1:80"), Ok(Address::Tcp(SocketAddr::from(([127, 0, 0, 1], 80)))));
+        for here in ["80", "localhost:80"] {
+            assert_eq!(of(here), of("127.0.0.1:80"), "{here}");
+        }
         assert_eq!(of("unix:/run/t"), Ok(Address::Unix(UnixAddress::new("/run/t"))));
         let Ok(Address::Unix(shared)) = of("unix:/run/t,mode=666") else { panic!("a socket") };
         assert_eq!((shared.path(), shared.mode()), (Path::new("/run/t"), 0o666));
         for (text, why) in [
             ("nowhere", NoAddress::Unknown),
+            ("nowhere:80", NoAddress::Unknown),
+            (":80", NoAddress::Unknown),
+            ("70000", NoAddress::Unknown),
             ("unix:run/t", NoAddress::Relative),
             ("unix:", NoAddress::Relative),
             ("unix:/run/t,mode=66", NoAddress::Mode),

@@ -81,7 +81,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             let policy = policy.trim_end_matches(": ");
             findings.warn(
                 by.spot,
-                format_args!("{policy} is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key"),
+                format_args!("{policy} is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key"),
             );
         }
     }

@@ -192,10 +192,14 @@ pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
     number.checked_mul(factor).filter(|number| *number <= MAX_COUNT).ok_or_else(refuse)
 }
 
-/// Reads `min`, `10min`, `10 min`; the number may be 0.
+/// Reads `min`, `10min`, `10 min`, and any other span as so many of the largest unit that it is whole in: `1h30min` as 90 minutes. The
+/// number may be 0.
 fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);
+    if !digits.is_empty() && (unit.is_empty() || unit.contains(|c: char| c == '.' || c.is_ascii_digit())) {
+        return Ok(Unit::largest_of(span(text)?));
+    }
     let unit = unit.trim().parse()?;
     let times = if digits.is_empty() { 1 } else { whole_number(digits)? };
     Ok((times, unit))

@@ -37,7 +37,7 @@ fn mistakes_of_a_file() {
             "version: 1\nstore: { kind: redis, url: x, nodes: 3 }\nserver: { admin: 127.0.0.1:1, http: nowhere, htpp: x }\npolicies:\n",
             &[
                 "t:2:28  error  store.url: \"x\" does not begin with redis:// or rediss://; write redis://HOST:6379",
-                "t:3:37  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080, nor a socket, as unix:/run/tidegate.sock",
+                "t:3:37  error  server.http: \"nowhere\" is not an address and port, as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, as unix:/run/tidegate.sock",
                 "t:3:46  error  unknown key \"htpp\" in server; did you mean \"http\"?",
                 "t:4:1  error  policies has no value; give it one or leave it out",
             ][..],
@@ -83,7 +83,7 @@ fn mistakes_of_a_file() {
         (
             "version: 1\npolicies:\n  - name: per-ip\n    by: [client.ip]\n    limit: { rate: 1/s }\n",
             &[
-                "t:4:5  warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key",
+                "t:4:5  warn   policy \"per-ip\" is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key",
             ][..],
         ),
         (
@@ -168,7 +168,7 @@ fn the_report_is_a_table_with_a_count() {
     assert_eq!(
         report(&found),
         "\
-tidegate.yaml:4:5   warn   policy \"per-ip\" is keyed by client.ip but trusted_proxies is empty: behind a proxy all callers share one key
+tidegate.yaml:4:5   warn   policy \"per-ip\" is keyed by client.ip but client_ip.trusted_proxies is empty: behind a proxy all callers share one key
 tidegate.yaml:8:59  error  policy \"sms-per-phone\": unknown time zone \"Asia/Shangai\"; did you mean \"Asia/Shanghai\"?
 2 problems (1 error).
 "

@@ -25,12 +25,34 @@ fn every_form_of_the_manual_is_read() {
         ("60/m", 60, 60),
         ("60/10m", 60, 600),
         ("5/2w", 5, 1_209_600),
+        ("10/1h30min", 10, 5400),
+        ("10/1.5h", 10, 5400),
+        ("10/5 min", 10, 300),
+        ("10/1d12h", 10, 129_600),
     ] {
         let rate = rate(text).unwrap();
         let WrittenRate::Per { count: have, .. } = rate else { panic!("{text} is limited") };
         assert_eq!((have, rate.period()), (count, Some(Duration::from_secs(secs))), "{text}");
     }
     assert_eq!(rate("Unlimited"), Ok(WrittenRate::Unlimited));
+}
+
+/// The period of a rate was another grammar than that of spans: `1.5s` was a unit called ".5s".
+#[test]
+fn a_period_is_any_span() {
+    for (text, prints) in [
+        ("10/1h30min", "10/90min"),
+        ("10/1.5s", "10/1500ms"),
+        ("10/0.5s", "10/500ms"),
+        ("10/1000us 1ns", "10/1000001ns"),
+        ("10/2h0s", "10/2h"),
+    ] {
+        assert_eq!(rate(text).unwrap().to_string(), prints, "{text}");
+    }
+    let says = |text: &str| rate(text).unwrap_err().to_string();
+    assert_eq!(says("10/90"), "\"90\" has no unit; write 90ms, 90s or 90min");
+    assert_eq!(says("10/1h30"), "\"1h30\" is not a span of time; write 200ms, 10s or 1h30min");
+    assert_eq!(says("10/0h0s"), "\"10/0h0s\" has a period of 0; write 10/s, or 10/10s for ten of those");
 }
 
 #[test]

@@ -78,6 +78,22 @@ impl Unit {
         }
     }
 
+    /// Returns how many of which unit a span is, of the largest unit, up to a day, in which that is a whole number. None is so many seconds.
+    pub(super) fn largest_of(span: Duration) -> (u64, Self) {
+        let nanos = span.as_nanos();
+        let up_to_days =
+            [Self::Day, Self::Hour, Self::Minute, Self::Second, Self::Millisecond, Self::Microsecond];
+        let unit = match nanos {
+            0 => Self::Second,
+            _ => up_to_days
+                .into_iter()
+                .find(|unit| nanos.is_multiple_of(unit.length().as_nanos()))
+                .unwrap_or(Self::Nanosecond),
+        };
+        // A span has less than 2^63 ns.
+        (u64::try_from(nanos / unit.length().as_nanos()).unwrap_or(u64::MAX), unit)
+    }
+
     /// Returns the spelling that is printed.
     #[must_use]
     pub fn name(self) -> &'static str {
