@@ -2,7 +2,10 @@
 
 use std::time::Duration;
 
-use super::{GrammarError, MAX_PERIOD, Unit, whole_number};
+use super::error::GrammarError;
+use super::number::whole_number;
+use super::unit::Unit;
+use super::written::MAX_PERIOD;
 
 /// Decimals of one number: as many as a second has, counted in nanoseconds.
 const DECIMALS: usize = 9;

@@ -1,8 +1,11 @@
 //! What the grammar reads, and what it says of what it does not.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::unit::UNITS;
+use super::written::MAX_PERIOD;
 use super::*;
 
 fn rate(text: &str) -> Result<WrittenRate, GrammarError> {
@@ -162,7 +165,7 @@ fn a_span_that_cannot_be_read_says_what_can() {
 
 proptest! {
     #[test]
-    fn a_printed_rate_reads_back(count in 1..=MAX_COUNT, times in 1..200_u64, unit in 0..UNITS.len()) {
+    fn a_printed_rate_reads_back(count in 1..=tidegate_core::Rate::MAX_COUNT, times in 1..200_u64, unit in 0..UNITS.len()) {
         let rate = WrittenRate::Per { count, times, unit: UNITS[unit].0 };
         prop_assume!(rate.period().is_some());
         prop_assert_eq!(rate.to_string().parse(), Ok(rate));

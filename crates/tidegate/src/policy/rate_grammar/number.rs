@@ -1,0 +1,25 @@
+//! How a whole number is written: `1000`, `1_000`, `5k`.
+
+use super::error::GrammarError;
+
+/// The largest count: what core accepts.
+const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
+
+/// Reads a whole number: digits, `_` between digits, `k` for thousand.
+///
+/// # Errors
+/// [`GrammarError::Number`].
+pub(crate) fn whole_number(text: &str) -> Result<u64, GrammarError> {
+    let refuse = || GrammarError::Number { text: text.to_owned() };
+    let (digits, factor) = match text.strip_suffix(['k', 'K']) {
+        Some(digits) => (digits, 1000),
+        None => (text, 1),
+    };
+    let outside = digits.starts_with('_') || digits.ends_with('_') || digits.is_empty();
+    if outside || !digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'_') {
+        return Err(refuse());
+    }
+    let plain: String = digits.chars().filter(|digit| *digit != '_').collect();
+    let number: u64 = plain.parse().map_err(|_| refuse())?;
+    number.checked_mul(factor).filter(|number| *number <= MAX_COUNT).ok_or_else(refuse)
+}
