@@ -11,6 +11,7 @@
 //! |---|---|
 //! | [`buckets`] | the buckets of one proxy: from a report to what is told |
 //! | [`bucket`] | one bucket: its limits, its part |
+//! | [`line`] | a limit that a bucket meets |
 //! | [`pools`] | the limits that are divided, for all proxies |
 //! | [`reports`] | a report as it came |
 //! | [`room`] | room for the pairs of all buckets |
@@ -27,6 +28,7 @@ mod bucket;
 mod buckets;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
+mod line;
 pub(super) mod pools;
 mod reports;
 pub(super) mod room;

@@ -7,8 +7,8 @@ use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use tidegate::Tick;
 use tidegate::visible::excerpt;
-use tidegate::{Cost, Tick};
 use tokio::task::consume_budget;
 
 use super::super::framing;
@@ -137,15 +137,15 @@ impl Buckets {
         if bucket.number != number {
             find_limits(service, live, bucket, number).await;
         }
-        if let Some(cost) = Cost::new(allowed)
+        if allowed > 0
             && let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
             && let [asked] = &*asked
             && asked.refused.is_none()
         {
             // What the store does not book, it has counted as its error.
-            let _ = engine.book(asked.check().maybe_cost(Some(cost))).await;
+            let _ = engine.book(asked.check(), allowed).await;
         }
-        bucket.report(allowed.saturating_add(denied), self.ttl, now)
+        bucket.report((allowed, denied), self.ttl, now)
     }
 }
 

@@ -66,7 +66,7 @@ impl Pace {
     /// Each part of a thousand is told to a hundredth.
     const FINE: u128 = 100_000;
     /// Three hundred years.
-    const LONGEST: u8 = 10;
+    pub(super) const LONGEST: u8 = 10;
 
     /// Returns the pace of `count` units in each period.
     fn of(count: u64, period: Duration) -> Self {
@@ -111,8 +111,9 @@ impl Pools {
     /// How often pools that nobody holds are looked for at most, once there is no room.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// Returns the pool of a limit, for one more holder; a new one has `left` of its burst. `None` where all pools together have too many.
-    pub(super) fn of(&self, limit: Divided, left: u64, now: Tick) -> Option<Arc<Pool>> {
+    /// Returns the pool of a limit, for one more holder; a new one has `left` of its burst, and divides all but what is `kept_back` from requests of
+    /// its holders. `None` where all pools together have too many.
+    pub(super) fn of(&self, limit: Divided, kept_back: u64, left: u64, now: Tick) -> Option<Arc<Pool>> {
         let mut held = self.pools.lock();
         held.make_room(now);
         if held.bytes >= Self::MOST {
@@ -124,7 +125,8 @@ impl Pools {
         }
         held.bytes += POOL + limit.key.len();
         held.last += 1;
-        let (pace, burst) = (limit.pace, u64::from(limit.burst));
+        let (pace, burst) = (limit.pace, u64::from(limit.burst).saturating_sub(kept_back));
+        let left = left.saturating_sub(kept_back);
         let interval = Duration::from_secs(pace.seconds());
         let division = Mutex::new(Division::new(u64::from(pace.tokens), interval, burst, left, now));
         let pool = Arc::new(Pool { number: held.last, pace, division });
@@ -195,7 +197,7 @@ mod tests {
         let mut now = Tick::from_secs(1_800_000_000);
         let pool = |name: u32, now| {
             let key = [&name.to_le_bytes()[..], &[0; 4096]].concat();
-            pools.of(Divided::of(key, 0, &quota, now).unwrap(), 20, now)
+            pools.of(Divided::of(key, 0, &quota, now).unwrap(), 0, 20, now)
         };
         for name in 0..200_000 {
             assert!(pool(name, now).is_some());

@@ -11,6 +11,7 @@ use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_resp
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 use envoy_types::pb::google::protobuf::{self, UInt32Value};
+use tidegate_core::division::Bucket as Portion;
 
 use super::pools::Pace;
 
@@ -56,6 +57,30 @@ impl Told {
 }
 
 impl Part {
+    /// Each part is told to a hundredth at least.
+    const FINE: u128 = 100;
+
+    /// Returns the part of so many requests in the [longest](Pace::LONGEST) interval, whose own has 10 to this power seconds at least; `None`
+    /// where that is less than one. What does not fit into the number of tokens is left out.
+    pub(super) fn of(requests: u128, burst: u64, power: u8) -> Option<Self> {
+        let tokens = |power: u8| requests / 10_u128.pow(u32::from(Pace::LONGEST.saturating_sub(power)));
+        let power =
+            (power..Pace::LONGEST).find(|power| tokens(*power) >= Self::FINE).unwrap_or(Pace::LONGEST);
+        let pace = Pace { tokens: u32::try_from(tokens(power)).unwrap_or(u32::MAX), power };
+        let burst = u32::try_from(burst).unwrap_or(u32::MAX);
+        (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
+    }
+
+    /// Says whether another part is off by enough to be told in place of this one.
+    pub(super) fn is_worth_replacing(self, by: Self) -> bool {
+        let power = self.pace.power.max(by.pace.power);
+        let portion = |part: Self| Portion {
+            rate: u64::from(part.pace.tokens).saturating_mul(10_u64.pow(u32::from(power - part.pace.power))),
+            burst: u64::from(part.burst),
+        };
+        self != by && portion(self).is_worth_replacing(portion(by))
+    }
+
     fn token_bucket(self) -> TokenBucket {
         TokenBucket {
             max_tokens: self.burst,

@@ -223,7 +223,7 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
             Units::Look => {}
             Units::GiveBack(units) => engine.give_back(asked.check().maybe_cost(Some(units))).await,
             Units::Take(_) => engine
-                .book(asked.check())
+                .book(asked.check(), 1)
                 .await
                 .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?,
         }
