@@ -210,12 +210,17 @@ async fn a_proxy_has_so_many_buckets_and_no_more() {
 #[tokio::test]
 async fn a_proxy_has_room_for_so_many_bytes_of_pairs_and_a_connection_for_so_many_of_answers() {
     let (server, grpc) = started(POLICIES).await;
-    // Half a megabyte in each bucket: eight do not fit, and those of a few bytes do then.
-    let long = "x".repeat(500_000);
+    // Almost half a megabyte in each bucket: eight fit, a ninth does not, and one of few bytes does then.
+    let (names, long) = ((0..60).map(|at| format!("k{at}")), "x".repeat(8100));
+    let names: Vec<String> = names.collect();
     let mut proxy = Proxy::open(grpc, &[]).await;
     for at in 0..9 {
-        let told = proxy.report("shop", &[(&[("plan", &format!("{at}{long}"))], 1, 0)]).await;
-        assert_eq!(told[0], Strategy::BlanketRule(BlanketRule::DenyAll as i32), "too long to be a key");
+        let name = at.to_string();
+        let mut pairs: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*long)).collect();
+        pairs.push(("name", &name));
+        let told = proxy.report("shop", &[(&pairs, 1, 0)]).await;
+        let expected = if at < 8 { BlanketRule::AllowAll } else { BlanketRule::DenyAll };
+        assert_eq!(told[0], Strategy::BlanketRule(expected as i32), "{at}");
     }
     assert!(server.get("/metrics").await.text.contains("tidegate_quota_buckets 8"));
     let told = proxy.report("shop", &[(FREE, 1, 0)]).await;

@@ -10,12 +10,15 @@ use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 
+use super::limit::Divided;
 use super::line::{Line, Locked};
-use super::pools::{Divided, Pool, Pools};
+use super::pools::{Pool, Pools};
 use super::room::Taken;
 use super::told::{Part, Told};
 use crate::metrics::{Assigned, Counted};
 
+/// How long a bucket goes by the limits that were found: conditions of policies change with time.
+const KNOWN: Duration = Duration::from_secs(10);
 /// How much longer an assignment counts than it holds: for its way to the proxy.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
@@ -25,7 +28,9 @@ pub(super) struct Bucket {
     /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, by their keys.
     pub(super) call: RateLimitRequest,
     /// The number in force when its limits were found, of configuration and blocks; 0 where they have to be looked for again.
-    pub(super) number: u64,
+    number: u64,
+    /// When they were found.
+    found: Tick,
     limits: Limits,
     /// What the proxy was assigned, of which requests are the unit.
     given: Option<Part>,
@@ -33,6 +38,8 @@ pub(super) struct Bucket {
     binding: usize,
     /// Whether requests cost more now than when that was assigned.
     dearer: bool,
+    /// Requests that were allowed and are not booked yet.
+    pub(super) unbooked: u64,
     /// Since when nobody asked for anything.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
@@ -58,20 +65,32 @@ impl Bucket {
         Self {
             call,
             number: 0,
+            found: Tick::EPOCH,
             limits: Limits::Closed,
             given: None,
             binding: 0,
             dearer: false,
+            unbooked: 0,
             quiet: None,
             _counted: counted,
             room,
         }
     }
 
+    /// Says whether the limits that were found under this number still hold.
+    pub(super) fn knows_its_limits(&self, number: u64, now: Tick) -> bool {
+        self.number == number && now.since(self.found) < KNOWN
+    }
+
+    /// Says whether it goes by the limit of this number.
+    fn has_joined(&self, number: u64) -> bool {
+        matches!(&self.limits, Limits::Divided(lines) if lines.iter().any(|line| line.number() == number))
+    }
+
     /// Goes by a refusal, or by nothing.
-    pub(super) fn blanket(&mut self, allowed: bool, number: u64) {
+    pub(super) fn blanket(&mut self, allowed: bool, number: u64, now: Tick) {
         self.limits = if allowed { Limits::None } else { Limits::Closed };
-        (self.given, self.number) = (None, number);
+        (self.given, self.number, self.found) = (None, number, now);
     }
 
     /// Goes by the limits of a decision; in those that it goes by already, its part stays. Closed where they have no room for it, and where a
@@ -81,10 +100,10 @@ impl Bucket {
         decision: &GateDecision,
         request: &Descriptor<'_>,
         pools: &Pools,
-        number: u64,
+        (number, now): (u64, Tick),
     ) {
         if decision.denied_by_list.is_some() {
-            return self.blanket(false, number);
+            return self.blanket(false, number, now);
         }
         let set = &decision.policies;
         let mut found: SmallVec<[(Arc<Pool>, u64); 2]> = SmallVec::new();
@@ -96,24 +115,25 @@ impl Bucket {
             }
             let Some((quota, _)) = decision.quota_of(line, request) else { continue };
             let Some(key) = set.key(line.policy, line.limit, request) else { continue };
-            let Some(divided) = Divided::of(key, line.limit, quota, decision.at) else { continue };
+            let Some(divided) = Divided::of(key, line.limit, quota, now) else { continue };
             let cost = line.cost.units();
             if cost.saturating_add(line.kept_back) > u64::from(divided.burst) {
-                return self.blanket(false, number);
+                return self.blanket(false, number, now);
             }
-            match pools.of(divided, line.kept_back, line.decision.standing.remaining, decision.at) {
+            let left = line.decision.standing.remaining;
+            match pools.of(divided, (line.kept_back, left), |number| self.has_joined(number), now) {
                 Some(pool) => found.push((pool, cost)),
                 // Looked for again by the next report.
-                None => return self.blanket(false, 0),
+                None => return self.blanket(false, 0, now),
             }
         }
         if found.is_empty() {
-            return self.blanket(true, number);
+            return self.blanket(true, number, now);
         }
         // In this order all buckets lock them.
         found.sort_unstable_by_key(|(pool, _)| pool.number);
         found.dedup_by_key(|(pool, _)| pool.number);
-        self.number = number;
+        (self.number, self.found) = (number, now);
         if let Limits::Divided(lines) = &mut self.limits
             && lines.iter().map(Line::number).eq(found.iter().map(|(pool, _)| pool.number))
         {
@@ -122,7 +142,7 @@ impl Bucket {
             }
             return;
         }
-        let joined = found.into_iter().map(|(pool, cost)| Line::join(pool, cost, decision.at));
+        let joined = found.into_iter().map(|(pool, cost)| Line::join(pool, cost, now));
         self.limits = Limits::Divided(joined.collect());
         (self.given, self.dearer) = (None, false);
     }

@@ -6,7 +6,8 @@ use parking_lot::MutexGuard;
 use tidegate::Tick;
 use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
 
-use super::pools::{Pace, Pool};
+use super::limit::Pace;
+use super::pools::Pool;
 use super::told::Part;
 
 /// A limit that a bucket meets; left when it is dropped.

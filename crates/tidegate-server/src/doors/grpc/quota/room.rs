@@ -21,7 +21,7 @@ impl Drop for Taken {
 }
 
 impl Room {
-    /// The most bytes of all pairs together: a kilobyte for each of the most buckets. They are kept twice.
+    /// The most bytes of all pairs together, with what holds them: a kilobyte for each of the most buckets. They are kept twice.
     const MOST: usize = 256 << 20;
 
     /// Takes room for so many bytes; `None` where there is none.

@@ -13,7 +13,7 @@ use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 use envoy_types::pb::google::protobuf::{self, UInt32Value};
 use tidegate_core::division::Bucket as Portion;
 
-use super::pools::Pace;
+use super::limit::Pace;
 
 /// The part that a bucket of a proxy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
