@@ -179,6 +179,26 @@ async fn a_limit_that_a_fallback_decided_is_looked_up_by_the_next_report() {
 }
 
 #[tokio::test]
+async fn an_engine_that_is_away_takes_no_part_from_a_proxy() {
+    let (server, grpc, engine) = over_engine(
+        "
+version: 1
+policies:
+  - { name: all, on_store_error: allow, match: { attributes: { plan: true } }, limit: { rate: 1000/day } }
+",
+    )
+    .await;
+    let mut proxy = Proxy::open(grpc, &[]).await;
+    let first = proxy.report("shop", &[(FREE, 0, 0)]).await;
+    assert!(matches!(first[0], Strategy::TokenBucket(_)), "{first:?}");
+    engine.be(ERRS);
+    for _ in 0..3 {
+        server.clock.advance(Duration::from_secs(10));
+        assert_eq!(proxy.report("shop", &[(FREE, 0, 0)]).await, first);
+    }
+}
+
+#[tokio::test]
 async fn buckets_of_too_many_pairs_are_denied_and_not_kept() {
     let (server, grpc) = started(super::quota::POLICIES).await;
     let mut proxy = Proxy::open(grpc, &[]).await;

@@ -9,14 +9,14 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`buckets`] | the buckets of one proxy: from a report to what is told |
+//! | [`buckets`] | the buckets of one proxy: from a report to its answer |
 //! | [`bucket`] | one bucket: its limits, its part |
 //! | [`line`] | a limit that a bucket meets |
 //! | [`limit`] | a limit in the form in which it is divided |
 //! | [`pools`] | the limits that are divided, for all proxies |
 //! | [`reports`] | a report as it came |
-//! | [`room`] | room for the pairs of all buckets |
-//! | [`told`] | messages to a proxy |
+//! | [`budget`] | the memory of the pairs of all buckets |
+//! | [`assignment`] | what a proxy is told about a bucket |
 //! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and the measurement |
 //!
 //! | stage | lasts at most | then |
@@ -26,16 +26,16 @@
 //! | booking what a report allowed | a report's interval | it is booked after the next report |
 //! | until the server drains, or needs the connection's place while the proxy is silent | | the call ends, and proxies come back to another one, or later |
 
+mod assignment;
 mod bucket;
 mod buckets;
+pub(super) mod budget;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
 mod limit;
 mod line;
 pub(super) mod pools;
 mod reports;
-pub(super) mod room;
-mod told;
 
 use std::pin::pin;
 use std::time::Duration;

@@ -10,11 +10,11 @@ use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
 
+use super::assignment::{Assignment, Part};
+use super::budget::Reserved;
 use super::limit::Divided;
 use super::line::{Line, Locked};
 use super::pools::{Pool, Pools};
-use super::room::Taken;
-use super::told::{Part, Told};
 use crate::metrics::{Assigned, Counted};
 
 /// How long a bucket goes by the limits that were found: conditions of policies change with time.
@@ -43,7 +43,7 @@ pub(super) struct Bucket {
     /// Since when nobody asked for anything.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
-    pub(super) room: Taken,
+    pub(super) reserved: Reserved,
 }
 
 /// What a bucket meets.
@@ -58,7 +58,7 @@ enum Limits {
 }
 
 impl Bucket {
-    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted, room: Taken) -> Self {
+    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted, reserved: Reserved) -> Self {
         let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
         let call =
             RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
@@ -73,13 +73,22 @@ impl Bucket {
             unbooked: 0,
             quiet: None,
             _counted: counted,
-            room,
+            reserved,
         }
     }
 
     /// Says whether the limits that were found under this number still hold.
     pub(super) fn knows_its_limits(&self, number: u64, now: Tick) -> bool {
         self.number == number && now.since(self.found) < KNOWN
+    }
+
+    /// Goes on by the divided limits that were found under this number; says whether it has some.
+    pub(super) fn keep_limits(&mut self, number: u64, now: Tick) -> bool {
+        let has_some = self.number == number && matches!(self.limits, Limits::Divided(_));
+        if has_some {
+            self.found = now;
+        }
+        has_some
     }
 
     /// Says whether it goes by the limit of this number.
@@ -153,10 +162,10 @@ impl Bucket {
         (allowed, denied): (u64, u64),
         ttl: Duration,
         now: Tick,
-    ) -> (Told, Assigned) {
+    ) -> (Assignment, Assigned) {
         let lines = match &self.limits {
-            Limits::None => return (Told::Allow, Assigned::allow),
-            Limits::Closed => return (Told::Deny, Assigned::deny),
+            Limits::None => return (Assignment::Allow, Assigned::allow),
+            Limits::Closed => return (Assignment::Deny, Assigned::deny),
             Limits::Divided(lines) => lines,
         };
         let until = now.after(ttl).after(ON_ITS_WAY);
@@ -179,13 +188,16 @@ impl Bucket {
             // All have been locked since they offered it, so they grant it.
             let granted = held.iter_mut().all(|line| line.grant(part, until, now));
             (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
-            let (told, assigned) =
-                if granted { (Told::Part(part), Assigned::changed) } else { (Told::Deny, Assigned::deny) };
-            return (told, assigned);
+            let (assignment, assigned) = if granted {
+                (Assignment::Part(part), Assigned::changed)
+            } else {
+                (Assignment::Deny, Assigned::deny)
+            };
+            return (assignment, assigned);
         }
         match self.given {
-            Some(part) => (Told::Part(part), Assigned::renewed),
-            None => (Told::Deny, Assigned::deny),
+            Some(part) => (Assignment::Part(part), Assigned::renewed),
+            None => (Assignment::Deny, Assigned::deny),
         }
     }
 }

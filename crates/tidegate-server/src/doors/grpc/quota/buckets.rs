@@ -5,8 +5,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
 use tidegate::Tick;
 use tidegate::store::DecidedBy;
 use tidegate::visible::excerpt;
@@ -17,9 +15,9 @@ use super::super::framing;
 use super::super::rate_limit::asked;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
+use super::assignment::Assignment;
 use super::bucket::Bucket;
 use super::reports::Report;
-use super::told::Told;
 use crate::engine::{Conclusion, Want};
 use crate::live::Live;
 use crate::metrics::{Assigned, Transport};
@@ -46,9 +44,6 @@ pub(super) struct Buckets {
     /// How many bytes the pairs of all of them have.
     bytes: usize,
 }
-
-/// The answer to a report.
-const ACTIONS: u32 = 1;
 
 impl Buckets {
     /// Makes those of a proxy whose assignments hold for so long.
@@ -78,11 +73,15 @@ impl Buckets {
         let (live, now) = (service.app.engine.live(), service.app.engine.now());
         let mut answer = framing::open();
         while let Some(usage) = report.next()? {
-            let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
-            let entries = entries(usage)?;
-            let (told, assigned) = self.one(service, (&live, now), &entries, (allowed, denied)).await;
+            let (allowed, denied) = (usage.allowed, usage.denied);
+            if usage.pairs.is_empty() {
+                let message = "a report has a bucket without bucket_id; name it by one pair at least";
+                return Err(Status::new(Code::InvalidArgument, message));
+            }
+            let (assignment, assigned) =
+                self.one(service, (&live, now), usage.pairs, (allowed, denied)).await;
             service.app.engine.metrics.quotas.reported(allowed, denied, assigned);
-            prost::encoding::message::encode(ACTIONS, &told.action(&entries, self.ttl), &mut answer);
+            assignment.write(&usage.id, self.ttl, &mut answer);
             hold(message.len() + answer.len())?;
             consume_budget().await;
         }
@@ -149,18 +148,18 @@ impl Buckets {
         &mut self,
         service: &Service,
         (live, now): (&Live, Tick),
-        entries: &Vec<Entry>,
+        entries: Vec<Entry>,
         (allowed, denied): (u64, u64),
-    ) -> (Told, Assigned) {
+    ) -> (Assignment, Assigned) {
         let engine = &service.app.engine;
-        if !self.buckets.contains_key(entries) && !self.insert(service, entries) {
-            return (Told::Deny, Assigned::deny);
+        if !self.buckets.contains_key(&entries) && !self.insert(service, &entries) {
+            return (Assignment::Deny, Assigned::deny);
         }
-        let Some(bucket) = self.buckets.get_mut(entries) else { return (Told::Deny, Assigned::deny) };
+        let Some(bucket) = self.buckets.get_mut(&entries) else { return (Assignment::Deny, Assigned::deny) };
         if is_forgotten(bucket, allowed, denied, now) {
-            self.bytes -= bucket.room.bytes;
-            self.buckets.remove(entries);
-            return (Told::Abandon, Assigned::abandoned);
+            self.bytes -= bucket.reserved.bytes;
+            self.buckets.remove(&entries);
+            return (Assignment::Abandon, Assigned::abandoned);
         }
         bucket.unbooked = bucket.unbooked.saturating_add(allowed);
         let number = engine.number_in_force(live);
@@ -171,7 +170,7 @@ impl Buckets {
     }
 
     /// Makes a bucket; says whether there is room for it, and whether it can be judged.
-    fn insert(&mut self, service: &Service, entries: &Vec<Entry>) -> bool {
+    fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
         let quotas = &service.app.engine.metrics.quotas;
         let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
             && entries
@@ -182,11 +181,11 @@ impl Buckets {
         }
         let bytes =
             entries.iter().map(|entry| size_of::<Entry>() + entry.key.len() + entry.value.len()).sum();
-        let room = if bytes <= MOST_BYTES - self.bytes { service.room.take(bytes) } else { None };
-        let (Some(domain), Some(room)) = (self.domain.as_deref(), room) else { return false };
+        let reserved = if bytes <= MOST_BYTES - self.bytes { service.pairs.reserve(bytes) } else { None };
+        let (Some(domain), Some(reserved)) = (self.domain.as_deref(), reserved) else { return false };
         self.bytes += bytes;
-        let bucket = Bucket::new(domain, entries.clone(), quotas.bucket(), room);
-        self.buckets.insert(entries.clone(), bucket);
+        let bucket = Bucket::new(domain, entries.to_vec(), quotas.bucket(), reserved);
+        self.buckets.insert(entries.to_vec(), bucket);
         true
     }
 }
@@ -213,7 +212,8 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
     }
     let engine = &service.app.engine;
     match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
-        // Asked again by the next report.
+        // An engine that is away takes no part from a proxy. Others ask again by the next report.
+        Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
             // What stands in for an engine knows less than that: the next report asks again.
@@ -221,19 +221,4 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
             bucket.limit_by(&decision, &asked.request, &service.pools, (number, now));
         }
     }
-}
-
-/// Returns the pairs of a bucket by their keys.
-///
-/// # Errors
-/// [`Code::InvalidArgument`] for a bucket without any.
-fn entries(usage: BucketQuotaUsage) -> Result<Vec<Entry>, Status> {
-    let pairs = usage.bucket_id.map(|BucketId { bucket }| bucket).filter(|bucket| !bucket.is_empty());
-    let Some(pairs) = pairs else {
-        let message = "a report has a bucket without bucket_id; name it by one pair at least";
-        return Err(Status::new(Code::InvalidArgument, message));
-    };
-    let mut entries: Vec<Entry> = pairs.into_iter().map(|(key, value)| Entry { key, value }).collect();
-    entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    Ok(entries)
 }

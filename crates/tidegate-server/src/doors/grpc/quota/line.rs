@@ -6,9 +6,9 @@ use parking_lot::MutexGuard;
 use tidegate::Tick;
 use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
 
+use super::assignment::Part;
 use super::limit::Pace;
 use super::pools::Pool;
-use super::told::Part;
 
 /// A limit that a bucket meets; left when it is dropped.
 #[derive(Debug)]

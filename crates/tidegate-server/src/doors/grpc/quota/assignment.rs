@@ -1,19 +1,22 @@
-//! Messages to a proxy: what holds for one of its buckets.
+//! Assignments: what a proxy is told about one of its buckets.
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
+use ::bytes::{Bytes, BytesMut};
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::{
     AbandonAction, BucketAction as Action, QuotaAssignmentAction,
 };
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 use envoy_types::pb::google::protobuf::{self, UInt32Value};
+use prost::encoding::{WireType, bytes, encode_key, encode_varint};
 use tidegate_core::division::Bucket as Portion;
 
 use super::limit::Pace;
+
+/// The field of an answer that has what holds for a bucket, and in that the field of the bucket.
+const ACTIONS: u32 = 1;
+const BUCKET_ID: u32 = 1;
 
 /// The part that a bucket of a proxy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,7 +27,7 @@ pub(super) struct Part {
 
 /// What holds for a bucket of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Assignment {
     /// Everything may pass.
     Allow,
     /// Nothing may pass.
@@ -35,10 +38,9 @@ pub(super) enum Told {
     Abandon,
 }
 
-impl Told {
-    /// Writes what holds for a bucket, for so long.
-    pub(super) fn action(self, bucket: &[Entry], ttl: Duration) -> BucketAction {
-        let pairs = bucket.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
+impl Assignment {
+    /// Writes what holds for a bucket behind what an answer has already, for so long; `id` is the bucket's as it came.
+    pub(super) fn write(self, id: &Bytes, ttl: Duration, answer: &mut BytesMut) {
         let strategy = match self {
             Self::Allow => Some(Strategy::BlanketRule(BlanketRule::AllowAll as i32)),
             Self::Deny => Some(Strategy::BlanketRule(BlanketRule::DenyAll as i32)),
@@ -52,7 +54,11 @@ impl Told {
                 rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
             }),
         };
-        BucketAction { bucket_id: Some(BucketId { bucket: pairs.collect() }), bucket_action: Some(action) }
+        let length = bytes::encoded_len(BUCKET_ID, id) + action.encoded_len();
+        encode_key(ACTIONS, WireType::LengthDelimited, answer);
+        encode_varint(length as u64, answer);
+        bytes::encode(BUCKET_ID, id, answer);
+        action.encode(answer);
     }
 }
 
