@@ -8,6 +8,7 @@ use http::Method;
 use tidegate_server::OpenStore;
 
 use super::client::{Client, call};
+use super::connections::{PREFACE, until_closed};
 use super::quota::{FREE, Proxy, bucket, per_fill};
 use super::running::engine::{ANSWERS, ERRS, Engine, HANGS};
 use super::running::send;
@@ -243,7 +244,8 @@ async fn connections_whose_proxies_are_silent_make_room() {
     .await;
     let mut first = Proxy::open(grpc, &[]).await;
     first.report("shop", &[(FREE, 1, 0)]).await;
-    tokio::time::sleep(Duration::from_millis(200)).await;
+    // One without a call, which began later, is told to go.
+    until_closed(grpc, PREFACE).await;
     first.report("shop", &[(FREE, 1, 0)]).await;
     let mut all = vec![first];
     for _ in 0..20 {

@@ -147,7 +147,7 @@ impl Bucket {
             && lines.iter().map(Line::number).eq(found.iter().map(|(pool, _)| pool.number))
         {
             for (line, (_, cost)) in lines.iter_mut().zip(found) {
-                self.dearer |= line.set_cost(cost, decision.at);
+                self.dearer |= line.set_cost(cost, now);
             }
             return;
         }

@@ -6,7 +6,7 @@
 //! # Source
 //! "Protocol Buffers: Encoding": records of a field number, a wire type and a value, in any order.
 
-use ::bytes::{Buf as _, Bytes};
+use ::bytes::{Buf as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use prost::DecodeError;
 use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, string, uint64};
@@ -83,7 +83,7 @@ impl Report {
 
 impl Usage {
     fn read(mut left: Bytes) -> Result<Self, DecodeError> {
-        let mut usage = Self::default();
+        let (mut usage, mut parts) = (Self::default(), BytesMut::new());
         while left.has_remaining() {
             let context = DecodeContext::default();
             let (field, wire) = decode_key(&mut left)?;
@@ -91,12 +91,19 @@ impl Usage {
                 BUCKET_ID => {
                     let id = piece(wire, &mut left)?;
                     // Parts of one message that come apart are that message one after the other.
-                    usage.id = if usage.id.is_empty() { id } else { [usage.id, id].concat().into() };
+                    if usage.id.is_empty() {
+                        usage.id = id;
+                    } else {
+                        parts.extend_from_slice(&id);
+                    }
                 }
                 ALLOWED => uint64::merge(wire, &mut usage.allowed, &mut left, context)?,
                 DENIED => uint64::merge(wire, &mut usage.denied, &mut left, context)?,
                 _ => skip_field(wire, field, &mut left, context)?,
             }
+        }
+        if !parts.is_empty() {
+            usage.id = [&usage.id[..], &parts].concat().into();
         }
         usage.pairs = pairs(usage.id.clone())?;
         Ok(usage)
