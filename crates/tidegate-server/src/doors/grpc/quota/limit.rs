@@ -158,7 +158,7 @@ mod tests {
             (Quota::per(10, tenth).sliding_log().unwrap(), 10),
             (Quota::per(10, tenth).sliding_counter().unwrap(), 10),
             (LeakyQueue::new(ten_in_a_tenth(), 0, 50).unwrap().into(), 1),
-            (WarmUp::new(ten_in_a_tenth(), Duration::from_secs(9), ColdFactor::THREE).unwrap().into(), 1),
+            (WarmUp::new(ten_in_a_tenth(), Duration::from_secs(9), ColdFactor::THREE).unwrap().into(), 10),
             (several.unwrap().into(), 40),
         ] {
             assert_eq!(divided(quota.clone()), Some((100_000, 1000, burst)), "{quota:?}");
