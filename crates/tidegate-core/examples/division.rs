@@ -48,7 +48,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         let mut division = Division::new(RATE * PERIOD.as_secs(), PERIOD, BURST, BURST, start);
         let mut judge = Envelope::new(Rate::new(RATE, Duration::from_secs(1))?, BURST)?;
         let mut all: Vec<Held> = (0..PROXIES)
-            .map(|_| Held { holder: division.join(start), bucket: Bucket::default(), level: 0, at: start })
+            .map(|_| Held { holder: division.join(1, start), bucket: Bucket::default(), level: 0, at: start })
             .collect();
         for step in 0..ROUNDS * STEPS {
             let (round, reports) = (step / STEPS, step % STEPS == STEPS - 1);
@@ -68,8 +68,9 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 division.report(held.holder, if reports { wants } else { 1 }, now);
                 let until = now.after(HOLDS);
                 match division.offer(held.holder, now) {
-                    Offer::UpTo { bucket, wanted: true }
-                        if division.grant(held.holder, bucket, until, now) =>
+                    Offer::UpTo(bucket)
+                        if held.bucket.is_worth_replacing(bucket)
+                            && division.grant(held.holder, bucket, until, now) =>
                     {
                         (held.bucket, held.level) = (bucket, u128::from(bucket.burst) * PERIOD.as_nanos());
                     }

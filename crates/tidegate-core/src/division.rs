@@ -8,12 +8,13 @@
 //!   *purse*: the limit's own burst, filled by whatever rate is not handed out.
 //! * **Ends.** A bucket ends with its time unless it is renewed. So a holder that vanishes frees its part, and one that is cut off stops.
 //!
-//! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, and one unit more for each holder that took part.
-//! That unit lets a newcomer begin where all of the burst is handed out, and is why there may be more holders than units.
+//! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, and for each holder that took part its *least* more:
+//! what a single request of his takes. That lets a newcomer begin where all of the burst is handed out, and is why there may be more holders than the
+//! burst has requests.
 //!
 //! A quarter of the rate goes to all alike, three quarters by what each was asked for, and a sixteenth is kept for who comes next: his first bucket
-//! has an eighth of what is free. A bucket is replaced only where its rate is off by more than an eighth or its burst by half, because each replacement
-//! is paid for.
+//! has an eighth of what is free. A bucket is worth replacing only where its rate is off by more than an eighth or its burst by half, because each
+//! replacement is paid for: [`Bucket::is_worth_replacing`].
 //!
 //! Nothing here reads a clock. A report costs a few dozen nanoseconds; expired buckets are looked for among all holders, once in the time that a bucket
 //! lasts.
@@ -34,13 +35,8 @@ use crate::time::{Tick, nanos};
 pub enum Offer {
     /// The bucket that it has, or none: another one would not be safe yet, or cannot be paid.
     Keep,
-    /// At most this bucket. `wanted` says that the one it has is off by enough to be replaced.
-    UpTo {
-        /// The largest bucket that may be granted.
-        bucket: Bucket,
-        /// Whether to replace the one that it has.
-        wanted: bool,
-    },
+    /// At most this bucket.
+    UpTo(Bucket),
 }
 
 /// The number of a holder in its division, until it leaves.
@@ -61,6 +57,8 @@ pub struct Division {
     given: u64,
     /// The bursts of all buckets that may be in use.
     bursts: u64,
+    /// What all holders brought with them.
+    brought: u64,
     /// What the holders that are here were asked for, in units of a period.
     asked: u64,
     /// Holders that have not left.
@@ -95,6 +93,7 @@ impl Division {
             purse: u128::from(left.min(burst)) * u128::from(period),
             given: 0,
             bursts: 0,
+            brought: 0,
             asked: 0,
             here: 0,
             holders: Vec::new(),
@@ -127,14 +126,17 @@ impl Division {
         self.holders.len() - self.vacant.len()
     }
 
-    /// Takes a holder in, which is asked for as much as the others until it reports. Brings one unit with it.
-    pub fn join(&mut self, now: Tick) -> HolderId {
+    /// Takes a holder in, which is asked for as much as the others until it reports. It brings `least` units with it, as many as one request of his
+    /// takes, and is offered no smaller burst; 0 counts as 1.
+    pub fn join(&mut self, least: u64, now: Tick) -> HolderId {
         self.advance(now);
+        let least = least.max(1);
         let asked = self.asked.checked_div(self.here).unwrap_or(0);
         self.asked = self.asked.saturating_add(asked);
         self.here += 1;
-        self.purse += u128::from(self.period);
-        let holder = Some(Holder::new(asked, now));
+        self.brought = self.brought.saturating_add(least);
+        self.purse = self.purse.saturating_add(u128::from(least) * u128::from(self.period));
+        let holder = Some(Holder::new(asked, least, now));
         let at = match self.vacant.pop() {
             Some(at) => {
                 self.holders[at] = holder;
@@ -146,6 +148,16 @@ impl Division {
             }
         };
         HolderId(at)
+    }
+
+    /// Raises what one request of a holder takes, and what it brought with it by as much; fewer units than before change nothing.
+    pub fn raise_least(&mut self, holder: HolderId, least: u64, now: Tick) {
+        self.advance(now);
+        let Some(Some(one)) = self.holders.get_mut(holder.0) else { return };
+        let more = least.saturating_sub(one.least);
+        one.least += more;
+        self.brought = self.brought.saturating_add(more);
+        self.purse = self.purse.saturating_add(u128::from(more) * u128::from(self.period));
     }
 
     /// Notes what a holder was asked for since its last report, allowed or not. Asking for more than the whole limit counts as the whole.
@@ -176,14 +188,13 @@ impl Division {
         };
         let paid = u64::try_from(self.purse / u128::from(self.period)).unwrap_or(u64::MAX);
         let share = (u128::from(self.burst) * u128::from(rate) / u128::from(self.rate)) as u64;
-        let bucket = Bucket { rate, burst: share.max(1).min(paid) };
+        let bucket = Bucket { rate, burst: share.max(one.least).min(paid) };
         // One of little burst is worse than the one that it has: the purse fills.
         let too_little = has.rate > 0 && bucket.burst < share.div_ceil(4);
-        if rate == 0 || bucket.burst == 0 || too_little {
+        if rate == 0 || bucket.burst < one.least || too_little {
             return Offer::Keep;
         }
-        let wanted = rate.abs_diff(has.rate) > has.rate / 8 || bucket.burst / 2 >= has.burst;
-        Offer::UpTo { bucket, wanted }
+        Offer::UpTo(bucket)
     }
 
     /// Gives a holder a bucket in place of the one that it has, until that tick. Says whether it may be handed out: it may if it is no larger
@@ -230,8 +241,7 @@ impl Division {
         self.asked = self.asked.saturating_sub(one.asked);
         self.here -= 1;
         if one.bucket.rate == 0 && !one.is_replacing() {
-            self.holders[holder.0] = None;
-            self.vacant.push(holder.0);
+            self.forget(holder.0);
         }
     }
 
@@ -244,8 +254,7 @@ impl Division {
         if self.next_end <= self.at {
             self.end_buckets();
         }
-        let holders = self.holders() as u64;
-        let room = self.burst.saturating_add(holders).saturating_sub(self.bursts);
+        let room = self.burst.saturating_add(self.brought).saturating_sub(self.bursts);
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }
 
@@ -271,10 +280,16 @@ impl Division {
             let gone = one.has_left && one.bucket.rate == 0 && !one.is_replacing();
             self.freed(freed);
             if gone {
-                self.holders[at] = None;
-                self.vacant.push(at);
+                self.forget(at);
             }
         }
+    }
+
+    /// Forgets a holder that has left and has nothing in use.
+    fn forget(&mut self, at: usize) {
+        let Some(gone) = self.holders[at].take() else { return };
+        self.brought = self.brought.saturating_sub(gone.least);
+        self.vacant.push(at);
     }
 
     fn freed(&mut self, freed: Bucket) {

@@ -175,6 +175,7 @@ fn whatever_is_reported_is_answered_or_ends_its_own_call() {
         ("an empty pair", report(&[usage(&[(b"", b"")], 1, 1)])),
         ("a long key", report(&[usage(&[(&[b'k'; 300_000], b"v")], 1, 1)])),
         ("a long value", report(&[usage(&[(b"k", &[b'v'; 300_000])], 1, 1)])),
+        ("a name in many parts", report(&[field(2, &field(1, &field(1, b"\x0a\x01k")).repeat(100_000))])),
         ("no text", report(&[usage(&[(b"k", b"\xff\xfe")], 1, 1)])),
         ("many pairs", report(&[usage(&vec![(&b"k"[..], &b"v"[..]); 20_000], 1, 1)])),
         ("as much as there is", report(&[one(u64::MAX, u64::MAX), one(u64::MAX, 1), one(1, u64::MAX)])),

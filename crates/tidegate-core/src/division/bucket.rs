@@ -8,3 +8,21 @@ pub struct Bucket {
     /// Units that it holds at most, and at first.
     pub burst: u64,
 }
+
+impl Bucket {
+    /// Says whether another bucket is off by enough to be handed out in place of this one: its rate by more than an eighth, or its burst is twice
+    /// as large. Whatever it is, it is worth more than none.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate_core::division::Bucket;
+    /// let has = Bucket { rate: 800, burst: 80 };
+    /// assert!(!has.is_worth_replacing(Bucket { rate: 900, burst: 100 }));
+    /// assert!(has.is_worth_replacing(Bucket { rate: 699, burst: 80 }));
+    /// assert!(has.is_worth_replacing(Bucket { rate: 800, burst: 160 }));
+    /// ```
+    #[must_use]
+    pub const fn is_worth_replacing(self, by: Self) -> bool {
+        by.rate.abs_diff(self.rate) > self.rate / 8 || by.burst / 2 >= self.burst
+    }
+}

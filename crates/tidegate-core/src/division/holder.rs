@@ -23,6 +23,8 @@ pub(super) struct Holder {
     /// The bucket that was replaced, while nobody knows that it is not in use.
     old: Option<Old>,
     pub(super) has_left: bool,
+    /// What one request of his takes.
+    pub(super) least: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -36,9 +38,18 @@ impl Holder {
     /// Reports that follow each other more closely than this, in nanoseconds, are counted together.
     const CLOSE: u64 = 500_000_000;
 
-    pub(super) fn new(asked: u64, now: Tick) -> Self {
-        let bucket = Bucket::default();
-        Self { asked, known: false, counting: 0, since: now, bucket, until: now, old: None, has_left: false }
+    pub(super) fn new(asked: u64, least: u64, now: Tick) -> Self {
+        Self {
+            asked,
+            known: false,
+            counting: 0,
+            since: now,
+            bucket: Bucket::default(),
+            until: now,
+            old: None,
+            has_left: false,
+            least,
+        }
     }
 
     /// Counts what it was asked for: more counts at once, less by halves, so that a pause costs nobody his part.

@@ -68,12 +68,13 @@ impl Proxy {
 fn answer(division: &mut Division, id: HolderId, asked: u64, now: Tick) -> Option<Option<Bucket>> {
     let until = now.after(TTL).after(GRACE);
     division.report(id, asked, now);
+    let has = division.holders[id.0].as_ref().unwrap().bucket;
     match division.offer(id, now) {
-        Offer::UpTo { bucket, wanted: true } => {
+        Offer::UpTo(bucket) if has.is_worth_replacing(bucket) => {
             assert!(division.grant(id, bucket, until, now), "{bucket:?}");
             Some(Some(bucket))
         }
-        Offer::UpTo { wanted: false, .. } | Offer::Keep => division.renew(id, until, now).then_some(None),
+        Offer::UpTo(_) | Offer::Keep => division.renew(id, until, now).then_some(None),
     }
 }
 
@@ -84,6 +85,8 @@ enum Event {
     Leave(usize),
     /// Milliseconds pass.
     Pass(u64),
+    /// A request of one takes so many units, where that is more than before.
+    Dearer(usize, u64),
     /// One is asked for so many units, and grants what it can.
     Ask(usize, u64),
     /// One reports, and its messages take so many milliseconds to come and go.
@@ -95,6 +98,7 @@ fn event() -> impl Strategy<Value = Event> {
         1 => Just(Event::Join),
         1 => (0..8_usize).prop_map(Event::Vanish),
         1 => (0..8_usize).prop_map(Event::Leave),
+        1 => (0..8_usize, 1..60_u64).prop_map(|(of, least)| Event::Dearer(of, least)),
         8 => (1..4_000_u64).prop_map(Event::Pass),
         12 => (0..8_usize, prop_oneof![Just(1_u64), 1..50_u64, Just(u64::from(u32::MAX))])
             .prop_map(|(of, units)| Event::Ask(of, units)),
@@ -108,19 +112,21 @@ proptest! {
         rate in 1..2000_u64,
         seconds in 1..100_u64,
         burst in 1..300_u64,
+        leasts in proptest::collection::vec(prop_oneof![3 => Just(1_u64), 1 => 1..40_u64], 20),
         events in proptest::collection::vec(event(), 1..400),
     ) {
         let period = Duration::from_secs(seconds);
         let mut now = Tick::from_secs(1000);
         let mut division = Division::new(rate, period, burst, burst, now);
         let mut judge = Envelope::new(Rate::new(rate, period).unwrap(), burst).unwrap();
-        let (mut proxies, mut joined) = (Vec::<Proxy>::new(), 0);
+        let (mut proxies, mut joined, mut brought) = (Vec::<Proxy>::new(), 0, 0);
         for event in events {
             let at = |of: usize, many: usize| if many == 0 { 0 } else { of % many };
             let many = proxies.len();
             match event {
                 Event::Join if joined < 20 => {
-                    proxies.push(Proxy::new(division.join(now), now));
+                    proxies.push(Proxy::new(division.join(leasts[joined], now), now));
+                    brought += leasts[joined];
                     joined += 1;
                 }
                 Event::Join => {}
@@ -128,6 +134,11 @@ proptest! {
                 Event::Leave(of) => if let Some(proxy) = proxies.get_mut(at(of, many)) && proxy.alive {
                     proxy.alive = false;
                     division.leave(proxy.id);
+                },
+                Event::Dearer(of, least) => if let Some(proxy) = proxies.get(at(of, many)) && proxy.alive {
+                    let has = division.holders[proxy.id.0].as_ref().unwrap().least;
+                    division.raise_least(proxy.id, least, now);
+                    brought += least.saturating_sub(has);
                 },
                 Event::Pass(ms) => now = now.after(Duration::from_millis(ms)),
                 Event::Ask(of, units) => if let Some(proxy) = proxies.get_mut(at(of, many)) {
@@ -154,7 +165,7 @@ proptest! {
             }
             prop_assert!(division.given() <= rate);
         }
-        prop_assert!(judge.excess() <= joined, "{} units too many by {joined} holders", judge.excess());
+        prop_assert!(judge.excess() <= brought, "{} units too many by {joined} holders", judge.excess());
     }
 }
 
@@ -173,7 +184,7 @@ fn settle(division: &mut Division, asked: &[(HolderId, u64)], from: u64, rounds:
 fn one_holder_has_all_but_what_is_kept_for_the_next() {
     let now = Tick::from_secs(100);
     let mut division = Division::new(1600, Duration::from_secs(1), 160, 160, now);
-    let id = division.join(now);
+    let id = division.join(1, now);
     assert_eq!(answer(&mut division, id, 1, now), Some(Some(Bucket { rate: 1500, burst: 150 })));
     assert_eq!(settle(&mut division, &[(id, 0)], 101, 20), [1500], "nobody else wants it");
 }
@@ -182,7 +193,7 @@ fn one_holder_has_all_but_what_is_kept_for_the_next() {
 fn parts_follow_what_is_asked_for_and_shrink_before_they_grow() {
     let now = Tick::from_secs(100);
     let mut division = Division::new(1600, Duration::from_secs(1), 160, 160, now);
-    let (one, two) = (division.join(now), division.join(now));
+    let (one, two) = (division.join(1, now), division.join(1, now));
     answer(&mut division, one, 1, now);
     answer(&mut division, two, 1, now);
     let rates = settle(&mut division, &[(one, 2000), (two, 2000)], 105, 8);
@@ -191,7 +202,7 @@ fn parts_follow_what_is_asked_for_and_shrink_before_they_grow() {
     let rates = settle(&mut division, &[(one, 0), (two, 8000)], 145, 20);
     assert!((150..350).contains(&rates[0]) && rates[1] > 1150, "{rates:?}");
     // A newcomer begins at once, and has its third after a while.
-    let three = division.join(Tick::from_secs(245));
+    let three = division.join(1, Tick::from_secs(245));
     let told = answer(&mut division, three, 1, Tick::from_secs(245));
     assert!(matches!(told, Some(Some(bucket)) if bucket.rate >= 12), "{told:?}");
     let rates = settle(&mut division, &[(one, 8000), (two, 8000), (three, 8000)], 250, 20);
@@ -202,7 +213,7 @@ fn parts_follow_what_is_asked_for_and_shrink_before_they_grow() {
 fn a_part_is_free_after_the_next_report_but_one_or_when_it_ends() {
     let at = |seconds: u64| Tick::from_secs(100 + seconds);
     let mut division = Division::new(1000, Duration::from_secs(1), 1000, 1000, at(0));
-    let (one, two) = (division.join(at(0)), division.join(at(0)));
+    let (one, two) = (division.join(1, at(0)), division.join(1, at(0)));
     assert!(division.grant(one, Bucket { rate: 900, burst: 100 }, at(60), at(0)));
     assert!(division.grant(one, Bucket { rate: 100, burst: 100 }, at(61), at(1)));
     assert_eq!(division.given(), 900, "nobody knows yet that the first one is not in use");
@@ -227,7 +238,7 @@ fn a_part_is_free_after_the_next_report_but_one_or_when_it_ends() {
 fn more_holders_than_units_have_one_each() {
     let now = Tick::from_secs(100);
     let mut division = Division::new(100_000, Duration::from_secs(100_000), 1, 1, now);
-    let all: Vec<HolderId> = (0..1000).map(|_| division.join(now)).collect();
+    let all: Vec<HolderId> = (0..1000).map(|_| division.join(1, now)).collect();
     for id in all {
         let told = answer(&mut division, id, 1, now);
         assert!(matches!(told, Some(Some(Bucket { burst: 1, .. }))), "{told:?}");

@@ -10,6 +10,7 @@
 //! | [`connection`] | one connection: from its preface to the last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
 //! | [`reading`] | messages as they come |
+//! | [`silent`] | calls that wait for their caller |
 //! | [`methods`] | which bytes answer which bytes |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
 //! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
@@ -24,6 +25,7 @@ mod quota;
 mod rate_limit;
 mod reading;
 mod service;
+mod silent;
 mod status;
 mod threads;
 

@@ -15,16 +15,12 @@ impl Engine {
         }
     }
 
-    /// Books what a check of these units would charge, also where that is more than is left; see [`tidegate::Gate::book_async`].
+    /// Books what so many requests like this one would charge, also where that is more than is left; see [`tidegate::Gate::book_many_async`].
     ///
     /// # Errors
-    /// What the store said; it is counted as an error of the store.
-    pub(crate) async fn book(&self, check: Check<'_, '_>) -> Result<(), StoreError> {
-        let booked = self.gate.book_async(check).await;
-        if let Err(error) = &booked {
-            self.metrics.store_error(self.store_kind);
-            tracing::warn!(%error, "units that were spent elsewhere were not booked");
-        }
-        booked
+    /// What the store said; it is counted as an error of the store, and the caller tells the log.
+    pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
+        let booked = self.gate.book_many_async(check, requests).await;
+        booked.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 }

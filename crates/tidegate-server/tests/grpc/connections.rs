@@ -20,14 +20,14 @@ policies:
 ";
 
 /// The preface of a connection, and its settings.
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(super) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 fn body() -> Bytes {
     framed(&call(&[&[("a", "b")]]).encode_to_vec()).into()
 }
 
 /// Sends bytes and reads until the server closes.
-async fn until_closed(to: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
+pub(super) async fn until_closed(to: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let mut read = Vec::new();
     // A server that has closed takes no more.

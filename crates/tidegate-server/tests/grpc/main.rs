@@ -13,6 +13,7 @@ mod details;
 mod imported;
 mod limitador;
 mod quota;
+mod quota_parts;
 mod real;
 
 use std::net::SocketAddr;

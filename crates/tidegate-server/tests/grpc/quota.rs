@@ -22,7 +22,7 @@ const QUOTA: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/St
 /// Far beyond what anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
 
-const POLICIES: &str = r#"
+pub(super) const POLICIES: &str = r#"
 version: 1
 access: { deny: [plan=banned] }
 policies:
@@ -36,35 +36,38 @@ policies:
 "#;
 
 /// A proxy that reports what it is told to.
-struct Proxy {
+pub(super) struct Proxy {
     sending: SendStream<Bytes>,
     reading: RecvStream,
     read: BytesMut,
 }
 
 /// The pairs of a bucket, and how many requests were allowed and denied in it.
-type Usage<'a> = (&'a [(&'a str, &'a str)], u64, u64);
+pub(super) type Usage<'a> = (&'a [(&'a str, &'a str)], u64, u64);
 
 impl Proxy {
-    async fn open(to: SocketAddr, headers: &[(&str, &str)]) -> Self {
+    pub(super) async fn open(to: SocketAddr, headers: &[(&str, &str)]) -> Self {
         Self::on(Client::connect(to).await, headers).await
     }
 
-    async fn on(mut client: Client, headers: &[(&str, &str)]) -> Self {
+    pub(super) async fn on(mut client: Client, headers: &[(&str, &str)]) -> Self {
         let (response, sending) = client.begin(QUOTA, headers).await.unwrap();
         let response = tokio::time::timeout(FOREVER, response).await.expect("an answer").unwrap();
         Self { sending, reading: response.into_body(), read: BytesMut::new() }
     }
 
-    fn send(&mut self, body: &[u8]) {
+    pub(super) fn send(&mut self, body: &[u8]) {
         self.sending.send_data(Bytes::copy_from_slice(body), false).unwrap();
     }
 
+    pub(super) fn send_report(&mut self, domain: &str, usages: &[Usage<'_>]) {
+        self.send(&framed(&reports(domain, usages).encode_to_vec()));
+    }
+
     /// Reports, and returns what the proxy is told about each bucket, in order.
-    async fn report(&mut self, domain: &str, usages: &[Usage<'_>]) -> Vec<Strategy> {
-        let reports = reports(domain, usages);
-        self.send(&framed(&reports.encode_to_vec()));
-        let answer = self.answer().await;
+    pub(super) async fn report(&mut self, domain: &str, usages: &[Usage<'_>]) -> Vec<Strategy> {
+        self.send_report(domain, usages);
+        let (reports, answer) = (reports(domain, usages), self.answer().await);
         let of = |bucket: &BucketQuotaUsage| {
             let told = answer.bucket_action.iter().find(|told| told.bucket_id == bucket.bucket_id).unwrap();
             match told.bucket_action {
@@ -94,7 +97,7 @@ impl Proxy {
     }
 
     /// Waits for the end of the call; returns its status and message.
-    async fn ended(&mut self) -> (String, String) {
+    pub(super) async fn ended(&mut self) -> (String, String) {
         while let Some(chunk) = tokio::time::timeout(FOREVER, self.reading.data()).await.expect("an end") {
             drop(chunk.unwrap());
         }
@@ -122,18 +125,18 @@ fn reports(domain: &str, usages: &[Usage<'_>]) -> RateLimitQuotaUsageReports {
 }
 
 #[track_caller]
-fn bucket(told: Strategy) -> TokenBucket {
+pub(super) fn bucket(told: Strategy) -> TokenBucket {
     match told {
         Strategy::TokenBucket(bucket) => bucket,
         other => panic!("{other:?}"),
     }
 }
 
-fn per_fill(bucket: &TokenBucket) -> u32 {
+pub(super) fn per_fill(bucket: &TokenBucket) -> u32 {
     bucket.tokens_per_fill.unwrap().value
 }
 
-const FREE: &[(&str, &str)] = &[("plan", "free")];
+pub(super) const FREE: &[(&str, &str)] = &[("plan", "free")];
 
 #[tokio::test]
 async fn a_proxy_is_told_its_part_and_what_it_allowed_counts_for_other_doors() {
@@ -207,12 +210,17 @@ async fn a_proxy_has_so_many_buckets_and_no_more() {
 #[tokio::test]
 async fn a_proxy_has_room_for_so_many_bytes_of_pairs_and_a_connection_for_so_many_of_answers() {
     let (server, grpc) = started(POLICIES).await;
-    // Half a megabyte in each bucket: eight do not fit, and those of a few bytes do then.
-    let long = "x".repeat(500_000);
+    // Almost half a megabyte in each bucket: eight fit, a ninth does not, and one of few bytes does then.
+    let (names, long) = ((0..60).map(|at| format!("k{at}")), "x".repeat(8100));
+    let names: Vec<String> = names.collect();
     let mut proxy = Proxy::open(grpc, &[]).await;
     for at in 0..9 {
-        let told = proxy.report("shop", &[(&[("plan", &format!("{at}{long}"))], 1, 0)]).await;
-        assert_eq!(told[0], Strategy::BlanketRule(BlanketRule::DenyAll as i32), "too long to be a key");
+        let name = at.to_string();
+        let mut pairs: Vec<(&str, &str)> = names.iter().map(|name| (&**name, &*long)).collect();
+        pairs.push(("name", &name));
+        let told = proxy.report("shop", &[(&pairs, 1, 0)]).await;
+        let expected = if at < 8 { BlanketRule::AllowAll } else { BlanketRule::DenyAll };
+        assert_eq!(told[0], Strategy::BlanketRule(expected as i32), "{at}");
     }
     assert!(server.get("/metrics").await.text.contains("tidegate_quota_buckets 8"));
     let told = proxy.report("shop", &[(FREE, 1, 0)]).await;

@@ -166,12 +166,12 @@ async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
     }
 }
 
-/// Returns a change of the page's configuration that puts its quota filter in place of the other one; what is assigned holds for 6 s.
+/// Returns a change of the page's configuration that puts its quota filter in place of the other one; what is assigned holds for 10 s.
 fn with_quotas(text: &str) -> String {
     let (before, rest) = text.split_once("                  - name: envoy.filters.http.ratelimit\n").unwrap();
     let (_, after) = rest.split_once("                  - name: envoy.filters.http.router").unwrap();
     let filter = block("                  - name: envoy.filters.http.rate_limit_quota\n");
-    let filter = filter.replace("value: \"20\"", "value: \"6\"");
+    let filter = filter.replace("value: \"20\"", "value: \"10\"");
     let assigned = "no_assignment_behavior: { fallback_rate_limit: { blanket_rule: ALLOW_ALL } }";
     assert!(filter.contains(assigned));
     let filter = filter.replace(assigned, &assigned.replace("ALLOW", "DENY"));

@@ -37,7 +37,34 @@ impl Gate {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn book<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        now(self.book_parts(&check.into(), Waits::No))
+        self.book_many(check, 1)
+    }
+
+    /// Books like [`Gate::book`] what so many requests like this one would charge, each by what it costs under each policy. None book nothing;
+    /// more units than there are numbers count as the largest number.
+    ///
+    /// # Errors
+    /// As [`Gate::check`].
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::{CostRule, Limit};
+    /// use tidegate::{Cost, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let mut dear = Policy::new("dear", Limit::new(Quota::per_hour(100).gcra()?, "100/h"));
+    /// dear.cost = Some(CostRule::Fixed(Cost::new(5).expect("five units")));
+    /// let gate = Gate::in_memory(PolicySet::new(vec![dear])?, 1000)?;
+    /// let request = Descriptor::new();
+    /// gate.book_many(&request, 3)?;
+    /// assert_eq!(gate.peek(&request)?.limits[0].decision.standing.remaining, 85);
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn book_many<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        requests: u64,
+    ) -> Result<(), StoreError> {
+        now(self.book_parts(&check.into(), requests, Waits::No))
     }
 
     /// Books like [`Gate::book`], and waits for engines that answer later.
@@ -48,12 +75,30 @@ impl Gate {
     /// # Cancel safety
     /// If dropped before it ends, some limits may have booked and others not; an engine that is being asked books in the background.
     pub async fn book_async<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
-        self.book_parts(&check.into(), Waits::Yes).await
+        self.book_many_async(check, 1).await
     }
 
-    async fn book_parts(&self, check: &Check<'_, '_>, waits: Waits) -> Result<(), StoreError> {
+    /// Books like [`Gate::book_many`], and waits for engines that answer later.
+    ///
+    /// # Errors
+    /// As [`Gate::check_async`].
+    ///
+    /// # Cancel safety
+    /// As [`Gate::book_async`].
+    pub async fn book_many_async<'a, 'd: 'a>(
+        &self,
+        check: impl Into<Check<'a, 'd>>,
+        requests: u64,
+    ) -> Result<(), StoreError> {
+        self.book_parts(&check.into(), requests, Waits::Yes).await
+    }
+
+    async fn book_parts(&self, check: &Check<'_, '_>, requests: u64, waits: Waits) -> Result<(), StoreError> {
         if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
+        }
+        if requests == 0 {
+            return Ok(());
         }
         let policies = self.undecided(check).keep_policies();
         if policies.refusal(check.request, check.among).is_some() {
@@ -68,7 +113,7 @@ impl Gate {
             let store = self.routes.of(line.share)?;
             let tag = self.routes.tag(store, &plan.keys[line.key.clone()]);
             // One unit that was charged, as the receipt says, and in the end it was that unit and these: so these are booked.
-            let used = line.cost.units().saturating_add(1);
+            let used = line.cost.units().saturating_mul(requests).saturating_add(1);
             let finish = Finish { used, outcome: Outcome::Success };
             lines.push((store, tag, place, Ending::new(receipt, finish)));
         }

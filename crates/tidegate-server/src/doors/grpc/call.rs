@@ -18,6 +18,7 @@ use tokio::time::{Instant, timeout_at};
 
 use super::methods::Method;
 use super::service::Service;
+use super::silent::SilentCalls;
 use super::status::{self, CONTENT, Code, Status};
 use super::{framing, quota, reading};
 use crate::connections::{Place, now};
@@ -32,13 +33,16 @@ pub(super) struct Calls {
     pub(super) timeouts: Timeouts,
     /// Calls that are being answered.
     pub(super) in_flight: AtomicUsize,
+    /// Those of them that wait for their caller to say more.
+    pub(super) silent: SilentCalls,
     /// Bytes of messages that are not complete.
     unfinished: AtomicUsize,
 }
 
 impl Calls {
     pub(super) fn new(service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) -> Self {
-        Self { service, place, timeouts, in_flight: AtomicUsize::new(0), unfinished: AtomicUsize::new(0) }
+        let (in_flight, unfinished) = (AtomicUsize::new(0), AtomicUsize::new(0));
+        Self { service, place, timeouts, in_flight, silent: SilentCalls::new(), unfinished }
     }
 }
 
@@ -70,7 +74,7 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
 }
 
 /// # Cancel safety
-/// A call that its caller gives up is dropped, and has then spent nothing.
+/// A call that its caller gives up is dropped, and has then spent nothing, but for what [`Method::answer`] says of reports.
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
@@ -114,7 +118,11 @@ async fn run_stream(calls: &Calls, request: Request<RecvStream>, mut respond: Se
         Err(refused) => drop(respond.send_response(refused, true)),
         Ok(deadline) => {
             let messages = reading::Messages::new(&calls.unfinished, body);
-            quota::serve(&calls.service, &head.headers, messages, respond, deadline, calls.timeouts).await;
+            let terms = quota::Terms { deadline, unread: calls.timeouts.unread, silent: &calls.silent };
+            // A token that is taken back is one no longer.
+            let may_go_on =
+                || Method::StreamRateLimitQuotas.may_be_called(&calls.service, false, &head.headers);
+            quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
         }
     }
 }

@@ -3,7 +3,7 @@
 //! | stage | lasts at most | then |
 //! |---|---|---|
 //! | the preface, from accept | [`Timeouts::head`] | closed |
-//! | idle: no call is being answered | [`Timeouts::idle`] | told to go away, and closed |
+//! | idle: there is no call | [`Timeouts::idle`] | told to go away, and closed |
 //! | a ping, sent every [`KEEPALIVE`] | [`Timeouts::unread`] | cut: the peer is gone, or reads nothing |
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
@@ -126,6 +126,8 @@ struct Connection {
     busy: bool,
     /// Since when no call is being answered.
     idle: Option<Instant>,
+    /// Whether all calls wait for their caller, as was noted last.
+    silent: bool,
     /// Since when the peer is told to go away, and how the connection then ends.
     leaving: Option<(Instant, Ended)>,
     /// The order that was seen last; its waker is registered.
@@ -146,6 +148,7 @@ impl Connection {
             ping_at,
             busy: false,
             idle: None,
+            silent: false,
             leaving: None,
             order: None,
             timer: Box::pin(sleep_until(ping_at)),
@@ -219,22 +222,29 @@ impl Connection {
     fn leave(&mut self, ended: Ended) {
         if self.leaving.is_none() {
             self.http2.graceful_shutdown();
+            self.calls.silent.end();
         }
         self.leaving = Some((now(), ended));
     }
 
     /// Notes where the connection stands, for who needs its place. It is busy too where calls have `begun` and are answered already: the answers
-    /// are not sent yet.
+    /// are not sent yet. Where all calls wait for their caller, it may have to make room like an idle one, but is not told to go for that.
     fn note_stage(&mut self, begun: bool) {
         // Relaxed: calls and connection are tasks of one thread.
-        if begun || self.calls.in_flight.load(Ordering::Relaxed) > 0 {
+        let (calls, waiting) = (self.calls.in_flight.load(Ordering::Relaxed), self.calls.silent.waiting());
+        if begun || calls > waiting {
             if !self.busy {
-                (self.busy, self.idle) = (true, None);
+                (self.busy, self.silent, self.idle) = (true, false, None);
                 self.calls.place.note_busy();
+            }
+        } else if calls > 0 {
+            if !self.silent {
+                (self.busy, self.silent, self.idle) = (false, true, None);
+                self.calls.place.note(Stage::Idle, now());
             }
         } else if self.idle.is_none() {
             let since = now();
-            (self.busy, self.idle) = (false, Some(since));
+            (self.busy, self.silent, self.idle) = (false, false, Some(since));
             self.calls.place.note(Stage::Idle, since);
         }
     }

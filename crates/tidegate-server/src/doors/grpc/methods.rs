@@ -106,7 +106,8 @@ impl Method {
     /// Answers a message with the body of the answer.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it has spent nothing.
+    /// Dropped before it ends, it has spent nothing; but a [`Method::Report`] or [`Method::Commit`] may have booked a part, since what has
+    /// happened is not taken back.
     pub(super) async fn answer(
         self,
         service: &Service,

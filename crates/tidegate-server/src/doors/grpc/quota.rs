@@ -9,29 +9,35 @@
 //!
 //! | | |
 //! |---|---|
-//! | [`buckets`] | the buckets of one proxy: from a report to what is told |
+//! | [`buckets`] | the buckets of one proxy: from a report to its answer |
 //! | [`bucket`] | one bucket: its limits, its part |
+//! | [`line`] | a limit that a bucket meets |
+//! | [`limit`] | a limit in the form in which it is divided |
 //! | [`pools`] | the limits that are divided, for all proxies |
 //! | [`reports`] | a report as it came |
-//! | [`room`] | room for the pairs of all buckets |
-//! | [`told`] | messages to a proxy |
+//! | [`budget`] | the memory of the pairs of all buckets |
+//! | [`assignment`] | what a proxy is told about a bucket |
 //! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and the measurement |
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
 //! | between two reports | [`SILENCE`] | the call ends; what was assigned holds for its time |
 //! | an answer that the proxy does not read | the server's `unread` | the call is reset |
-//! | until the server drains | | the call ends, and proxies come back to another one, or later |
+//! | booking what a report allowed | a report's interval | it is booked after the next report |
+//! | until the server drains, or needs the connection's place while the proxy is silent | | the call ends, and proxies come back to another one, or later |
 
+mod assignment;
 mod bucket;
 mod buckets;
+pub(super) mod budget;
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing;
+mod limit;
+mod line;
 pub(super) mod pools;
 mod reports;
-pub(super) mod room;
-mod told;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -43,10 +49,10 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::buckets::Buckets;
-use super::reading::Messages;
+use super::reading::{Holding, Messages};
 use super::service::Service;
+use super::silent::SilentCalls;
 use super::status::{self, CONTENT, Code, Status};
-use crate::options::Timeouts;
 
 /// The path of the method.
 pub(super) const PATH: &str =
@@ -60,14 +66,23 @@ const LONGEST_TTL: u64 = 600;
 /// The longest time between two reports. A proxy that has buckets reports each few seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// Answers the reports of one proxy until either side ends the call.
+/// What a call goes by, beside its messages.
+pub(super) struct Terms<'c> {
+    pub(super) deadline: Option<Instant>,
+    /// How long an answer may wait for its reader.
+    pub(super) unread: Duration,
+    /// The calls of the connection that wait for their caller.
+    pub(super) silent: &'c SilentCalls,
+}
+
+/// Answers the reports of one proxy until either side ends the call; `may_go_on` is asked with each of them.
 pub(super) async fn serve(
     service: &Service,
     headers: &HeaderMap,
-    messages: Messages<'_>,
+    mut messages: Messages<'_>,
     mut respond: SendResponse<Bytes>,
-    deadline: Option<Instant>,
-    timeouts: Timeouts,
+    terms: Terms<'_>,
+    may_go_on: impl Fn() -> Result<(), Status>,
 ) {
     let ttl = match ttl(headers) {
         Ok(ttl) => ttl,
@@ -77,17 +92,43 @@ pub(super) async fn serve(
     response.headers_mut().insert(CONTENT_TYPE, CONTENT);
     let Ok(mut answers) = respond.send_response(response, false) else { return };
     let _counted = service.app.engine.metrics.quotas.stream();
-    let until = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
+    let mut buckets = Buckets::new(ttl);
+    let mut over = pin!(over(service, terms.deadline));
+    let ended = loop {
+        let next = {
+            let _silent = terms.silent.wait();
+            tokio::select! {
+                biased;
+                ended = &mut over => break ended,
+                () = terms.silent.ended() => break Ok(()),
+                next = timeout(SILENCE, messages.next()) => next,
+            }
+        };
+        let message = match next {
+            Err(_) | Ok(Ok(None)) => break Ok(()),
+            Ok(Err(status)) => break Err(status),
+            Ok(Ok(Some(message))) => message,
+        };
+        if let Err(status) = may_go_on() {
+            break Err(status);
         }
-    };
-    let ended = tokio::select! {
-        biased;
-        ended = answer_all(service, messages, &mut answers, ttl, timeouts) => ended,
-        () = service.app.drains() => Ok(()),
-        () = until => Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come")),
+        let holding = messages.holding();
+        let (answered, goes_on) = tokio::select! {
+            biased;
+            answered = answer(service, &mut buckets, message, holding, &mut answers, terms.unread) => {
+                let goes_on = answered.is_ok();
+                (answered, goes_on)
+            }
+            ended = &mut over => (ended, false),
+        };
+        {
+            // The proxy has its answer; it does not wait for this.
+            let _silent = terms.silent.wait();
+            buckets.book(service).await;
+        }
+        if !goes_on {
+            break answered;
+        }
     };
     let trailers = match ended {
         Ok(()) => status::ok(),
@@ -97,35 +138,44 @@ pub(super) async fn serve(
     let _ = answers.send_trailers(trailers);
 }
 
-/// Answers reports, until the proxy has said all or is silent for too long.
-///
-/// # Errors
-/// As [`Buckets::answer`] and [`Messages::next`]; [`Code::ResourceExhausted`] where the connection holds too much.
-async fn answer_all(
-    service: &Service,
-    mut messages: Messages<'_>,
-    answers: &mut SendStream<Bytes>,
-    ttl: Duration,
-    timeouts: Timeouts,
-) -> Result<(), Status> {
-    let mut buckets = Buckets::new(ttl);
-    loop {
-        let Ok(next) = timeout(SILENCE, messages.next()).await else { return Ok(()) };
-        let Some(message) = next? else { return Ok(()) };
-        let mut holding = messages.holding();
-        let answer = buckets.answer(service, message, |bytes| holding.set(bytes)).await?;
-        holding.set(answer.len())?;
-        match timeout(timeouts.unread, send(answers, answer)).await {
-            Ok(Ok(())) => {}
-            // The caller is gone, or reads nothing.
-            Ok(Err(_)) | Err(_) => return answers_unread(answers),
+/// Waits for what ends a call that its proxy does not end: a drain, or the deadline that the proxy gave.
+async fn over(service: &Service, deadline: Option<Instant>) -> Result<(), Status> {
+    let deadline = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
         }
+    };
+    tokio::select! {
+        biased;
+        () = service.app.drains() => Ok(()),
+        () = deadline => Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come")),
     }
 }
 
-fn answers_unread(answers: &mut SendStream<Bytes>) -> Result<(), Status> {
-    answers.send_reset(h2::Reason::CANCEL);
-    Ok(())
+/// Answers a report.
+///
+/// # Errors
+/// As [`Buckets::answer`]; [`Code::ResourceExhausted`] where the connection holds too much; [`Code::Unavailable`] where the proxy does not read
+/// its answer, and the call is reset.
+async fn answer(
+    service: &Service,
+    buckets: &mut Buckets,
+    message: Bytes,
+    mut holding: Holding<'_>,
+    answers: &mut SendStream<Bytes>,
+    unread: Duration,
+) -> Result<(), Status> {
+    let answer = buckets.answer(service, message, |bytes| holding.set(bytes)).await?;
+    holding.set(answer.len())?;
+    match timeout(unread, send(answers, answer)).await {
+        Ok(Ok(())) => Ok(()),
+        // The caller is gone, or reads nothing.
+        Ok(Err(_)) | Err(_) => {
+            answers.send_reset(h2::Reason::CANCEL);
+            Err(Status::new(Code::Unavailable, "the answer is not read"))
+        }
+    }
 }
 
 /// Sends an answer piece by piece, as its reader makes room.

@@ -179,6 +179,7 @@ pub(crate) mod fuzzing {
 
     use bytes::Bytes;
     use http::header::{HeaderMap, HeaderValue};
+    use tidegate::Clock;
     use tidegate::config::{Config, Format, StoreSettings};
     use tidegate::policy::PolicySet;
     use tokio::runtime::{Builder, Runtime};
@@ -214,13 +215,22 @@ pub(crate) mod fuzzing {
         /// With a file that has mistakes.
         #[must_use]
         pub fn new(policies: &str) -> Self {
+            Self::with_clock(policies, ServerOptions::default().clock)
+        }
+
+        /// Makes the door of a policy file, with a clock of its own.
+        ///
+        /// # Panics
+        /// With a file that has mistakes.
+        #[must_use]
+        pub fn with_clock(policies: &str, clock: Arc<dyn Clock>) -> Self {
             let runtime =
                 Builder::new_current_thread().enable_all().build().expect("the system has a runtime");
             let (config, _) =
                 Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
             let settings = Settings::from(config);
             let service = runtime.block_on(async {
-                let ServerOptions { tickets, clock, .. } = ServerOptions::default();
+                let ServerOptions { tickets, .. } = ServerOptions::default();
                 let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
                 let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
                 let seal = TicketSeal::of(&tickets, &here.into()).expect("a key can be drawn");

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
+use super::quota::budget::Budget;
 use super::quota::pools::Pools;
-use super::quota::room::Room;
 use crate::app::App;
 use crate::requests::BroughtQuotas;
 
@@ -15,12 +15,12 @@ pub(super) struct Service {
     pub(super) quotas: BroughtQuotas,
     /// The limits that are divided over proxies.
     pub(super) pools: Pools,
-    /// The room for buckets of proxies.
-    pub(super) room: Room,
+    /// The memory budget of the pairs of their buckets.
+    pub(super) pairs: Budget,
 }
 
 impl Service {
     pub(super) fn new(app: Arc<App>) -> Self {
-        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default(), room: Room::default() }
+        Self { app, quotas: BroughtQuotas::default(), pools: Pools::default(), pairs: Budget::default() }
     }
 }

@@ -6,17 +6,19 @@ use std::time::Duration;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
-use parking_lot::MutexGuard;
 use smallvec::SmallVec;
 use tidegate::policy::{Descriptor, Mode};
 use tidegate::{GateDecision, Tick};
-use tidegate_core::division::{Bucket as Portion, Division, HolderId, Offer};
 
-use super::pools::{Divided, Pace, Pool, Pools};
-use super::room::Taken;
-use super::told::{Part, Told};
+use super::assignment::{Assignment, Part};
+use super::budget::Reserved;
+use super::limit::Divided;
+use super::line::{Line, Locked};
+use super::pools::{Pool, Pools};
 use crate::metrics::{Assigned, Counted};
 
+/// How long a bucket goes by the limits that were found: conditions of policies change with time.
+const KNOWN: Duration = Duration::from_secs(10);
 /// How much longer an assignment counts than it holds: for its way to the proxy.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
@@ -26,13 +28,22 @@ pub(super) struct Bucket {
     /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, by their keys.
     pub(super) call: RateLimitRequest,
     /// The number in force when its limits were found, of configuration and blocks; 0 where they have to be looked for again.
-    pub(super) number: u64,
+    number: u64,
+    /// When they were found.
+    found: Tick,
     limits: Limits,
+    /// What the proxy was assigned, of which requests are the unit.
     given: Option<Part>,
+    /// The place of the limit that made it as small as it is.
+    binding: usize,
+    /// Whether requests cost more now than when that was assigned.
+    dearer: bool,
+    /// Requests that were allowed and are not booked yet.
+    pub(super) unbooked: u64,
     /// Since when nobody asked for anything.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
-    pub(super) room: Taken,
+    pub(super) reserved: Reserved,
 }
 
 /// What a bucket meets.
@@ -46,47 +57,65 @@ enum Limits {
     Divided(SmallVec<[Line; 1]>),
 }
 
-/// A limit that a bucket meets.
-#[derive(Debug)]
-struct Line {
-    pool: Arc<Pool>,
-    holder: HolderId,
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.pool.division.lock().leave(self.holder);
-    }
-}
-
 impl Bucket {
-    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted, room: Taken) -> Self {
+    pub(super) fn new(domain: &str, entries: Vec<Entry>, counted: Counted, reserved: Reserved) -> Self {
         let descriptor = RateLimitDescriptor { entries, ..RateLimitDescriptor::default() };
         let call =
             RateLimitRequest { domain: domain.to_owned(), descriptors: vec![descriptor], hits_addend: 0 };
-        Self { call, number: 0, limits: Limits::Closed, given: None, quiet: None, _counted: counted, room }
+        Self {
+            call,
+            number: 0,
+            found: Tick::EPOCH,
+            limits: Limits::Closed,
+            given: None,
+            binding: 0,
+            dearer: false,
+            unbooked: 0,
+            quiet: None,
+            _counted: counted,
+            reserved,
+        }
+    }
+
+    /// Says whether the limits that were found under this number still hold.
+    pub(super) fn knows_its_limits(&self, number: u64, now: Tick) -> bool {
+        self.number == number && now.since(self.found) < KNOWN
+    }
+
+    /// Goes on by the divided limits that were found under this number; says whether it has some.
+    pub(super) fn keep_limits(&mut self, number: u64, now: Tick) -> bool {
+        let has_some = self.number == number && matches!(self.limits, Limits::Divided(_));
+        if has_some {
+            self.found = now;
+        }
+        has_some
+    }
+
+    /// Says whether it goes by the limit of this number.
+    fn has_joined(&self, number: u64) -> bool {
+        matches!(&self.limits, Limits::Divided(lines) if lines.iter().any(|line| line.number() == number))
     }
 
     /// Goes by a refusal, or by nothing.
-    pub(super) fn blanket(&mut self, allowed: bool, number: u64) {
+    pub(super) fn blanket(&mut self, allowed: bool, number: u64, now: Tick) {
         self.limits = if allowed { Limits::None } else { Limits::Closed };
-        (self.given, self.number) = (None, number);
+        (self.given, self.number, self.found) = (None, number, now);
     }
 
-    /// Goes by the limits of a decision; in those that it goes by already, its part stays. Closed where they have no room for it. Shadows limit nobody, and places and breakers go
-    /// by calls that enter and leave.
+    /// Goes by the limits of a decision; in those that it goes by already, its part stays. Closed where they have no room for it, and where a
+    /// request costs more than one of them ever grants. Shadows limit nobody, and places and breakers go by calls that enter and leave.
     pub(super) fn limit_by(
         &mut self,
         decision: &GateDecision,
         request: &Descriptor<'_>,
         pools: &Pools,
-        number: u64,
+        (number, now): (u64, Tick),
     ) {
         if decision.denied_by_list.is_some() {
-            return self.blanket(false, number);
+            return self.blanket(false, number, now);
         }
         let set = &decision.policies;
-        let mut found: SmallVec<[Arc<Pool>; 2]> = SmallVec::new();
+        let mut found: SmallVec<[(Arc<Pool>, u64); 2]> = SmallVec::new();
         for line in &decision.limits {
             let policy = &set.policies()[line.policy];
             let refuses = policy.mode == Mode::Enforce && policy.over.refuses();
@@ -95,85 +124,80 @@ impl Bucket {
             }
             let Some((quota, _)) = decision.quota_of(line, request) else { continue };
             let Some(key) = set.key(line.policy, line.limit, request) else { continue };
-            if let Some(divided) = Divided::of(key, line.limit, quota, decision.at) {
-                match pools.of(divided, line.decision.standing.remaining, decision.at) {
-                    Some(pool) => found.push(pool),
-                    // Looked for again by the next report.
-                    None => return self.blanket(false, 0),
-                }
+            let Some(divided) = Divided::of(key, line.limit, quota, now) else { continue };
+            let cost = line.cost.units();
+            if cost.saturating_add(line.kept_back) > u64::from(divided.burst) {
+                return self.blanket(false, number, now);
+            }
+            let left = line.decision.standing.remaining;
+            match pools.of(divided, (line.kept_back, left), |number| self.has_joined(number), now) {
+                Some(pool) => found.push((pool, cost)),
+                // Looked for again by the next report.
+                None => return self.blanket(false, 0, now),
             }
         }
         if found.is_empty() {
-            return self.blanket(true, number);
+            return self.blanket(true, number, now);
         }
         // In this order all buckets lock them.
-        found.sort_unstable_by_key(|pool| pool.number);
-        found.dedup_by_key(|pool| pool.number);
-        self.number = number;
-        if let Limits::Divided(lines) = &self.limits
-            && lines.iter().map(|line| line.pool.number).eq(found.iter().map(|pool| pool.number))
+        found.sort_unstable_by_key(|(pool, _)| pool.number);
+        found.dedup_by_key(|(pool, _)| pool.number);
+        (self.number, self.found) = (number, now);
+        if let Limits::Divided(lines) = &mut self.limits
+            && lines.iter().map(Line::number).eq(found.iter().map(|(pool, _)| pool.number))
         {
+            for (line, (_, cost)) in lines.iter_mut().zip(found) {
+                self.dearer |= line.set_cost(cost, now);
+            }
             return;
         }
-        let join = |pool: Arc<Pool>| {
-            let holder = pool.division.lock().join(decision.at);
-            Line { pool, holder }
-        };
-        self.limits = Limits::Divided(found.into_iter().map(join).collect());
-        self.given = None;
+        let joined = found.into_iter().map(|(pool, cost)| Line::join(pool, cost, now));
+        self.limits = Limits::Divided(joined.collect());
+        (self.given, self.dearer) = (None, false);
     }
 
-    /// Notes what was asked for since the last report, and returns what the proxy is told now, to hold for `ttl`.
-    pub(super) fn report(&mut self, asked: u64, ttl: Duration, now: Tick) -> (Told, Assigned) {
+    /// Notes how many requests were allowed and denied since the last report, and returns what the proxy is told now, to hold for `ttl`.
+    pub(super) fn report(
+        &mut self,
+        (allowed, denied): (u64, u64),
+        ttl: Duration,
+        now: Tick,
+    ) -> (Assignment, Assigned) {
         let lines = match &self.limits {
-            Limits::None => return (Told::Allow, Assigned::allow),
-            Limits::Closed => return (Told::Deny, Assigned::deny),
+            Limits::None => return (Assignment::Allow, Assigned::allow),
+            Limits::Closed => return (Assignment::Deny, Assigned::deny),
             Limits::Divided(lines) => lines,
         };
         let until = now.after(ttl).after(ON_ITS_WAY);
-        let mut held: SmallVec<[(MutexGuard<'_, Division>, HolderId, Pace); 1]> =
-            lines.iter().map(|line| (line.pool.division.lock(), line.holder, line.pool.pace)).collect();
-        // The interval of the slowest: what is told is no coarser than any of them.
-        let power = held.iter().map(|(_, _, pace)| pace.power).max().unwrap_or(0);
-        let (mut most, mut wanted, mut may) = (Portion { rate: u64::MAX, burst: u64::MAX }, false, true);
-        for (division, holder, pace) in &mut held {
-            division.report(*holder, asked, now);
-            match division.offer(*holder, now) {
-                Offer::Keep => may = false,
-                Offer::UpTo { bucket, wanted: replaces } => {
-                    most.rate = most.rate.min(bucket.rate.saturating_mul(scale(power, *pace)));
-                    most.burst = most.burst.min(bucket.burst);
-                    wanted |= replaces;
-                }
-            }
+        let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(Line::lock).collect();
+        for (at, line) in held.iter_mut().enumerate() {
+            // What one limit has denied, no other was asked for.
+            let is_asked_for_all = self.given.is_none() || at == self.binding;
+            let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
+            line.report(asked, now);
         }
-        // At most the largest number of tokens; what is left over of that is not told.
-        let rate = u32::try_from(most.rate).unwrap_or(u32::MAX);
-        let burst = u32::try_from(most.burst).unwrap_or(u32::MAX);
-        let part = Part { pace: Pace { tokens: rate, power }, burst };
-        if may && wanted && self.given != Some(part) {
-            let granted = held.iter_mut().all(|(division, holder, pace)| {
-                let rate = u64::from(rate).div_ceil(scale(power, *pace));
-                division.grant(*holder, Portion { rate, burst: u64::from(burst) }, until, now)
-            });
-            // All were locked since they offered it, so they grant it.
-            self.given = granted.then_some(part);
-            if granted {
-                return (Told::Part(part), Assigned::changed);
-            }
+        // First, since one that has ended is none that could be told again.
+        let mut renewed = true;
+        for line in &mut held {
+            renewed &= line.renew(until, now);
         }
-        let renewed = held.iter_mut().all(|(division, holder, _)| division.renew(*holder, until, now));
-        match self.given.filter(|_| renewed) {
-            Some(part) => (Told::Part(part), Assigned::renewed),
-            None => {
-                self.given = None;
-                (Told::Deny, Assigned::deny)
-            }
+        self.given = self.given.filter(|_| renewed);
+        if let Some((part, binding)) = Locked::offered_by_all(&mut held, now)
+            && self.given.is_none_or(|given| self.dearer || given.is_worth_replacing(part))
+        {
+            // All have been locked since they offered it, so they grant it.
+            let granted = held.iter_mut().all(|line| line.grant(part, until, now));
+            (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
+            let (assignment, assigned) = if granted {
+                (Assignment::Part(part), Assigned::changed)
+            } else {
+                (Assignment::Deny, Assigned::deny)
+            };
+            return (assignment, assigned);
+        }
+        match self.given {
+            Some(part) => (Assignment::Part(part), Assigned::renewed),
+            None => (Assignment::Deny, Assigned::deny),
         }
     }
-}
-
-/// Returns how many times the interval of a pace goes into that of a power, which is no shorter.
-const fn scale(power: u8, pace: Pace) -> u64 {
-    10_u64.pow((power - pace.power) as u32)
 }

@@ -5,30 +5,32 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
+use tidegate::Tick;
+use tidegate::store::DecidedBy;
 use tidegate::visible::excerpt;
-use tidegate::{Cost, Tick};
 use tokio::task::consume_budget;
+use tokio::time::timeout;
 
 use super::super::framing;
 use super::super::rate_limit::asked;
 use super::super::service::Service;
 use super::super::status::{Code, Status};
+use super::assignment::Assignment;
 use super::bucket::Bucket;
 use super::reports::Report;
-use super::told::Told;
 use crate::engine::{Conclusion, Want};
 use crate::live::Live;
 use crate::metrics::{Assigned, Transport};
-use crate::requests::MAX_VALUE;
+use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
 /// The most buckets of one proxy. Those beyond are denied, since a client that makes up keys makes buckets.
 const MOST: usize = 4096;
-/// The most bytes of the pairs of all buckets of one proxy: a kilobyte for each.
+/// The most bytes of the pairs of all buckets of one proxy, with what holds them: a kilobyte for each.
 const MOST_BYTES: usize = 4 << 20;
 /// The most buckets of all proxies together.
 const MOST_TOGETHER: i64 = 1 << 18;
+/// How long the store may take to book what a report allowed: as long as it takes to the next one.
+const BOOKING: Duration = Duration::from_secs(5);
 /// After how long without a request a bucket is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 
@@ -43,9 +45,6 @@ pub(super) struct Buckets {
     bytes: usize,
 }
 
-/// The answer to a report.
-const ACTIONS: u32 = 1;
-
 impl Buckets {
     /// Makes those of a proxy whose assignments hold for so long.
     pub(super) fn new(ttl: Duration) -> Self {
@@ -53,13 +52,16 @@ impl Buckets {
     }
 
     /// Answers a report with the body of the answer; `hold` is told how many bytes the report and the answer take, and may say that they are
-    /// too many.
+    /// too many. What was allowed is [booked](Buckets::book) afterwards, so that the answer does not wait for it.
     ///
     /// Others of this thread are served meanwhile: a report of a megabyte takes a tenth of a second.
     ///
     /// # Errors
     /// [`Code::InvalidArgument`] for what only the configuration of a proxy can be wrong about: no domain or another one, and a bucket without a
     /// name; [`Code::Internal`] for bytes that are no report, after which what came before them is booked; and that of `hold`.
+    ///
+    /// # Cancel safety
+    /// What was read before it was dropped can be booked.
     pub(super) async fn answer(
         &mut self,
         service: &Service,
@@ -68,18 +70,53 @@ impl Buckets {
     ) -> Result<Bytes, Status> {
         let mut report = Report::read(&message)?;
         self.check_domain(std::mem::take(&mut report.domain))?;
-        let live = service.app.engine.live();
+        let (live, now) = (service.app.engine.live(), service.app.engine.now());
         let mut answer = framing::open();
         while let Some(usage) = report.next()? {
-            let (allowed, denied) = (usage.num_requests_allowed, usage.num_requests_denied);
-            let entries = entries(usage)?;
-            let (told, assigned) = self.one(service, &live, &entries, (allowed, denied)).await;
+            let (allowed, denied) = (usage.allowed, usage.denied);
+            if usage.pairs.is_empty() {
+                let message = "a report has a bucket without bucket_id; name it by one pair at least";
+                return Err(Status::new(Code::InvalidArgument, message));
+            }
+            let (assignment, assigned) =
+                self.one(service, (&live, now), usage.pairs, (allowed, denied)).await;
             service.app.engine.metrics.quotas.reported(allowed, denied, assigned);
-            prost::encoding::message::encode(ACTIONS, &told.action(&entries, self.ttl), &mut answer);
+            assignment.write(&usage.id, self.ttl, &mut answer);
             hold(message.len() + answer.len())?;
             consume_budget().await;
         }
         Ok(framing::close(answer))
+    }
+
+    /// Books what the answered reports allowed in the limits of their buckets, whether it fits or not. What a store does not book in time is
+    /// booked after the next report; what it refuses to book is lost, and told to the log once.
+    pub(super) async fn book(&mut self, service: &Service) {
+        let engine = &service.app.engine;
+        let live = engine.live();
+        let (mut refused, mut why) = (0_usize, None);
+        let booking = async {
+            for bucket in self.buckets.values_mut().filter(|bucket| bucket.unbooked > 0) {
+                let requests = std::mem::take(&mut bucket.unbooked);
+                if let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
+                    && let [asked] = &*asked
+                    && asked.refused.is_none()
+                    && let Err(error) = engine.book(asked.check(), requests).await
+                {
+                    (refused, why) = (refused + 1, Some(error));
+                }
+                consume_budget().await;
+            }
+        };
+        let in_time = timeout(BOOKING, booking).await;
+        if let Some(error) = why {
+            tracing::warn!(buckets = refused, %error, "what proxies allowed was not booked");
+        }
+        if in_time.is_err() {
+            tracing::warn!(
+                seconds = BOOKING.as_secs(),
+                "the store did not book in time what proxies allowed"
+            );
+        }
     }
 
     /// Goes by the domain of the first report; later ones may leave it out.
@@ -110,48 +147,52 @@ impl Buckets {
     async fn one(
         &mut self,
         service: &Service,
-        live: &Live,
-        entries: &Vec<Entry>,
+        (live, now): (&Live, Tick),
+        entries: Vec<Entry>,
         (allowed, denied): (u64, u64),
-    ) -> (Told, Assigned) {
+    ) -> (Assignment, Assigned) {
         let engine = &service.app.engine;
-        if !self.buckets.contains_key(entries) {
-            let bytes = entries.iter().map(|entry| entry.key.len() + entry.value.len()).sum();
-            let few = self.buckets.len() < MOST && engine.metrics.quotas.buckets() < MOST_TOGETHER;
-            let room = if few && bytes <= MOST_BYTES - self.bytes { service.room.take(bytes) } else { None };
-            let (Some(domain), Some(room)) = (self.domain.as_deref(), room) else {
-                return (Told::Deny, Assigned::deny);
-            };
-            self.bytes += bytes;
-            let bucket = Bucket::new(domain, entries.clone(), engine.metrics.quotas.bucket(), room);
-            self.buckets.insert(entries.clone(), bucket);
+        if !self.buckets.contains_key(&entries) && !self.insert(service, &entries) {
+            return (Assignment::Deny, Assigned::deny);
         }
-        let Some(bucket) = self.buckets.get_mut(entries) else { return (Told::Deny, Assigned::deny) };
-        let now = engine.now();
+        let Some(bucket) = self.buckets.get_mut(&entries) else { return (Assignment::Deny, Assigned::deny) };
         if is_forgotten(bucket, allowed, denied, now) {
-            self.bytes -= bucket.room.bytes;
-            self.buckets.remove(entries);
-            return (Told::Abandon, Assigned::abandoned);
+            self.bytes -= bucket.reserved.bytes;
+            self.buckets.remove(&entries);
+            return (Assignment::Abandon, Assigned::abandoned);
         }
+        bucket.unbooked = bucket.unbooked.saturating_add(allowed);
         let number = engine.number_in_force(live);
-        if bucket.number != number {
-            find_limits(service, live, bucket, number).await;
+        if !bucket.knows_its_limits(number, now) {
+            find_limits(service, live, bucket, (number, now)).await;
         }
-        if let Some(cost) = Cost::new(allowed)
-            && let Ok(asked) = asked::read(&bucket.call, &service.quotas, &live.rls_attributes)
-            && let [asked] = &*asked
-            && asked.refused.is_none()
-        {
-            // What the store does not book, it has counted as its error.
-            let _ = engine.book(asked.check().maybe_cost(Some(cost))).await;
+        bucket.report((allowed, denied), self.ttl, now)
+    }
+
+    /// Makes a bucket; says whether there is room for it, and whether it can be judged.
+    fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
+        let quotas = &service.app.engine.metrics.quotas;
+        let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
+            && entries
+                .iter()
+                .all(|Entry { key, value }| (1..=MAX_NAME).contains(&key.len()) && value.len() <= MAX_VALUE);
+        if !can_be_judged || self.buckets.len() >= MOST || quotas.buckets() >= MOST_TOGETHER {
+            return false;
         }
-        bucket.report(allowed.saturating_add(denied), self.ttl, now)
+        let bytes =
+            entries.iter().map(|entry| size_of::<Entry>() + entry.key.len() + entry.value.len()).sum();
+        let reserved = if bytes <= MOST_BYTES - self.bytes { service.pairs.reserve(bytes) } else { None };
+        let (Some(domain), Some(reserved)) = (self.domain.as_deref(), reserved) else { return false };
+        self.bytes += bytes;
+        let bucket = Bucket::new(domain, entries.to_vec(), quotas.bucket(), reserved);
+        self.buckets.insert(entries.to_vec(), bucket);
+        true
     }
 }
 
 /// Says whether a bucket was asked for nothing for long; notes since when.
 fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bool {
-    if allowed > 0 || denied > 0 {
+    if allowed > 0 || denied > 0 || bucket.unbooked > 0 {
         bucket.quiet = None;
         return false;
     }
@@ -159,39 +200,25 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
 }
 
 /// Finds the limits that a bucket meets.
-async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, number: u64) {
+async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (number, now): (u64, Tick)) {
     let call = bucket.call.clone();
     let asked = asked::read(&call, &service.quotas, &live.rls_attributes);
     // A name or a value that cannot be judged: not let through, as by the rate limit service.
     let Some(asked) = asked.ok().and_then(|asked| asked.into_iter().next()) else {
-        return bucket.blanket(false, number);
+        return bucket.blanket(false, number, now);
     };
     if asked.refused.is_some() {
-        return bucket.blanket(false, number);
+        return bucket.blanket(false, number, now);
     }
     let engine = &service.app.engine;
     match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
-        // Asked again by the next report.
-        Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0),
+        // An engine that is away takes no part from a proxy. Others ask again by the next report.
+        Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
+        Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
-            // Of several stores, those after one that refuses were not asked: by the next report they may be.
-            let number = if decision.allowed { number } else { 0 };
-            bucket.limit_by(&decision, &asked.request, &service.pools, number);
+            // What stands in for an engine knows less than that: the next report asks again.
+            let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
+            bucket.limit_by(&decision, &asked.request, &service.pools, (number, now));
         }
     }
-}
-
-/// Returns the pairs of a bucket by their keys.
-///
-/// # Errors
-/// [`Code::InvalidArgument`] for a bucket without any.
-fn entries(usage: BucketQuotaUsage) -> Result<Vec<Entry>, Status> {
-    let pairs = usage.bucket_id.map(|BucketId { bucket }| bucket).filter(|bucket| !bucket.is_empty());
-    let Some(pairs) = pairs else {
-        let message = "a report has a bucket without bucket_id; name it by one pair at least";
-        return Err(Status::new(Code::InvalidArgument, message));
-    };
-    let mut entries: Vec<Entry> = pairs.into_iter().map(|(key, value)| Entry { key, value }).collect();
-    entries.sort_unstable_by(|one, other| one.key.cmp(&other.key));
-    Ok(entries)
 }

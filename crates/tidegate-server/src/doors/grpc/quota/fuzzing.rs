@@ -33,7 +33,12 @@ impl<'d> QuotaCall<'d> {
     /// # Errors
     /// The code and the message of the end.
     pub fn report(&mut self, message: Bytes) -> Result<Bytes, (u8, String)> {
-        let answer = self.buckets.answer(&self.door.service, message, |_| Ok(()));
-        self.door.runtime.block_on(answer).map_err(|status| (status.code as u8, status.message.into_owned()))
+        let service = &self.door.service;
+        let answered = self.door.runtime.block_on(async {
+            let answer = self.buckets.answer(service, message, |_| Ok(())).await;
+            self.buckets.book(service).await;
+            answer
+        });
+        answered.map_err(|status| (status.code as u8, status.message.into_owned()))
     }
 }

@@ -1,21 +1,29 @@
 //! A report as it came: its domain, and its buckets one after the other.
 //!
 //! A message of a megabyte may have a hundred thousand buckets, and read at once they would take fifty times as much. So each is read when its turn
-//! comes.
+//! comes; and straight into what a bucket is looked up by, since a map of its pairs would cost as much as all that is done with them.
 //!
 //! # Source
 //! "Protocol Buffers: Encoding": records of a field number, a wire type and a value, in any order.
 
-use bytes::{Buf as _, Bytes};
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
-use prost::encoding::{DecodeContext, WireType, decode_key, decode_varint, skip_field, string};
-use prost::{DecodeError, Message as _};
+use ::bytes::{Buf as _, Bytes, BytesMut};
+use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
+use prost::DecodeError;
+use prost::encoding::{DecodeContext, WireType, bytes, decode_key, skip_field, string, uint64};
 
 use super::super::status::{Code, Status};
 
 /// The fields of `RateLimitQuotaUsageReports`.
 const DOMAIN: u32 = 1;
 const USAGES: u32 = 2;
+/// The fields of `BucketQuotaUsage`.
+const BUCKET_ID: u32 = 1;
+const ALLOWED: u32 = 3;
+const DENIED: u32 = 4;
+/// The field of `BucketId`, and those of each of its pairs.
+const PAIRS: u32 = 1;
+const KEY: u32 = 1;
+const VALUE: u32 = 2;
 
 /// A report.
 #[derive(Debug)]
@@ -23,6 +31,17 @@ pub(super) struct Report {
     /// Empty where it has none.
     pub(super) domain: String,
     rest: Bytes,
+}
+
+/// What a proxy says of one of its buckets.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Usage {
+    /// The `BucketId` as it came, so that the answer has the same.
+    pub(super) id: Bytes,
+    /// Its pairs, by their keys, each of which is there once; empty where it has none.
+    pub(super) pairs: Vec<Entry>,
+    pub(super) allowed: u64,
+    pub(super) denied: u64,
 }
 
 impl Report {
@@ -48,15 +67,12 @@ impl Report {
     ///
     /// # Errors
     /// [`Code::Internal`] for bytes that are no message.
-    pub(super) fn next(&mut self) -> Result<Option<BucketQuotaUsage>, Status> {
+    pub(super) fn next(&mut self) -> Result<Option<Usage>, Status> {
         let left = &mut self.rest;
         while left.has_remaining() {
             let (field, wire) = decode_key(left).map_err(|error| no_report(&error))?;
             if (field, wire) == (USAGES, WireType::LengthDelimited) {
-                let length = decode_varint(left).map_err(|error| no_report(&error))?;
-                // Not more than there is: that was seen before.
-                let length = usize::try_from(length).unwrap_or(usize::MAX).min(left.len());
-                let usage = BucketQuotaUsage::decode(left.split_to(length));
+                let usage = piece(wire, left).and_then(Usage::read);
                 return usage.map(Some).map_err(|error| no_report(&error));
             }
             skip_field(wire, field, left, DecodeContext::default()).map_err(|error| no_report(&error))?;
@@ -65,15 +81,94 @@ impl Report {
     }
 }
 
+impl Usage {
+    fn read(mut left: Bytes) -> Result<Self, DecodeError> {
+        let (mut usage, mut parts) = (Self::default(), BytesMut::new());
+        while left.has_remaining() {
+            let context = DecodeContext::default();
+            let (field, wire) = decode_key(&mut left)?;
+            match field {
+                BUCKET_ID => {
+                    let id = piece(wire, &mut left)?;
+                    // Parts of one message that come apart are that message one after the other.
+                    if usage.id.is_empty() {
+                        usage.id = id;
+                    } else {
+                        parts.extend_from_slice(&id);
+                    }
+                }
+                ALLOWED => uint64::merge(wire, &mut usage.allowed, &mut left, context)?,
+                DENIED => uint64::merge(wire, &mut usage.denied, &mut left, context)?,
+                _ => skip_field(wire, field, &mut left, context)?,
+            }
+        }
+        if !parts.is_empty() {
+            usage.id = [&usage.id[..], &parts].concat().into();
+        }
+        usage.pairs = pairs(usage.id.clone())?;
+        Ok(usage)
+    }
+}
+
+/// Reads the pairs of a bucket.
+fn pairs(mut left: Bytes) -> Result<Vec<Entry>, DecodeError> {
+    let mut pairs = Vec::new();
+    while left.has_remaining() {
+        let (field, wire) = decode_key(&mut left)?;
+        if field == PAIRS {
+            pairs.push(pair(piece(wire, &mut left)?)?);
+        } else {
+            skip_field(wire, field, &mut left, DecodeContext::default())?;
+        }
+    }
+    pairs.sort_by(|one: &Entry, other| one.key.cmp(&other.key));
+    // Of several of one key the last holds.
+    pairs.dedup_by(|later, earlier| {
+        let is_again = later.key == earlier.key;
+        if is_again {
+            std::mem::swap(&mut later.value, &mut earlier.value);
+        }
+        is_again
+    });
+    Ok(pairs)
+}
+
+fn pair(mut left: Bytes) -> Result<Entry, DecodeError> {
+    let mut entry = Entry::default();
+    while left.has_remaining() {
+        let context = DecodeContext::default();
+        let (field, wire) = decode_key(&mut left)?;
+        match field {
+            KEY => string::merge(wire, &mut entry.key, &mut left, context)?,
+            VALUE => string::merge(wire, &mut entry.value, &mut left, context)?,
+            _ => skip_field(wire, field, &mut left, context)?,
+        }
+    }
+    Ok(entry)
+}
+
+/// Takes the bytes of a field that has a length.
+fn piece(wire: WireType, left: &mut Bytes) -> Result<Bytes, DecodeError> {
+    let mut piece = Bytes::new();
+    bytes::merge(wire, &mut piece, left, DecodeContext::default())?;
+    Ok(piece)
+}
+
 fn no_report(error: &DecodeError) -> Status {
     Status::new(Code::Internal, format!("the message is no RateLimitQuotaUsageReports: {error}"))
 }
 
 #[cfg(test)]
 mod tests {
+    use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_usage_reports::BucketQuotaUsage;
     use envoy_types::pb::envoy::service::rate_limit_quota::v3::{BucketId, RateLimitQuotaUsageReports};
+    use prost::Message as _;
 
     use super::*;
+
+    fn pairs_of(usage: &Usage) -> Vec<(&str, &str)> {
+        usage.pairs.iter().map(|pair| (&*pair.key, &*pair.value)).collect()
+    }
 
     #[test]
     fn fields_come_in_any_order_and_unknown_ones_are_left_out() {
@@ -96,7 +191,10 @@ mod tests {
         let mut report = Report::read(&Bytes::from(message.concat())).unwrap();
         assert_eq!(report.domain, "d");
         for name in ["a", "b"] {
-            assert_eq!(report.next().unwrap(), Some(usage(name)));
+            let (read, written) = (report.next().unwrap().unwrap(), usage(name));
+            assert_eq!(pairs_of(&read), [(name, "v")]);
+            assert_eq!(read.id, written.bucket_id.unwrap().encode_to_vec());
+            assert_eq!((read.allowed, read.denied), (u64::MAX, 0));
         }
         assert_eq!(report.next().unwrap(), None);
         // A bucket that says that it is longer than the message, and one that is none.
@@ -104,5 +202,20 @@ mod tests {
         assert!(Report::read(&Bytes::from_static(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")).is_err());
         assert!(Report::read(&Bytes::from_static(b"\x0a\x01\xff")).is_err());
         assert!(Report::read(&Bytes::from_static(b"\x12\x01\xff")).unwrap().next().is_err());
+    }
+
+    /// A bucket that came in two parts, and has one key twice: both as any reader of the protocol takes it.
+    #[test]
+    fn a_bucket_is_what_its_parts_say_together() {
+        let pair = |key: u8, value: u8| [0x0a, 6, 0x0a, 1, key, 0x12, 1, value];
+        let first = [&[0x0a, 16][..], &pair(b'b', b'1'), &pair(b'a', b'2')].concat();
+        let second = [&[0x0a, 8][..], &pair(b'b', b'3'), &[0x20, 7]].concat();
+        let message = [first, second].concat();
+        let usage = Usage::read(message.clone().into()).unwrap();
+        assert_eq!(pairs_of(&usage), [("a", "2"), ("b", "3")]);
+        assert_eq!((usage.allowed, usage.denied), (0, 7));
+        let theirs = BucketQuotaUsage::decode(&message[..]).unwrap().bucket_id.unwrap();
+        assert_eq!(theirs.bucket.len(), 2);
+        assert_eq!(BucketId::decode(usage.id).unwrap(), theirs);
     }
 }

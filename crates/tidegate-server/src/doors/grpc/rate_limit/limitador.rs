@@ -105,6 +105,9 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
 ///
 /// # Errors
 /// As [`super::answer`]; [`Code::Unavailable`] where the store has not booked all.
+///
+/// # Cancel safety
+/// Dropped before it ends, it may have booked some descriptors, and of one some of its limits: none is taken back.
 pub(in super::super) async fn report(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     book(service, &super::read(&message)?).await?;
     let answer = RateLimitResponse { overall_code: Overall::Ok as i32, ..RateLimitResponse::default() };
@@ -161,6 +164,9 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
 ///
 /// # Errors
 /// As [`report`].
+///
+/// # Cancel safety
+/// A reservation is settled once or not at all; without one, as [`report`].
 pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let CommitRequest { domain, descriptors, reservation_id, actual_amount } =
         CommitRequest::decode(message).map_err(|error| not_a("CommitRequest", &error))?;
@@ -222,10 +228,10 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
         match asked.units {
             Units::Look => {}
             Units::GiveBack(units) => engine.give_back(asked.check().maybe_cost(Some(units))).await,
-            Units::Take(_) => engine
-                .book(asked.check())
-                .await
-                .map_err(|error| Status::new(Code::Unavailable, error.to_string()))?,
+            Units::Take(_) => engine.book(asked.check(), 1).await.map_err(|error| {
+                tracing::warn!(%error, "units that were spent elsewhere were not booked");
+                Status::new(Code::Unavailable, error.to_string())
+            })?,
         }
     }
     Ok(())

@@ -1,18 +1,22 @@
-//! Messages to a proxy: what holds for one of its buckets.
+//! Assignments: what a proxy is told about one of its buckets.
 
 use std::time::Duration;
 
-use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::Entry;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::BucketId;
-use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::BucketAction;
+use ::bytes::{Bytes, BytesMut};
 use envoy_types::pb::envoy::service::rate_limit_quota::v3::rate_limit_quota_response::bucket_action::{
     AbandonAction, BucketAction as Action, QuotaAssignmentAction,
 };
 use envoy_types::pb::envoy::r#type::v3::rate_limit_strategy::{BlanketRule, Strategy};
 use envoy_types::pb::envoy::r#type::v3::{RateLimitStrategy, TokenBucket};
 use envoy_types::pb::google::protobuf::{self, UInt32Value};
+use prost::encoding::{WireType, bytes, encode_key, encode_varint};
+use tidegate_core::division::Bucket as Portion;
 
-use super::pools::Pace;
+use super::limit::Pace;
+
+/// The field of an answer that has what holds for a bucket, and in that the field of the bucket.
+const ACTIONS: u32 = 1;
+const BUCKET_ID: u32 = 1;
 
 /// The part that a bucket of a proxy has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +27,7 @@ pub(super) struct Part {
 
 /// What holds for a bucket of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Assignment {
     /// Everything may pass.
     Allow,
     /// Nothing may pass.
@@ -34,10 +38,9 @@ pub(super) enum Told {
     Abandon,
 }
 
-impl Told {
-    /// Writes what holds for a bucket, for so long.
-    pub(super) fn action(self, bucket: &[Entry], ttl: Duration) -> BucketAction {
-        let pairs = bucket.iter().map(|entry| (entry.key.clone(), entry.value.clone()));
+impl Assignment {
+    /// Writes what holds for a bucket behind what an answer has already, for so long; `id` is the bucket's as it came.
+    pub(super) fn write(self, id: &Bytes, ttl: Duration, answer: &mut BytesMut) {
         let strategy = match self {
             Self::Allow => Some(Strategy::BlanketRule(BlanketRule::AllowAll as i32)),
             Self::Deny => Some(Strategy::BlanketRule(BlanketRule::DenyAll as i32)),
@@ -51,11 +54,39 @@ impl Told {
                 rate_limit_strategy: Some(RateLimitStrategy { strategy: Some(strategy) }),
             }),
         };
-        BucketAction { bucket_id: Some(BucketId { bucket: pairs.collect() }), bucket_action: Some(action) }
+        let length = bytes::encoded_len(BUCKET_ID, id) + action.encoded_len();
+        encode_key(ACTIONS, WireType::LengthDelimited, answer);
+        encode_varint(length as u64, answer);
+        bytes::encode(BUCKET_ID, id, answer);
+        action.encode(answer);
     }
 }
 
 impl Part {
+    /// Each part is told to a hundredth at least.
+    const FINE: u128 = 100;
+
+    /// Returns the part of so many requests in the [longest](Pace::LONGEST) interval, whose own has 10 to this power seconds at least; `None`
+    /// where that is less than one. What does not fit into the number of tokens is left out.
+    pub(super) fn of(requests: u128, burst: u64, power: u8) -> Option<Self> {
+        let tokens = |power: u8| requests / 10_u128.pow(u32::from(Pace::LONGEST.saturating_sub(power)));
+        let power =
+            (power..Pace::LONGEST).find(|power| tokens(*power) >= Self::FINE).unwrap_or(Pace::LONGEST);
+        let pace = Pace { tokens: u32::try_from(tokens(power)).unwrap_or(u32::MAX), power };
+        let burst = u32::try_from(burst).unwrap_or(u32::MAX);
+        (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
+    }
+
+    /// Says whether another part is off by enough to be told in place of this one.
+    pub(super) fn is_worth_replacing(self, by: Self) -> bool {
+        let power = self.pace.power.max(by.pace.power);
+        let portion = |part: Self| Portion {
+            rate: u64::from(part.pace.tokens).saturating_mul(10_u64.pow(u32::from(power - part.pace.power))),
+            burst: u64::from(part.burst),
+        };
+        self != by && portion(self).is_worth_replacing(portion(by))
+    }
+
     fn token_bucket(self) -> TokenBucket {
         TokenBucket {
             max_tokens: self.burst,
