@@ -114,8 +114,11 @@ impl State {
                 }
             }
         }
-        self.stand.blocked = false;
         self.unsent.clear();
+        // What is encrypted may be held back; where nothing is, this does nothing.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.stand.blocked = flushed.is_pending();
+        ready!(flushed)?;
         if self.unsent.capacity() > KEPT_BYTES {
             self.unsent = Vec::new();
         }
