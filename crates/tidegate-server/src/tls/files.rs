@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{Error, InconsistentKeys, RootCertStore, ServerConfig};
 use tidegate::config::{TlsSettings, read_file};
 use tidegate::{Clock as _, SystemClock, Tick};
@@ -66,7 +66,7 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
         None => builder.with_no_client_auth(),
         Some(file) => builder.with_client_cert_verifier(verifier(file, &client_ca, provider)?),
     };
-    let config = builder.with_single_cert(chain.clone(), key).map_err(|error| match error {
+    let mut config = builder.with_single_cert(chain.clone(), key).map_err(|error| match error {
         Error::InconsistentKeys(InconsistentKeys::KeyMismatch) => {
             TlsError::OtherKey { cert: settings.cert.clone(), key: settings.key.clone() }
         }
@@ -77,6 +77,11 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
         ),
         error => unfit(&error),
     })?;
+    if settings.client_ca.is_some() {
+        // A session that is resumed is not looked at again: for a day, a certificate would be taken that has ended meanwhile.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     let validity = Validity::of_all(&chain);
     let mut warnings = Vec::new();
     warnings.extend(validity.and_then(|validity| outside(&settings.cert, validity)));

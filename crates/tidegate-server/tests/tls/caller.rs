@@ -21,6 +21,17 @@ pub(crate) async fn connect(
     trusts: &Authority,
     shows: Option<&Pair>,
 ) -> io::Result<Connection> {
+    connect_as(&somebody(trusts, shows), to).await
+}
+
+/// Connects as somebody who may have been there before.
+pub(crate) async fn connect_as(somebody: &TlsConnector, to: SocketAddr) -> io::Result<Connection> {
+    let name = ServerName::try_from("localhost").unwrap();
+    somebody.connect(name, TcpStream::connect(to).await?).await
+}
+
+/// Makes somebody who trusts an authority, shows a certificate if there is one, and resumes sessions.
+pub(crate) fn somebody(trusts: &Authority, shows: Option<&Pair>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(trusts.root()).unwrap();
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -32,8 +43,7 @@ pub(crate) async fn connect(
         Some(pair) => builder.with_client_auth_cert(vec![pair.cert()], pair.key()).unwrap(),
         None => builder.with_no_client_auth(),
     };
-    let name = ServerName::try_from("localhost").unwrap();
-    TlsConnector::from(Arc::new(config)).connect(name, TcpStream::connect(to).await?).await
+    TlsConnector::from(Arc::new(config))
 }
 
 /// Returns the certificate that a connection was greeted with.

@@ -2,9 +2,10 @@
 
 use std::net::SocketAddr;
 
+use rustls::HandshakeKind;
 use tidegate_server::{ServeError, Server, ServerOptions, Source};
 
-use super::caller::{connect, lives, said};
+use super::caller::{connect, connect_as, lives, said, somebody};
 use super::made::{Authority, Folder};
 use super::started_with;
 
@@ -40,6 +41,24 @@ async fn who_shows_no_certificate_or_a_foreign_one_is_refused() {
     );
     let mut redis = connect(doors.resp, &folder.ca, Some(&folder.caller)).await.unwrap();
     assert!(said(&mut redis, b"PING\r\n", "\r\n").await.unwrap().starts_with("+PONG"));
+}
+
+/// A session that is resumed would pass for a certificate that has ended meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn certificates_of_callers_are_looked_at_each_time() {
+    let folder = Folder::new();
+    for (mutual, again) in [(false, HandshakeKind::Resumed), (true, HandshakeKind::Full)] {
+        let doors = started_with(&folder, |options| {
+            options.tls.as_mut().unwrap().client_ca = mutual.then(|| folder.path("ca.pem"));
+        })
+        .await;
+        let somebody = somebody(&folder.ca, Some(&folder.caller));
+        for expected in [HandshakeKind::Full, again] {
+            let mut connection = connect_as(&somebody, doors.http).await.unwrap();
+            lives(&mut connection).await.unwrap();
+            assert_eq!(connection.get_ref().1.handshake_kind(), Some(expected), "{mutual}");
+        }
+    }
 }
 
 /// Certificates of callers keep strangers out as a token does, at each door that asks for them.
