@@ -52,7 +52,7 @@ fn the_file_names_them_too_and_a_flag_wins() {
     desk.run(&["config", "check", "p.yaml"]).code(0);
     desk.run(&["serve", "-c", "p.yaml", "--check"]).code(2);
     desk.run(&["serve", "-c", "p.yaml", "--check", "--tls-key", &folder.name("server.key")]).code(0);
-    let shown = desk.run(&["config", "show", "p.yaml"]).code(0);
+    let shown = desk.run(&["config", "show", "-c", "p.yaml"]).code(0);
     assert!(shown.out.contains("caller.key") && !shown.out.contains("PRIVATE"), "{shown:?}");
 }
 

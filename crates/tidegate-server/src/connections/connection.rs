@@ -300,7 +300,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         }
         Ended::Late(stand) => match stand.stage() {
             Stage::Head if stand.received => Some(protocol_errors::late(timeouts.head)),
-            Stage::Head | Stage::Idle => return,
+            Stage::Head | Stage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
                 return line.forget_unsent();

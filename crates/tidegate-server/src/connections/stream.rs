@@ -77,6 +77,17 @@ impl Stream {
         }
     }
 
+    /// Tells the peer that no more comes, where there is a word for it: TLS, whose clients else take the end for an attack. Waits for nothing.
+    pub(crate) fn say_end(&mut self) {
+        match self {
+            Self::Tcp(_) => {}
+            #[cfg(unix)]
+            Self::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => drop(stream.shutdown().now_or_never()),
+        }
+    }
+
     /// Reads what has arrived.
     ///
     /// # Errors

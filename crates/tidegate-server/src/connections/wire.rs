@@ -93,6 +93,11 @@ impl Line {
         Pin::new(&mut self.0.lock().stream).poll_shutdown(cx)
     }
 
+    /// Tells the peer that no more comes, without waiting for anything, where there is a word for it.
+    pub(super) fn say_end(&self) {
+        self.0.lock().stream.say_end();
+    }
+
     /// Makes the system forget on close what the peer did not take; it would keep it for minutes.
     pub(super) fn forget_unsent(&self) {
         self.0.lock().stream.forget_unsent();

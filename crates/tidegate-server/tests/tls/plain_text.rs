@@ -89,6 +89,24 @@ async fn who_says_nothing_is_not_counted_and_who_breaks_off_is() {
     }
 }
 
+/// TLS clients take a connection that ends without a word for one that was cut by somebody else.
+#[tokio::test(flavor = "multi_thread")]
+async fn who_idles_is_told_of_the_end() {
+    let folder = Folder::new();
+    let doors = started_with(&folder, |options| options.timeouts.idle = Duration::from_millis(30)).await;
+    for (door, asks, answer) in [
+        (doors.http, &b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"[..], "ok\n"),
+        (doors.resp, b"PING\r\n", "PONG"),
+    ] {
+        let mut connection = connect(door, &folder.ca, None).await.unwrap();
+        super::caller::said(&mut connection, asks, answer).await.unwrap();
+        let mut rest = Vec::new();
+        let read = tokio::io::AsyncReadExt::read_to_end(&mut connection, &mut rest);
+        let read = tokio::time::timeout(Duration::from_secs(30), read).await.expect("closed");
+        read.unwrap_or_else(|error| panic!("{answer}: {error}"));
+    }
+}
+
 /// A stop waits for no handshake: the drain has an hour here.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_does_not_wait_for_half_a_handshake() {

@@ -248,7 +248,7 @@ impl Connection<'_> {
     async fn close(&mut self, ended: &Ended) {
         match ended {
             // Nothing was said that could be lost.
-            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return,
+            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
             // The system would keep for minutes what the peer does not take.
             Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
             Ended::Vacated(_) => {
