@@ -10,9 +10,10 @@ use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 15] = [
+const WANTED: [(&str, &str); 16] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
+    ("/usr/bin/curl", "curl"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/valgrind", "valgrind"),
     ("/usr/bin/protoc", "protobuf-compiler"),

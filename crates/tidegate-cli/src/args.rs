@@ -65,9 +65,25 @@ pub(crate) struct Global {
     /// The running server that `explain`, `breaker` and `ready` ask [default: http://127.0.0.1:8080, where there is no policy file]
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
     /// Which of the words that say whom to ask were typed.
     #[arg(skip)]
     pub(crate) typed: Typed,
+}
+
+/// How a running server at an https:// URL and whoever asks it know each other.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Trust {
+    /// File of the certificates, in PEM, that a server at an https:// URL is known by
+    #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+    /// File of the certificate, in PEM, that is shown to such a server where it asks for one
+    #[arg(long, global = true, env = "TIDEGATE_CLIENT_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// File of its private key, in PEM
+    #[arg(long, global = true, env = "TIDEGATE_CLIENT_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) client_key: Option<PathBuf>,
 }
 
 /// Which words were typed, and not taken from a variable: a variable of the shell is older than the command.

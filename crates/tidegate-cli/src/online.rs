@@ -1,5 +1,7 @@
 //! Asks a running server.
 
+mod encrypted;
+
 use std::fmt;
 use std::time::Duration;
 
@@ -12,9 +14,12 @@ use hyper::{Method, Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde_json::Value;
 use tidegate_server::Token;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use self::encrypted::Encrypted;
+use crate::args::Trust;
 use crate::exit::Mistake;
 
 /// How long connecting and the whole answer may take together.
@@ -26,45 +31,46 @@ const MAX_ANSWER: usize = 10 << 20;
 /// The server asked where nothing else is said.
 pub(crate) const USUAL_SERVER: &str = "http://127.0.0.1:8080";
 
-/// Where a server is asked: `http://HOST[:PORT]`, perhaps with a path before the API's own.
+/// Where a server is asked: `http://HOST[:PORT]` or `https://`, perhaps with a path before the API's own.
 #[derive(Clone, Debug)]
-pub(crate) struct ServerUrl(String);
+pub(crate) struct ServerUrl {
+    url: String,
+    /// `Some` of an `https://` URL.
+    encrypted: Option<Encrypted>,
+}
 
 impl ServerUrl {
-    /// Reads a URL as `--server` or `TIDEGATE_SERVER` has it.
+    /// Reads a URL as `--server` or `TIDEGATE_SERVER` has it, and for `https://` the files that `--ca` and its neighbours name.
     ///
     /// # Errors
-    /// What is not asked over plain HTTP, with what would be.
-    pub(crate) fn read(text: &str) -> Result<Self, Mistake> {
+    /// What is not asked over HTTP, with what would be, and files that cannot be used.
+    pub(crate) fn read(text: &str, trust: &Trust) -> Result<Self> {
         let refuse =
-            |why: &str| Err(Mistake(format!("the server `{text}` (--server, TIDEGATE_SERVER) {why}")));
+            |why: &str| Err(Mistake(format!("the server `{text}` (--server, TIDEGATE_SERVER) {why}")).into());
         let Some((scheme, rest)) = text.split_once("://") else {
             let is_address = text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some());
             let write = if is_address { text } else { "127.0.0.1:8080" };
             return refuse(&format!("is no URL; write http://{write}"));
         };
-        match scheme.to_ascii_lowercase().as_str() {
-            "http" => {}
-            "https" => {
-                return refuse(
-                    "is asked over TLS, which this command does not speak; ask it by http:// from its own machine",
-                );
-            }
+        let is_encrypted = match scheme.to_ascii_lowercase().as_str() {
+            "http" => false,
+            "https" => true,
             _ => return refuse("is not asked over HTTP; write a URL as http://127.0.0.1:8080"),
-        }
+        };
         let is_whole = text
             .parse::<Uri>()
             .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none());
         if !is_whole || rest.contains('#') {
             return refuse("is no URL of a server; write one as http://127.0.0.1:8080");
         }
-        Ok(Self(text.trim_end_matches('/').to_owned()))
+        let encrypted = if is_encrypted { Some(Encrypted::read(text, trust)?) } else { None };
+        Ok(Self { url: text.trim_end_matches('/').to_owned(), encrypted })
     }
 }
 
 impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        f.write_str(&self.url)
     }
 }
 
@@ -110,11 +116,7 @@ fn exchange(server: &ServerUrl, url: &str, request: Request<Full<Bytes>>) -> Res
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let asked = async {
-            let response = answered(request).await.with_context(|| {
-                format!(
-                    "no server answers at {server}; start one with `tidegate serve`, or name it with --server"
-                )
-            })?;
+            let response = answered(server, request).await?;
             let status = response.status();
             let read = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let read = read
@@ -141,10 +143,33 @@ fn request(url: &str, method: Method, body: Option<&Value>) -> Result<Request<Fu
 }
 
 /// Connects, asks, and returns the head of the answer with the rest to be read.
-async fn answered(mut request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+async fn answered(server: &ServerUrl, request: Request<Full<Bytes>>) -> Result<Response<Incoming>> {
+    let nobody = || {
+        format!("no server answers at {server}; start one with `tidegate serve`, or name it with --server")
+    };
+    let host = request.uri().host().unwrap_or_default().trim_matches(['[', ']']).to_owned();
+    let usual = if server.encrypted.is_some() { 443 } else { 80 };
+    let port = request.uri().port_u16().unwrap_or(usual);
+    let stream = TcpStream::connect((&*host, port)).await.with_context(nobody)?;
+    match &server.encrypted {
+        None => send_over(stream, request).await.with_context(nobody),
+        Some(encrypted) => {
+            let stream = encrypted.connect(&host, stream).await.with_context(|| {
+                format!("{server}: no TLS handshake; --ca names the certificates that the server is known by, --client-cert what is shown to it")
+            })?;
+            // With TLS 1.3 a certificate that the server does not take is told after the handshake.
+            let asked = send_over(stream, request).await;
+            asked.with_context(|| format!("{server} closed the connection; it may want another certificate (--client-cert, --client-key)"))
+        }
+    }
+}
+
+/// Asks over a connection.
+async fn send_over(
+    stream: impl AsyncRead + AsyncWrite + Send + Unpin + 'static,
+    mut request: Request<Full<Bytes>>,
+) -> Result<Response<Incoming>> {
     let url = request.uri().clone();
-    let host = url.host().unwrap_or_default().trim_matches(['[', ']']);
-    let stream = TcpStream::connect((host, url.port_u16().unwrap_or(80))).await?;
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     // Ends with the answer, or says by it why it ended.
     drop(tokio::spawn(connection));

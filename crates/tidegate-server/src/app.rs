@@ -11,6 +11,7 @@ use crate::phase::Phase;
 use crate::redact::Redact;
 use crate::reload::{Loaded, Reload};
 use crate::settings::Refused;
+use crate::tls::Certificates;
 
 /// Proposed texts that are read at once: reading one takes milliseconds of a core, and checks go first.
 const PROPOSALS: usize = 2;
@@ -22,15 +23,23 @@ pub(crate) struct App {
     pub(crate) reload: Reload,
     pub(crate) redact: Redact,
     pub(crate) access: Access,
+    /// What the encrypted doors show, if there are any.
+    pub(crate) certificates: Option<Arc<Certificates>>,
     phase: watch::Receiver<Phase>,
     /// How many proposed texts of policies may be read at once.
     pub(crate) proposals: Arc<Semaphore>,
 }
 
 impl App {
-    pub(crate) fn new(engine: Engine, reload: Reload, access: Access, phase: watch::Receiver<Phase>) -> Self {
+    pub(crate) fn new(
+        engine: Engine,
+        reload: Reload,
+        access: Access,
+        certificates: Option<Arc<Certificates>>,
+        phase: watch::Receiver<Phase>,
+    ) -> Self {
         let (redact, proposals) = (engine.redact(), Arc::new(Semaphore::new(PROPOSALS)));
-        Self { engine, reload, redact, access, phase, proposals }
+        Self { engine, reload, redact, access, certificates, phase, proposals }
     }
 
     /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
@@ -62,17 +71,20 @@ impl App {
         let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
     }
 
-    /// Reads again all that can change while the server runs: the tokens, then the configuration.
+    /// Reads again all that can change while the server runs: the tokens and certificates, then the configuration.
     ///
     /// # Errors
-    /// [`Refused`] when the configuration is refused; tokens that are refused are told to the log. The old ones hold.
+    /// [`Refused`] when the configuration is refused; tokens and certificates that are refused are told to the log. The old ones hold.
     pub(crate) async fn read_again(&self) -> Result<Loaded, Refused> {
         self.renew_secrets().await;
         self.reload.now(&self.engine).await
     }
 
-    /// Reads the tokens again. What is refused is told to the log, and the old ones hold.
+    /// Reads the tokens and the certificates again. What is refused is told to the log, and the old ones hold.
     pub(crate) async fn renew_secrets(&self) {
         self.access.renew().await;
+        if let Some(certificates) = &self.certificates {
+            certificates.renew().await;
+        }
     }
 }

@@ -363,8 +363,8 @@ impl Engine {
         }
     }
 
-    /// Writes all metrics.
-    pub(crate) fn write_metrics(&self) -> String {
+    /// Writes all metrics; `others` adds what is not of decisions.
+    pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
         let live = self.live();
         self.show_breakers(&live);
         self.show_places(&live);
@@ -376,6 +376,7 @@ impl Engine {
             let judges =
                 judges.filter_map(|(policy, facts)| Some((policy.name.as_str(), facts.judge.as_deref()?)));
             judged::show(registry, judges);
+            others(registry);
         };
         let of_peers = self.peer_metrics(&live);
         of_peers + &self.metrics.write(self.now(), self.store.occupancy(), series, shared)

@@ -35,6 +35,7 @@ mod denial_log;
 mod doors;
 mod engine;
 mod events;
+mod file_mode;
 mod file_watch;
 mod json;
 mod live;
@@ -55,6 +56,7 @@ mod spelling;
 mod stores;
 mod systemd;
 mod ticket_options;
+mod tls;
 mod top_keys;
 mod unknown_numbers;
 
@@ -67,6 +69,7 @@ pub use stores::{
     round_trips,
 };
 pub use ticket_options::{TicketKeyError, TicketOptions};
+pub use tls::{TlsError, check_tls};
 pub use unknown_numbers::unknown_numbers;
 
 /// What the fuzz targets call; no part of the API.

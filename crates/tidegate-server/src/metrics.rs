@@ -1,8 +1,7 @@
 //! What Prometheus sees.
 //!
 //! Labels come from the configuration only, never from a request, so the number of series is known when a file is loaded;
-//! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in
-//! [`crate::live::Live`], without a look-up by name.
+//! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in [`crate::live::Live`].
 
 pub(crate) mod judged;
 mod labels;
@@ -16,6 +15,8 @@ mod quota;
 mod requests;
 mod store_state;
 mod store_times;
+#[cfg(feature = "tls")]
+pub(crate) mod tls;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
@@ -84,7 +85,6 @@ pub(crate) struct Metrics {
 }
 
 impl Metrics {
-    /// Makes the metrics; `store` names the store's kind, `occupancy` is asked when they are read.
     pub(crate) fn new() -> Self {
         let mut registry = Registry::with_prefix("tidegate");
         let decisions = Family::<DecisionLabels, Counter>::default();
@@ -157,7 +157,7 @@ impl Metrics {
             "Connections that the server ended for want of room or time",
             cut.clone(),
         );
-        for reason in [CutReason::full, CutReason::vacated, CutReason::head, CutReason::unread] {
+        for reason in CutReason::ALL {
             // A series that is there from the start shows its first step.
             drop(cut.get_or_create(&CutLabel { reason }));
         }

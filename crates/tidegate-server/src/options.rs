@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::config::{Address, Config, Peer};
+use tidegate::config::{Address, Config, Peer, TlsSettings};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
@@ -26,11 +26,15 @@ pub struct ServerOptions {
     pub grpc: Option<Address>,
     /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
     pub resp: Option<Address>,
-    /// What callers must show, for whatever they ask. This or a file of tokens is needed to bind anything but loopback.
+    /// What callers must show, for whatever they ask. This, a file of tokens or certificates of callers are needed to bind anything but loopback.
     pub token: Option<Token>,
     /// The file of tokens that are each for some scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
     /// changes and on every reload; one that is refused then changes nothing.
     pub tokens_file: Option<PathBuf>,
+    /// What encrypts the doors; nothing by default. Needs the feature `tls`. The files are read when the server is bound, and again when they
+    /// change and on every reload; those that cannot be used then change nothing. Unix sockets are not encrypted. A `client_ca` keeps others
+    /// out as a token does.
+    pub tls: Option<TlsSettings>,
     /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
     /// 90 s that systemd wait before they kill.
     pub drain: Duration,
@@ -62,7 +66,7 @@ pub struct ServerOptions {
 #[non_exhaustive]
 pub struct Timeouts {
     /// For the head of a request, from accept or from its first byte on a kept connection: 408 and closed. 10 s by default:
-    /// callers are servers nearby, and a head is small.
+    /// callers are servers nearby, and a head is small. A TLS handshake before it has the same time once more.
     pub head: Duration,
     /// Between two requests on a kept connection: closed. 150 s by default: longer than proxies keep theirs (nginx 60 s,
     /// Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
@@ -94,6 +98,7 @@ impl Default for ServerOptions {
             resp: None,
             token: None,
             tokens_file: None,
+            tls: None,
             drain: Duration::from_secs(10),
             connections: 10_000,
             timeouts: Timeouts::default(),
@@ -132,6 +137,7 @@ impl ServerOptions {
             admin: config.server.admin.clone(),
             grpc: config.server.grpc.clone(),
             resp: config.server.resp.clone(),
+            tls: config.server.tls.clone(),
             tickets,
             ..Self::default()
         };

@@ -13,7 +13,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tidegate::config::{Address, StoreSettings};
+use tidegate::config::{Address, DoorName, StoreSettings};
 use tokio::sync::watch;
 
 use self::beside::Beside;
@@ -22,16 +22,18 @@ pub use self::handle::ServerHandle;
 use crate::api_policies::KeptPolicies;
 use crate::app::App;
 use crate::auth::Access;
-use crate::connections::{self, Drained, Http, Listener};
+use crate::connections::{self, Drained, Http, Listener, Tls};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, TicketSeal};
+use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
 use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::Source;
 use crate::stores::OpenStore;
 use crate::systemd;
+use crate::tls::Certificates;
 use crate::unknown_numbers::unknown_numbers;
 
 /// A server that listens and is ready to run.
@@ -45,6 +47,8 @@ pub struct Server {
     grpc: Option<Listener>,
     /// Where Redis clients are answered.
     resp: Option<Listener>,
+    /// The doors that are encrypted.
+    encrypted: Vec<DoorName>,
     ready: Ready,
     handle: ServerHandle,
     beside: Beside,
@@ -65,6 +69,8 @@ pub struct Ready {
     pub grpc: Option<Address>,
     /// The address where it answers Redis clients, the port filled in.
     pub resp: Option<Address>,
+    /// The doors among these that are encrypted.
+    pub encrypted: Vec<DoorName>,
     /// How many policies are in force.
     pub policies: usize,
 }
@@ -89,9 +95,11 @@ impl Server {
     /// table. A configuration that is not read within 10 s is an error.
     ///
     /// # Errors
-    /// [`ServeError`]: the configuration, the address, a missing token.
+    /// [`ServeError`]: the configuration, the address, a missing token, a certificate that cannot be used.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
+        options.check_plain_doors()?;
+        let encrypted = options.encrypted();
         if let Some(addr) = options.grpc.clone().filter(|_| cfg!(not(feature = "grpc"))) {
             return Err(ServeError::NoGrpc { addr });
         }
@@ -108,7 +116,12 @@ impl Server {
         let (grpc, grpc_addr) = options.grpc.as_ref().map(listen).transpose()?.unzip();
         let (resp, resp_addr) = options.resp.as_ref().map(listen).transpose()?.unzip();
         let access = Access::open(options.token, options.tokens_file).await?;
-        let beside = Beside::new(options.signals, watched.as_deref(), access.file()).await?;
+        let certificates = match options.tls {
+            Some(settings) => Some(Arc::new(Certificates::open(settings).await?)),
+            None => None,
+        };
+        let secrets = access.file().into_iter().chain(certificates.iter().flat_map(|held| held.files()));
+        let beside = Beside::new(options.signals, watched.as_deref(), secrets).await?;
         let tickets = TicketSeal::of(&options.tickets, &addr)?;
         let store = match options.store {
             Some(store) => store,
@@ -125,14 +138,28 @@ impl Server {
             admin: admin_addr,
             grpc: grpc_addr,
             resp: resp_addr,
+            encrypted: encrypted.clone(),
             policies: engine.live().set.len(),
         };
-        let app = Arc::new(App::new(engine, reload, access, seen));
+        let app = Arc::new(App::new(engine, reload, access, certificates, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
         let connections = connections::fitting(options.connections, doors);
-        Ok(Self { app, listener, admin, grpc, resp, ready, handle, beside, drain, connections, timeouts })
+        Ok(Self {
+            app,
+            listener,
+            admin,
+            grpc,
+            resp,
+            encrypted,
+            ready,
+            handle,
+            beside,
+            drain,
+            connections,
+            timeouts,
+        })
     }
 
     /// Returns the address it listens on; 127.0.0.1:0 where that is a Unix socket, which [`Server::ready`] names.
@@ -153,6 +180,12 @@ impl Server {
         self.handle.clone()
     }
 
+    /// Returns what encrypts a door.
+    fn tls(&self, door: DoorName, transport: Transport) -> Option<Tls> {
+        let certificates = self.app.certificates.as_ref().filter(|_| self.encrypted.contains(&door))?;
+        Some(Tls::new(Arc::clone(certificates), transport))
+    }
+
     /// Serves until it is stopped.
     ///
     /// Tells systemd when it is ready, reloads and stops, where there is one.
@@ -160,12 +193,29 @@ impl Server {
     /// # Cancel safety
     /// Dropping the future stops accepting at once and leaves open connections to the runtime.
     pub async fn run(self) -> Stopped {
-        let Self { app, listener, admin, grpc, resp, handle, beside, drain, connections, timeouts, ready } =
-            self;
+        let tls = |door, transport| self.tls(door, transport);
+        let tls_http = tls(DoorName::Http, Transport::http);
+        let tls_admin = tls(DoorName::Admin, Transport::http);
+        let tls_grpc = tls(DoorName::Grpc, Transport::grpc);
+        let tls_resp = tls(DoorName::Resp, Transport::resp);
+        let Self {
+            app,
+            listener,
+            admin,
+            grpc,
+            resp,
+            handle,
+            beside,
+            drain,
+            connections,
+            timeouts,
+            ready,
+            ..
+        } = self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside.run(&handle);
-        let door = Arc::new(RespDoor::new(Arc::clone(&app), admin.is_some()));
+        let door = Arc::new(RespDoor::new(Arc::clone(&app), admin.is_some(), tls_resp));
         let phase = || handle.phase.subscribe();
         let commands = async {
             match resp {
@@ -173,19 +223,22 @@ impl Server {
                 None => Drained::All,
             }
         };
-        let http = |serves| Arc::new(Http(Arc::new(HttpDoor::new(Arc::clone(&app), serves))));
-        let door = http(if admin.is_some() { Serves::Decisions } else { Serves::All });
+        let http = |serves, tls: Option<Tls>| {
+            let handler = Arc::new(HttpDoor::new(Arc::clone(&app), serves, tls.is_some()));
+            Arc::new(Http { handler, tls })
+        };
+        let door = http(if admin.is_some() { Serves::Decisions } else { Serves::All }, tls_http);
         let operations = async {
             match admin {
                 Some(admin) => {
-                    let door = http(Serves::Operations);
+                    let door = http(Serves::Operations, tls_admin);
                     connections::serve(admin, door, connections, timeouts, drain, phase()).await
                 }
                 None => Drained::All,
             }
         };
         let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
-        let calls = serve_grpc(grpc, &handle.app, connections, timeouts, drain, phase());
+        let calls = serve_grpc(grpc, &handle.app, tls_grpc, connections, timeouts, drain, phase());
         let serving = async {
             let ended = tokio::join!(requests, operations, commands, calls);
             ended.0.and(ended.1).and(ended.2).and(ended.3)
@@ -218,13 +271,14 @@ impl Server {
 async fn serve_grpc(
     listener: Option<Listener>,
     app: &Arc<App>,
+    tls: Option<Tls>,
     connections: usize,
     timeouts: Timeouts,
     drain: Duration,
     phase: watch::Receiver<Phase>,
 ) -> Drained {
     let Some(listener) = listener else { return Drained::All };
-    match crate::doors::grpc::GrpcDoor::new(Arc::clone(app)) {
+    match crate::doors::grpc::GrpcDoor::new(Arc::clone(app), tls) {
         Ok(door) => connections::serve(listener, Arc::new(door), connections, timeouts, drain, phase).await,
         Err(error) => {
             tracing::error!(%error, "the system starts no threads for gRPC; nobody is answered there");
@@ -238,6 +292,7 @@ async fn serve_grpc(
 async fn serve_grpc(
     _: Option<Listener>,
     _: &Arc<App>,
+    _: Option<Tls>,
     _: usize,
     _: Timeouts,
     _: Duration,

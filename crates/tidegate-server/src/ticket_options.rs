@@ -8,6 +8,8 @@ use std::time::Duration;
 use tidegate::config::{ReadError, TicketSettings, read_text};
 use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
 
+use crate::file_mode;
+
 /// The most bytes of a file that holds ticket keys: more is another file.
 const MOST_FILE_BYTES: u64 = 64 << 10;
 
@@ -112,27 +114,15 @@ fn from_file(path: &Path) -> Result<Found, TicketKeyError> {
     let text = read_text(path, MOST_FILE_BYTES)
         .map_err(|error| TicketKeyError::File { path: path.to_owned(), why: Arc::new(error) })?;
     let mut found = parse(&text, || format!("the ticket key's file {}", path.display()))?;
-    if let Some(mode) = mode(path).filter(|mode| mode & 0o004 != 0) {
+    if let Some(mode) = file_mode::readable_by_everybody(path) {
         found.warnings.push(format!(
             "the ticket key's file {} can be read by everybody on this machine (mode {:o}), who can then make and settle tickets; take \
              that right away: chmod o-r",
             path.display(),
-            mode & 0o7777
+            mode
         ));
     }
     Ok(found)
-}
-
-/// Returns the permissions of a file, where there are some to speak of.
-#[cfg(unix)]
-fn mode(path: &Path) -> Option<u32> {
-    use std::os::unix::fs::PermissionsExt as _;
-    path.metadata().ok().map(|metadata| metadata.permissions().mode())
-}
-
-#[cfg(not(unix))]
-fn mode(_: &Path) -> Option<u32> {
-    None
 }
 
 fn parse(text: &str, from: impl Fn() -> String) -> Result<Found, TicketKeyError> {

@@ -42,6 +42,7 @@ mod shares;
 mod show;
 mod store;
 mod suggest;
+mod tls;
 mod words;
 mod written;
 
@@ -57,6 +58,7 @@ pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
 pub use store::{AfterLoss, DiskSettings, EngineKind, EngineSettings, StoreKind, StoreSettings, Topology};
+pub use tls::{DoorName, TlsSettings, UnknownDoor};
 pub use written::Written;
 
 use std::net::SocketAddr;
@@ -83,12 +85,15 @@ pub struct Server {
     pub grpc: Option<Address>,
     /// Checks over the protocol of Redis; `None`: not answered.
     pub resp: Option<Address>,
+    /// What encrypts them; `None`: nothing.
+    pub tls: Option<TlsSettings>,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
-        Self { http: SocketAddr::from(([127, 0, 0, 1], 8080)).into(), admin: None, grpc: None, resp: None }
+        let http = SocketAddr::from(([127, 0, 0, 1], 8080)).into();
+        Self { http, admin: None, grpc: None, resp: None, tls: None }
     }
 }
 
@@ -289,7 +294,8 @@ fn word<'n>(node: Option<&'n Node>, key: &str) -> Option<&'n str> {
 fn server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
     let http = address("http").unwrap_or_else(|| Server::default().http);
-    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp") }
+    let tls = node.and_then(|node| node.get("tls")).and_then(tls::read);
+    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

@@ -4,10 +4,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum, ValueHint};
-use tidegate::config::{Address, Peer};
+use tidegate::config::{Address, DoorName, Peer};
 
 use super::limit::PolicyFile;
-use super::values::{connections, duration, keys, listened};
+use super::values::{connections, door, duration, keys, listened};
 
 /// Files of other rate limiters that are read as policies.
 #[derive(Args, Clone, Debug, Default)]
@@ -35,7 +35,7 @@ pub(crate) struct Serve {
     pub(crate) policies: PolicyFile,
     #[command(flatten)]
     pub(crate) imports: Imports,
-    /// Check the policy file, the ticket keys and the token, and exit: 0 if all is good, 2 if the file is not
+    /// Check the policy file, the ticket keys, the token and the certificates, and exit: 0 if all is good, 2 if the file is not
     #[arg(long)]
     pub(crate) check: bool,
     /// Address of the HTTP door, or a port of this machine alone, or a socket as unix:/PATH, as for the other doors [default: the file's, else 127.0.0.1:8080]
@@ -59,12 +59,14 @@ pub(crate) struct Serve {
     /// The most connections at once; beyond that, new ones take the places of idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,
-    /// File that holds the one token callers must send, for whatever they ask; this or --tokens-file is needed to bind beyond loopback
+    /// File that holds the one token callers must send, for whatever they ask; this, --tokens-file or --tls-client-ca is needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
     /// File of several tokens, each with a name and what it is for (check, read, admin); read again when it changes
     #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tokens_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) tls: Tls,
     /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
     #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
     pub(crate) forward_auth: Option<Proxy>,
@@ -77,6 +79,23 @@ pub(crate) struct Serve {
     /// Do not watch the policy file; SIGHUP still reloads it
     #[arg(long)]
     pub(crate) no_watch: bool,
+}
+
+/// What encrypts the doors.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct Tls {
+    /// File of the certificate that encrypts every door but Unix sockets, in PEM, its own first and those behind it after it; read again when it changes [default: the file's, else no door is encrypted]
+    #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_cert: Option<PathBuf>,
+    /// File of the certificate's private key, in PEM
+    #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_key: Option<PathBuf>,
+    /// File of the certificates, in PEM, that a caller's own must come from: who shows none is refused
+    #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) tls_client_ca: Option<PathBuf>,
+    /// Doors that are not encrypted all the same: http, admin, grpc, resp, with commas between them
+    #[arg(long, env = "TIDEGATE_TLS_PLAIN", value_name = "DOORS", value_delimiter = ',', value_parser = door)]
+    pub(crate) tls_plain: Vec<DoorName>,
 }
 
 /// Whose names metrics have beside Tidegate's own.

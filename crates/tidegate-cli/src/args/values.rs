@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use tidegate::Priority;
-use tidegate::config::Address;
+use tidegate::config::{Address, DoorName};
 use tidegate::policy::{GrammarError, WrittenRate};
 
 pub(super) fn duration(text: &str) -> Result<Duration, String> {
@@ -67,6 +67,10 @@ const MAX_CONNECTIONS: usize = 1_000_000;
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
     number.ok_or_else(|| format!("`{text}` is no number of connections; use 1 to {MAX_CONNECTIONS}"))
+}
+
+pub(super) fn door(text: &str) -> Result<DoorName, String> {
+    text.parse().map_err(|why| format!("`{text}` {why}"))
 }
 
 /// Reads an address to listen on. A port alone, and `localhost`, are this machine's; no other name is looked up.

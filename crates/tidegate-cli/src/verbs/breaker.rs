@@ -13,7 +13,7 @@ use crate::styled::Styled;
 use crate::table::table;
 
 pub(crate) fn run(breaker: &Breaker, global: &Global, printer: &Printer) -> Result<Exit> {
-    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER))?;
+    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER), &global.trust)?;
     let answer = match breaker {
         Breaker::List { policy, reveal } => {
             let of = policy.as_ref().map(|policy| format!("/{}", encoded(policy))).unwrap_or_default();

@@ -33,10 +33,11 @@ impl Asked {
             );
         }
         let said = global.server.as_deref();
-        let server = |url: Option<&str>| ServerUrl::read(url.unwrap_or(USUAL_SERVER)).map(Self::Server);
+        let server =
+            |url: Option<&str>| ServerUrl::read(url.unwrap_or(USUAL_SERVER), &global.trust).map(Self::Server);
         // A variable that names a server is set for this verb; one that names a file, for all of them.
         if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
-            return Ok(server(said)?);
+            return server(said);
         }
         Ok(match policies::file(&explain.policies) {
             Some(file) => Self::File(file),

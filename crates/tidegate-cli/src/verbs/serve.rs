@@ -8,11 +8,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
 use tidegate::config::{
-    self, Address, Config, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings,
+    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings,
+    TlsSettings,
 };
 use tidegate_server::{
-    OpenStoreError, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
-    TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, open_store,
+    OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
+    TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
+    open_store,
 };
 
 use crate::args::{MetricsNames, Proxy, Serve};
@@ -27,7 +29,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let file = if imports.is_empty() { policies::file(&serve.policies) } else { None };
     if serve.check && !imports.is_empty() {
         let imported = policies::import(&serve.imports, printer)?;
-        for warning in secrets(serve, &imported.config)?.0.warnings {
+        for warning in warnings(serve, &imported.config)? {
             printer.remark(&warning);
         }
         printer.people("The files are fine\n")?;
@@ -38,7 +40,7 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         // The mistakes of a file that is not good are told by the check.
         if let Ok((config, _)) = policies::load(&file)?.outcome {
             store_settings(serve, &config)?;
-            for warning in secrets(serve, &config)?.0.warnings {
+            for warning in warnings(serve, &config)? {
                 printer.remark(&warning);
             }
         }
@@ -120,9 +122,11 @@ pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.
 fn refusal(error: ServeError) -> anyhow::Error {
     match error {
+        ServeError::Tls(ref error) if !error.is_a_mistake() => error.clone().into(),
         ServeError::Config(_)
         | ServeError::Open { .. }
         | ServeError::NoGrpc { .. }
+        | ServeError::Tls(_)
         | ServeError::Tokens(TokensError::Mistakes { .. }) => Mistake(error.to_string()).into(),
         ServeError::Listen { ref addr, ref source } => {
             let advice = match source.kind() {
@@ -202,7 +206,44 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     options.metrics_names = serve.metrics_names.map(MetricsNames::peer);
     (options.tickets, options.token) = secrets(serve, config)?;
     options.tokens_file.clone_from(&serve.tokens_file);
+    (options.tls, _) = encryption(serve, config)?;
     Ok(options)
+}
+
+/// Reads what `serve --check` reads beside the policies; returns warnings.
+fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
+    let mut warnings = secrets(serve, config)?.0.warnings;
+    warnings.extend(encryption(serve, config)?.1);
+    Ok(warnings)
+}
+
+/// Returns what encrypts the doors, flag before file, and warnings about it; of the files only whether they can be used.
+fn encryption(serve: &Serve, config: &Config) -> Result<(Option<TlsSettings>, Vec<String>)> {
+    let (flags, file) = (&serve.tls, config.server.tls.as_ref());
+    let cert = flags.tls_cert.as_ref().or(file.map(|file| &file.cert));
+    let key = flags.tls_key.as_ref().or(file.map(|file| &file.key));
+    let (Some(cert), Some(key)) = (cert, key) else {
+        if cert.is_none() && key.is_none() && flags.tls_client_ca.is_none() && flags.tls_plain.is_empty() {
+            return Ok((None, Vec::new()));
+        }
+        let lacks = if cert.is_none() { "--tls-cert" } else { "--tls-key" };
+        let wrong = format!(
+            "{lacks} is missing: a certificate and its key encrypt the doors together; name both (--tls-cert, --tls-key), or write them in \
+             the file under server.tls"
+        );
+        return Err(Mistake(wrong).into());
+    };
+    let mut settings = TlsSettings::new(cert, key);
+    settings.client_ca = flags.tls_client_ca.clone().or_else(|| file?.client_ca.clone());
+    settings.plain.clone_from(&flags.tls_plain);
+    if settings.plain.is_empty() {
+        settings.plain = file.map(|file| file.plain.clone()).unwrap_or_default();
+    }
+    let read = settings.clone();
+    let warnings = policies::patiently(cert, move |_| check_tls(&read))?.map_err(|error| {
+        if error.is_a_mistake() { Mistake(error.to_string()).into() } else { anyhow::Error::from(error) }
+    })?;
+    Ok((Some(settings), warnings))
 }
 
 /// Reads the keys of tickets and the tokens of callers; of a file of tokens only whether it can be used.
@@ -231,15 +272,18 @@ fn secrets(serve: &Serve, config: &Config) -> Result<(TicketOptions, Option<Toke
     Ok((tickets, token))
 }
 
-/// Returns an address as people write it.
-fn url(address: &Address) -> String {
-    address.tcp().map_or_else(|| address.to_string(), |addr| format!("http://{addr}"))
+/// Returns the address of a door as people write it.
+fn url(ready: &Ready, door: DoorName, address: &Address) -> String {
+    let scheme = if ready.encrypted.contains(&door) { "https" } else { "http" };
+    address.tcp().map_or_else(|| address.to_string(), |addr| format!("{scheme}://{addr}"))
 }
 
 /// What a person who just started it wants next: commands that work as they stand.
 fn greeting(server: &Server, quickstart: bool) -> String {
     let ready = server.ready();
-    let (at, operations) = (url(&ready.addr), url(ready.admin.as_ref().unwrap_or(&ready.addr)));
+    let at = url(&ready, DoorName::Http, &ready.addr);
+    let operations =
+        ready.admin.as_ref().map_or_else(|| at.clone(), |admin| url(&ready, DoorName::Admin, admin));
     let policies = match ready.policies {
         1 => "1 policy".to_owned(),
         count => format!("{count} policies"),
@@ -253,6 +297,9 @@ fn greeting(server: &Server, quickstart: bool) -> String {
     }
     if let Some(resp) = &ready.resp {
         let there = match resp {
+            Address::Tcp(addr) if ready.encrypted.contains(&DoorName::Resp) => {
+                format!("--tls --cacert FILE -p {}", addr.port())
+            }
             Address::Tcp(addr) => format!("-p {}", addr.port()),
             Address::Unix(socket) => format!("-s {}", socket.path().display()),
         };
@@ -265,7 +312,8 @@ fn greeting(server: &Server, quickstart: bool) -> String {
         text.push_str("A build without optimisation, to look at; for real load: cargo install --path crates/tidegate-cli\n");
     }
     // Writing to a string does not fail.
-    if quickstart && ready.addr.tcp().is_some() {
+    // Over TLS they would need to know by what the server is known.
+    if quickstart && ready.addr.tcp().is_some() && ready.encrypted.is_empty() {
         let _ = write!(
             text,
             "\nNo policy file: the quickstart allows each client 5 requests a second, 10 at once. Try it:\n\n  \

@@ -99,6 +99,12 @@ impl Proxy {
         Self::nginx_of(block, &format!("server {tidegate};"), "")
     }
 
+    /// As [`Proxy::nginx`], asking over TLS: with these lines in place of the block's `proxy_pass`.
+    pub(crate) fn nginx_over_tls(tidegate: SocketAddr, lines: String) -> Option<Self> {
+        let block = in_place(manual("http {"), &[("proxy_pass http://tidegate/v1/forward-auth;", lines)]);
+        Self::nginx_of(block, &format!("server {tidegate};"), "")
+    }
+
     /// As [`Proxy::nginx_by_recipes`] with one recipe, some words of which are replaced.
     pub(crate) fn nginx_by_recipe(
         tidegate: SocketAddr,

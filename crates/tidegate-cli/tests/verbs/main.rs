@@ -14,6 +14,10 @@ mod flags;
 mod golden;
 mod init;
 mod keys_hit;
+#[cfg(feature = "tls")]
+#[allow(dead_code, reason = "the server's own tests use more of it")]
+#[path = "../../../tidegate-server/tests/tls/made.rs"]
+mod made;
 #[cfg(unix)]
 mod operations;
 mod reading;
@@ -33,6 +37,8 @@ mod stores;
 mod suggest;
 #[cfg(unix)]
 mod terminal;
+#[cfg(all(unix, feature = "tls"))]
+mod tls;
 mod trace;
 mod verdict;
 

@@ -99,14 +99,20 @@ impl Access {
         self.tokens.load()
     }
 
-    /// Says whether whoever sent these headers may do what asks for this scope; `None` asks for any token.
+    /// Says whether whoever sent these headers may do what asks for this scope; `None` asks for any token. `encrypted` says that they came
+    /// over TLS.
     ///
     /// # Errors
     /// 401 without a token, where one is needed; 403 for a token without the scope, and for what only a web page would send where no
     /// token is needed.
-    pub(crate) fn authorize(&self, headers: &HeaderMap, asks: Option<Scope>) -> Result<(), Problem> {
+    pub(crate) fn authorize(
+        &self,
+        headers: &HeaderMap,
+        asks: Option<Scope>,
+        encrypted: bool,
+    ) -> Result<(), Problem> {
         if !self.needs_token() {
-            return web_pages::refuse(headers);
+            return web_pages::refuse(headers, encrypted);
         }
         let bearer = headers.get(AUTHORIZATION).map(HeaderValue::as_bytes).and_then(|value| {
             let (scheme, shown) = value.split_at(value.iter().position(|byte| *byte == b' ')?);
@@ -150,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn a_token_is_shown_in_either_header() {
         let access = Access::open(Some(Token::new("0123456789abcdef\n").unwrap()), None).await.unwrap();
-        let may = |pairs: &[_]| access.authorize(&headers(pairs), Some(Scope::Admin)).is_ok();
+        let may = |pairs: &[_]| access.authorize(&headers(pairs), Some(Scope::Admin), false).is_ok();
         for (name, value, passes) in [
             ("authorization", "Bearer 0123456789abcdef", true),
             ("authorization", "bearer  0123456789abcdef", true),
@@ -176,7 +182,7 @@ mod tests {
         let access = Access::open(None, Some(file.clone())).await.unwrap();
         let status = |access: &Access, secret: &str, asks| {
             access
-                .authorize(&headers(&[("x-tidegate-token", secret)]), asks)
+                .authorize(&headers(&[("x-tidegate-token", secret)]), asks, false)
                 .map_err(|problem| problem.status())
         };
         let (wrong, lacks) = (Err(StatusCode::UNAUTHORIZED), Err(StatusCode::FORBIDDEN));

@@ -13,9 +13,12 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
 /// Refuses what only a web page would send to a server without a token.
 ///
+/// A page can have its own name lead to this machine, and then its requests are of one origin. Over TLS (`encrypted`) it cannot: the browser
+/// wants a certificate for that name, so any name is served.
+///
 /// # Errors
-/// 403 for a foreign origin or a host name that is not this machine's.
-pub(super) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
+/// 403 for a foreign origin, and without TLS for a host name that is not this machine's.
+pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     for name in [HOST, ORIGIN] {
         // A header that cannot be read is there all the same.
@@ -41,7 +44,7 @@ pub(super) fn refuse(headers: &HeaderMap) -> Result<(), Problem> {
             "a web page of another origin may not use this server; set a token and send it from a program";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("origin", origin));
     }
-    if !host.is_empty() && !names_this_machine(host) {
+    if !encrypted && !host.is_empty() && !names_this_machine(host) {
         let detail = "without a token only loopback addresses are served under their own names; use 127.0.0.1 or \
                       localhost in the URL, or set a token";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("host", host));
@@ -101,15 +104,22 @@ mod tests {
             (&[("host", "evil.example:8080")], false),
             (&[("host", "evil.example"), ("origin", "http://evil.example")], false),
         ] {
-            assert_eq!(refuse(&headers(pairs)).is_ok(), passes, "{pairs:?}");
+            assert_eq!(refuse(&headers(pairs), false).is_ok(), passes, "{pairs:?}");
         }
         let mut twice = headers(&[("host", "localhost:8080")]);
         twice.append("host", HeaderValue::from_static("evil.example"));
-        assert!(refuse(&twice).is_err(), "two hosts");
+        assert!(refuse(&twice, false).is_err(), "two hosts");
         for name in ["host", "origin"] {
             let mut unreadable = headers(&[]);
             unreadable.append(name, HeaderValue::from_bytes(b"\xffevil.example").unwrap());
-            assert!(refuse(&unreadable).is_err(), "{name}: present, and not readable");
+            assert!(refuse(&unreadable, false).is_err(), "{name}: present, and not readable");
         }
+        let named = headers(&[("host", "tidegate.example:8443")]);
+        assert!(
+            refuse(&named, false).is_err() && refuse(&named, true).is_ok(),
+            "a browser has looked at the certificate"
+        );
+        let foreign = headers(&[("host", "tidegate.example"), ("origin", "https://evil.example")]);
+        assert!(refuse(&foreign, true).is_err(), "a browser shows its user's certificate for every page");
     }
 }

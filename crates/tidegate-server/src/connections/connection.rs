@@ -47,11 +47,11 @@ const HEAD_BYTES: usize = 64 * 1024;
 /// The most header lines of a request, several times what browsers and proxies send. More is answered 431.
 const HEAD_LINES: usize = 256;
 /// The longest time for a head on a connection of the reserve, and on every connection once the server drains.
-const SHORT_HEAD: Duration = Duration::from_secs(2);
+pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
 /// How often the timer rings in stages without a deadline, so that one timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
 /// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
-const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
+pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Why a connection is served no longer.
 enum Ended {
@@ -61,6 +61,8 @@ enum Ended {
     Late(Stand),
     /// The place is given away.
     Vacated(Stand),
+    /// It is not served at all, and told why.
+    Refused(Response),
     /// The peer is gone, or the server leaves.
     Cut,
 }
@@ -75,7 +77,7 @@ impl Ended {
                 Stage::Stalled => Some(CutReason::unread),
                 Stage::Closing | Stage::Idle | Stage::Busy => None,
             },
-            Self::Served(_) | Self::Cut => None,
+            Self::Served(_) | Self::Refused(_) | Self::Cut => None,
         }
     }
 }
@@ -135,6 +137,12 @@ pub(super) async fn serve<H: Handler>(
     }
     let mut wire = http.into_parts().io.into_inner();
     close(&mut wire, ended, peer, place, timeouts).await;
+}
+
+/// Tells a caller of plain text that this door is encrypted, and closes.
+pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
+    let mut wire = Wire(Arc::new(Line::new(stream)));
+    close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
 fn builder(reserved: bool) -> http1::Builder {
@@ -280,6 +288,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
     let line = Arc::clone(&wire.0);
     let last_word: Option<Response> = match ended {
         Ended::Cut => return,
+        Ended::Refused(answer) => Some(answer),
         Ended::Vacated(stand) => {
             if stand.blocked {
                 line.forget_unsent();
@@ -291,7 +300,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         }
         Ended::Late(stand) => match stand.stage() {
             Stage::Head if stand.received => Some(protocol_errors::late(timeouts.head)),
-            Stage::Head | Stage::Idle => return,
+            Stage::Head | Stage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
                 return line.forget_unsent();

@@ -39,6 +39,11 @@ pub(super) fn other_version() -> Response {
     closing(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/2 is not spoken here; use HTTP/1.1")
 }
 
+/// 400: plain text where TLS is spoken.
+pub(super) fn plain_text() -> Response {
+    closing(StatusCode::BAD_REQUEST, "this address is served over TLS; write https:// in place of http://")
+}
+
 fn closing(status: StatusCode, detail: impl Into<String>) -> Response {
     let mut response = Problem::new(status, detail).into_response();
     let headers = response.headers_mut();

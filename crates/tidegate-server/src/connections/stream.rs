@@ -5,10 +5,16 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
+#[cfg(feature = "tls")]
+use futures_util::FutureExt as _;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+#[cfg(feature = "tls")]
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 #[cfg(unix)]
 use tokio::net::UnixStream;
+#[cfg(feature = "tls")]
+use tokio_rustls::server::TlsStream;
 
 /// Whom a caller on a Unix socket counts as: somebody on this machine.
 pub(super) const THIS_MACHINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
@@ -19,6 +25,9 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
+    /// After its handshake.
+    #[cfg(feature = "tls")]
+    Tls(Box<TlsStream<TcpStream>>),
 }
 
 /// A connection on its way to another runtime.
@@ -37,6 +46,8 @@ macro_rules! carried {
             Stream::Tcp($inner) => $call,
             #[cfg(unix)]
             Stream::Unix($inner) => $call,
+            #[cfg(feature = "tls")]
+            Stream::Tls($inner) => $call,
         }
     };
 }
@@ -49,6 +60,9 @@ impl Stream {
             Self::Tcp(stream) => drop(stream.set_nodelay(true)),
             #[cfg(unix)]
             Self::Unix(_) => {}
+            // Said before its handshake.
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => {}
         }
     }
 
@@ -58,6 +72,19 @@ impl Stream {
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
             #[cfg(unix)]
             Self::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => drop(stream.get_ref().0.set_zero_linger()),
+        }
+    }
+
+    /// Tells the peer that no more comes, where there is a word for it: TLS, whose clients else take the end for an attack. Waits for nothing.
+    pub(crate) fn say_end(&mut self) {
+        match self {
+            Self::Tcp(_) => {}
+            #[cfg(unix)]
+            Self::Unix(_) => {}
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => drop(stream.shutdown().now_or_never()),
         }
     }
 
@@ -65,16 +92,48 @@ impl Stream {
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::WouldBlock`] when nothing has arrived.
-    pub(crate) fn try_read_buf(&self, buffer: &mut Vec<u8>) -> io::Result<usize> {
-        carried!(self, stream => stream.try_read_buf(buffer))
+    pub(crate) fn try_read_buf(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_read_buf(buffer),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_read_buf(buffer),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                stream.read_buf(buffer).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))
+            }
+        }
     }
 
-    /// Writes what the system takes at once, and returns how many bytes that were.
+    /// Writes what the system takes at once, and returns how many bytes that were. Whether they are on their way says
+    /// [`Stream::is_flushed`].
     ///
     /// # Errors
     /// The system's; [`io::ErrorKind::WouldBlock`] when it takes nothing.
-    pub(crate) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
-        carried!(self, stream => stream.try_write(bytes))
+    pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(stream) => stream.try_write(bytes),
+            #[cfg(unix)]
+            Self::Unix(stream) => stream.try_write(bytes),
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => {
+                let written =
+                    stream.write(bytes).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))?;
+                // What is held back is seen by whoever asks for it.
+                drop(stream.flush().now_or_never());
+                Ok(written)
+            }
+        }
+    }
+
+    /// Says whether nothing that was written is held back on this side of the system.
+    pub(crate) fn is_flushed(&self) -> bool {
+        match self {
+            Self::Tcp(_) => true,
+            #[cfg(unix)]
+            Self::Unix(_) => true,
+            #[cfg(feature = "tls")]
+            Self::Tls(stream) => !stream.get_ref().1.wants_write(),
+        }
     }
 
     /// Takes it away from the runtime it was made in.
@@ -87,6 +146,9 @@ impl Stream {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.into_std().map(Moving::Unix),
+            // Moved before its handshake: what shook hands stays where it is.
+            #[cfg(feature = "tls")]
+            Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
     }
 }

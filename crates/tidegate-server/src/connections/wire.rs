@@ -93,6 +93,11 @@ impl Line {
         Pin::new(&mut self.0.lock().stream).poll_shutdown(cx)
     }
 
+    /// Tells the peer that no more comes, without waiting for anything, where there is a word for it.
+    pub(super) fn say_end(&self) {
+        self.0.lock().stream.say_end();
+    }
+
     /// Makes the system forget on close what the peer did not take; it would keep it for minutes.
     pub(super) fn forget_unsent(&self) {
         self.0.lock().stream.forget_unsent();
@@ -114,8 +119,11 @@ impl State {
                 }
             }
         }
-        self.stand.blocked = false;
         self.unsent.clear();
+        // What is encrypted may be held back; where nothing is, this does nothing.
+        let flushed = Pin::new(&mut self.stream).poll_flush(cx);
+        self.stand.blocked = flushed.is_pending();
+        ready!(flushed)?;
         if self.unsent.capacity() > KEPT_BYTES {
             self.unsent = Vec::new();
         }

@@ -37,7 +37,7 @@ use tokio::sync::oneshot;
 use self::service::Service;
 use self::threads::Threads;
 use crate::app::App;
-use crate::connections::{Door, Place, Stream};
+use crate::connections::{Door, NotEncrypted, Place, Stream, Tls};
 use crate::options::Timeouts;
 
 #[cfg(feature = "fuzzing")]
@@ -52,6 +52,8 @@ pub(crate) mod fuzzing {
 pub(crate) struct GrpcDoor {
     service: Arc<Service>,
     threads: Threads,
+    /// What encrypts its connections, if anything.
+    tls: Option<Tls>,
 }
 
 impl GrpcDoor {
@@ -59,25 +61,56 @@ impl GrpcDoor {
     ///
     /// # Errors
     /// The system's, if it starts no thread.
-    pub(crate) fn new(app: Arc<App>) -> std::io::Result<Self> {
-        Ok(Self { service: Arc::new(Service::new(app)), threads: Threads::start()? })
+    pub(crate) fn new(app: Arc<App>, tls: Option<Tls>) -> std::io::Result<Self> {
+        Ok(Self { service: Arc::new(Service::new(app)), threads: Threads::start()?, tls })
     }
 }
 
 impl Door for GrpcDoor {
-    async fn serve(self: Arc<Self>, stream: Stream, _: SocketAddr, place: &Arc<Place>, timeouts: Timeouts) {
+    async fn serve(
+        self: Arc<Self>,
+        stream: Stream,
+        peer: SocketAddr,
+        place: &Arc<Place>,
+        timeouts: Timeouts,
+    ) {
         // A stream is woken by the runtime it was made in, so it moves without one.
         let Ok(stream) = stream.into_moving() else { return };
         let (over, ended) = oneshot::channel::<()>();
-        let (service, place) = (Arc::clone(&self.service), Arc::clone(place));
+        let (service, place, tls) = (Arc::clone(&self.service), Arc::clone(place), self.tls.clone());
         let running = self.threads.run(async move {
             if let Ok(stream) = stream.arrive() {
-                connection::serve(stream, service, place, timeouts).await;
+                let stream = match &tls {
+                    None => Some(stream),
+                    Some(tls) => encrypted(tls, stream, peer, &place, timeouts, &service).await,
+                };
+                if let Some(stream) = stream {
+                    connection::serve(stream, service, place, timeouts).await;
+                }
             }
             drop(over);
         });
         running.await;
         // Whether it is dropped by the connection or with its thread: it is over.
         let _ = ended.await;
+    }
+}
+
+/// Returns the encrypted connection, if it comes to one. A caller of plain text is not answered: it may speak anything.
+async fn encrypted(
+    tls: &Tls,
+    stream: Stream,
+    peer: SocketAddr,
+    place: &Place,
+    timeouts: Timeouts,
+    service: &Service,
+) -> Option<Stream> {
+    match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
+        Ok(stream) => Some(stream),
+        Err(NotEncrypted::Cut(reason)) => {
+            service.app.engine.metrics.connection_cut(reason);
+            None
+        }
+        Err(NotEncrypted::PlainText(_) | NotEncrypted::Over) => None,
     }
 }

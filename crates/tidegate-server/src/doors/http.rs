@@ -47,18 +47,20 @@ use crate::problem::Problem;
 pub(crate) struct HttpDoor {
     app: Arc<App>,
     serves: Serves,
+    /// Whether its connections are encrypted: then a browser has made sure of the server's name.
+    encrypted: bool,
 }
 
 impl HttpDoor {
-    pub(crate) fn new(app: Arc<App>, serves: Serves) -> Self {
-        Self { app, serves }
+    pub(crate) fn new(app: Arc<App>, serves: Serves, encrypted: bool) -> Self {
+        Self { app, serves, encrypted }
     }
 }
 
 impl Handler for HttpDoor {
     async fn answer(&self, request: Request<Body>) -> Response {
         let _in_flight = self.app.begin_request(Transport::http);
-        route(&self.app, self.serves, request).await.unwrap_or_else(Problem::into_response)
+        route(self, request).await.unwrap_or_else(Problem::into_response)
     }
 
     /// Health, metrics and reload.
@@ -71,13 +73,14 @@ impl Handler for HttpDoor {
     }
 }
 
-async fn route(app: &Arc<App>, serves: Serves, request: Request<Body>) -> Result<Response, Problem> {
+async fn route(door: &HttpDoor, request: Request<Body>) -> Result<Response, Problem> {
+    let HttpDoor { app, serves, encrypted } = door;
     let uri = request.uri().clone();
     let method = request.method().clone();
     let path = uri.path();
     let found = Route::of(&method, path);
     if !matches!(found, Ok(Route { asks: None, .. })) {
-        authorize(app, &request, found.as_ref().ok().and_then(|route| route.asks))?;
+        authorize(door, &request, found.as_ref().ok().and_then(|route| route.asks))?;
     }
     let found = found?;
     serves.has(found)?;
@@ -91,8 +94,9 @@ async fn route(app: &Arc<App>, serves: Serves, request: Request<Body>) -> Result
         "/v1/refund" => settle::refund(app, request).await,
         "/livez" => Ok(operations::livez()),
         "/readyz" | "/healthz" => {
-            let checks = serves != Serves::Decisions;
-            operations::readyz(app, &uri, request.headers(), checks)
+            let may = |asks| app.access.authorize(request.headers(), asks, *encrypted).is_ok();
+            let checks = *serves != Serves::Decisions && may(Some(Scope::Read));
+            operations::readyz(app, &uri, checks)
         }
         "/metrics" => Ok(operations::metrics(app)),
         "/v1/explain" => explain::explain(app, request).await,
@@ -121,12 +125,13 @@ async fn route(app: &Arc<App>, serves: Serves, request: Request<Body>) -> Result
 }
 
 /// Says whether whoever sent the request may ask this; counts those who may not.
-fn authorize(app: &App, request: &Request<Body>, asks: Option<Scope>) -> Result<(), Problem> {
+fn authorize(door: &HttpDoor, request: &Request<Body>, asks: Option<Scope>) -> Result<(), Problem> {
+    let app = &door.app;
     // A proxy hands its caller's `Host` and `Origin` on.
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
-    let authorized = app.access.authorize(request.headers(), asks);
+    let authorized = app.access.authorize(request.headers(), asks, door.encrypted);
     if authorized.is_err() && app.access.needs_token() {
         app.engine.metrics.auth_failed(Transport::http);
     }

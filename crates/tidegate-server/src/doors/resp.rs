@@ -23,7 +23,7 @@ mod throttle;
 
 use std::sync::Arc;
 
-use crate::connections::{Door, Place, Stream};
+use crate::connections::{Door, NotEncrypted, Place, Stream};
 use crate::options::Timeouts;
 
 pub(crate) use self::session::RespDoor;
@@ -32,10 +32,21 @@ impl Door for RespDoor {
     async fn serve(
         self: Arc<Self>,
         stream: Stream,
-        _: std::net::SocketAddr,
+        peer: std::net::SocketAddr,
         place: &Arc<Place>,
         timeouts: Timeouts,
     ) {
+        let stream = match &self.tls {
+            None => stream,
+            Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
+                Ok(stream) => stream,
+                Err(NotEncrypted::PlainText(stream)) => {
+                    return connection::refuse_plain_text(stream, place, timeouts).await;
+                }
+                Err(NotEncrypted::Cut(reason)) => return self.app.engine.metrics.connection_cut(reason),
+                Err(NotEncrypted::Over) => return,
+            },
+        };
         connection::serve(stream, &self, place, timeouts).await;
     }
 }

@@ -126,6 +126,12 @@ pub(crate) enum CutReason {
     head,
     /// It did not read its answers.
     unread,
+    /// Its TLS handshake took too long.
+    handshake,
+}
+
+impl CutReason {
+    pub(super) const ALL: [Self; 5] = [Self::full, Self::vacated, Self::head, Self::unread, Self::handshake];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -143,7 +149,7 @@ pub(crate) enum Transport {
 }
 
 impl Transport {
-    pub(super) const ALL: [Self; 3] = [Self::http, Self::grpc, Self::resp];
+    pub(crate) const ALL: [Self; 3] = [Self::http, Self::grpc, Self::resp];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

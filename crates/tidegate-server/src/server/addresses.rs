@@ -1,35 +1,69 @@
 //! Where a server listens, and whether it may.
 
-use tidegate::config::Address;
+use tidegate::config::{Address, DoorName, TlsSettings};
 
 use super::error::ServeError;
 use crate::connections::Listener;
 use crate::options::ServerOptions;
+use crate::tls::TlsError;
 
 impl ServerOptions {
     /// Says whether the server could listen: before a store is opened, which may take time, and which another server at the same address
     /// may have. Whoever else takes an address afterwards is seen by [`crate::Server::bind`].
     ///
     /// # Errors
-    /// [`ServeError::Open`] and [`ServeError::Listen`].
+    /// [`ServeError::Open`], [`ServeError::Listen`], and [`ServeError::Tls`] of a plain door that is not there.
     pub fn check_addresses(&self) -> Result<(), ServeError> {
         self.check_token()?;
+        self.check_plain_doors()?;
         self.addresses().try_for_each(|addr| {
             Listener::check(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
         })
     }
 
-    /// Says whether others are kept out.
+    /// Says whether others are kept out: by a token, or by certificates that callers have to show.
     pub(super) fn check_token(&self) -> Result<(), ServeError> {
         if self.token.is_some() || self.tokens_file.is_some() {
             return Ok(());
         }
-        let open = self.addresses().filter(|addr| !addr.is_local()).find_map(Address::tcp);
+        let shows_certificates =
+            |door| self.tls_of(door).is_some_and(|settings| settings.client_ca.is_some());
+        let open = self.doors().filter(|(door, addr)| !addr.is_local() && !shows_certificates(*door));
+        let open = open.map(|(_, addr)| addr).find_map(Address::tcp);
         open.map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
+    }
+
+    /// Says whether each door that is to stay plain is there.
+    pub(super) fn check_plain_doors(&self) -> Result<(), TlsError> {
+        let plain = self.tls.iter().flat_map(|settings| settings.plain.iter());
+        let mut absent = plain.filter(|door| self.doors().all(|(there, _)| there != **door));
+        absent.next().map_or(Ok(()), |door| Err(TlsError::NoDoor { door: *door }))
+    }
+
+    /// Returns what encrypts a door; nothing encrypts a Unix socket.
+    pub(super) fn tls_of(&self, door: DoorName) -> Option<&TlsSettings> {
+        let is_tcp = self.doors().any(|(there, addr)| there == door && addr.tcp().is_some());
+        self.tls.as_ref().filter(|settings| is_tcp && !settings.plain.contains(&door))
+    }
+
+    /// Returns the doors that are encrypted.
+    pub(super) fn encrypted(&self) -> Vec<DoorName> {
+        self.doors().map(|(door, _)| door).filter(|door| self.tls_of(*door).is_some()).collect()
     }
 
     /// Returns where each door listens: what holds for one has to hold for all.
     fn addresses(&self) -> impl Iterator<Item = &Address> {
-        [Some(&self.http), self.admin.as_ref(), self.grpc.as_ref(), self.resp.as_ref()].into_iter().flatten()
+        self.doors().map(|(_, addr)| addr)
+    }
+
+    fn doors(&self) -> impl Iterator<Item = (DoorName, &Address)> {
+        let of = |door, addr| Option::map(addr, |addr| (door, addr));
+        let doors = [
+            of(DoorName::Http, Some(&self.http)),
+            of(DoorName::Admin, self.admin.as_ref()),
+            of(DoorName::Grpc, self.grpc.as_ref()),
+            of(DoorName::Resp, self.resp.as_ref()),
+        ];
+        doors.into_iter().flatten()
     }
 }

@@ -9,6 +9,7 @@ use tidegate::store::CapacityError;
 
 use crate::auth::TokensError;
 use crate::settings::Refused;
+use crate::tls::TlsError;
 
 /// Why a server did not start.
 #[derive(Debug, thiserror::Error)]
@@ -17,7 +18,7 @@ pub enum ServeError {
     /// Others could reach it, and nothing would keep them out.
     #[error(
         "binding {addr}, which others can reach, needs an admin token; set TIDEGATE_TOKEN to {} or more characters, \
-         name a file of tokens (--tokens-file), or bind a loopback address as 127.0.0.1:{}",
+         name a file of tokens (--tokens-file), have callers show certificates (--tls-client-ca), or bind a loopback address as 127.0.0.1:{}",
         crate::auth::SHORTEST,
         addr.port()
     )]
@@ -39,6 +40,9 @@ pub enum ServeError {
     /// The file of tokens cannot be used.
     #[error(transparent)]
     Tokens(#[from] TokensError),
+    /// The doors cannot be encrypted.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// There is no memory for counters.
     #[error(transparent)]
     Capacity(#[from] CapacityError),

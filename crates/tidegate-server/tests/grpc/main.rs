@@ -10,8 +10,14 @@ mod client;
 mod connections;
 mod decisions;
 mod details;
+#[cfg(feature = "tls")]
+mod encrypted;
 mod imported;
 mod limitador;
+#[cfg(feature = "tls")]
+#[allow(dead_code, reason = "the tests of TLS make more of them")]
+#[path = "../tls/made.rs"]
+mod made;
 mod quota;
 mod quota_parts;
 mod real;

@@ -25,7 +25,7 @@ fn environment() -> PathBuf {
 }
 
 /// Finds a program of the environment.
-fn program(name: &str) -> Option<PathBuf> {
+pub(super) fn program(name: &str) -> Option<PathBuf> {
     let path = environment().join("bin").join(name);
     if path.exists() {
         return Some(path);
@@ -45,13 +45,13 @@ fn free() -> SocketAddr {
 }
 
 /// Returns the block of the page that begins with this line.
-fn block(begin: &str) -> &'static str {
+pub(super) fn block(begin: &str) -> &'static str {
     let from = PAGE.find(begin).unwrap();
     PAGE[from..].split("```").next().unwrap()
 }
 
 /// Envoy in front of a program. Killed when dropped, lest a failed test leave it behind.
-struct Envoy {
+pub(super) struct Envoy {
     child: Child,
     front: SocketAddr,
     log: PathBuf,
@@ -68,7 +68,11 @@ impl Drop for Envoy {
 
 impl Envoy {
     /// Starts it with the page's configuration, which asks `grpc`; `change` makes of it what else is wanted.
-    async fn start(program: PathBuf, grpc: SocketAddr, change: impl FnOnce(String) -> String) -> Self {
+    pub(super) async fn start(
+        program: PathBuf,
+        grpc: SocketAddr,
+        change: impl FnOnce(String) -> String,
+    ) -> Self {
         let app = start("version: 1\npolicies: []\n").await;
         let front = free();
         let port = |text: String, of: u16, to: SocketAddr| {
@@ -94,14 +98,14 @@ impl Envoy {
     }
 
     /// Asks for a page with another header line; returns the head of the answer.
-    async fn get(&self, header: &str) -> String {
+    pub(super) async fn get(&self, header: &str) -> String {
         let request =
             [b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", header.as_bytes(), b"\r\n"];
         exchange(self.front, &request.concat()).await
     }
 }
 
-fn status(answer: &str) -> &str {
+pub(super) fn status(answer: &str) -> &str {
     answer.get(9..12).unwrap_or_default()
 }
 

@@ -20,6 +20,7 @@ pub(super) use store::{KINDS, OWN};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
+use super::tls::DoorName;
 
 /// How long a ticket can be settled, unless the file says otherwise.
 pub(in crate::config) const TICKET_TTL: &str = "10min";
@@ -36,8 +37,40 @@ const SERVER: Table = Table {
         ),
         key("grpc", Kind::Socket, None, "Where Envoy's rate limit service is answered; nowhere unless given"),
         key("resp", Kind::Socket, None, "Where Redis clients are answered; nowhere unless given"),
+        key(
+            "tls",
+            Kind::Table(&TLS),
+            None,
+            "What encrypts all of these but Unix sockets; nothing unless given",
+        ),
     ],
     required: &[],
+};
+
+const TLS: Table = Table {
+    name: "tls",
+    keys: &[
+        key(
+            "cert",
+            Kind::Text,
+            None,
+            "The file with the server's certificate and those between it and a root, in PEM, its own first",
+        ),
+        key("key", Kind::Text, None, "The file with the certificate's private key, in PEM"),
+        key(
+            "client_ca",
+            Kind::Text,
+            None,
+            "The file with the certificates, in PEM, that a caller's own must come from; callers need none unless given",
+        ),
+        key(
+            "plain",
+            Kind::List(&Kind::Word(&DoorName::WORDS, &[])),
+            None,
+            "The doors that are not encrypted all the same",
+        ),
+    ],
+    required: &["cert", "key"],
 };
 
 const CLIENT_IP: Table = Table {

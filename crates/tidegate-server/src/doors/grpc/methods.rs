@@ -95,7 +95,7 @@ impl Method {
                 "all places for connections are taken; come again in a second",
             ));
         }
-        service.app.access.authorize(headers, Some(scope)).map_err(|problem| {
+        service.app.access.authorize(headers, Some(scope), false).map_err(|problem| {
             service.app.engine.metrics.auth_failed(Transport::grpc);
             let unknown = problem.status() == StatusCode::UNAUTHORIZED;
             let code = if unknown { Code::Unauthenticated } else { Code::PermissionDenied };

@@ -2,14 +2,13 @@
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
-use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
+use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::json;
 use tidegate::cluster::Part;
 use tidegate::visible;
 
 use super::query::Query;
 use crate::app::App;
-use crate::auth::Scope;
 use crate::engine::Outage;
 use crate::json;
 use crate::phase::Phase;
@@ -26,20 +25,14 @@ pub(crate) fn livez() -> Response {
 /// Health needs no token, so that a load balancer may ask. What the checks found speaks of the file, of keys and of traffic,
 /// and is for those who may read the rest as well: others are told the state alone.
 /// Where operations have an address of their own, what the `checks` found is told there alone.
-pub(crate) fn readyz(
-    app: &App,
-    uri: &http::Uri,
-    headers: &HeaderMap,
-    checks: bool,
-) -> Result<Response, Problem> {
+pub(crate) fn readyz(app: &App, uri: &http::Uri, checks: bool) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
     let serving = app.phase() == Phase::Serving;
     let status = if serving { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE };
     if !verbose {
         return Ok((status, if serving { "ok\n" } else { "draining\n" }).into_response());
     }
-    let may = checks && app.access.authorize(headers, Some(Scope::Read)).is_ok();
-    let text = if may { self::checks(app, serving) } else { state(serving) };
+    let text = if checks { self::checks(app, serving) } else { state(serving) };
     Ok((status, text).into_response())
 }
 
@@ -101,8 +94,12 @@ fn checks(app: &App, serving: bool) -> String {
     });
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));
+    let tls = app
+        .certificates
+        .as_ref()
+        .map_or_else(String::new, |certificates| format!("\n{}", certificates.stand()));
     format!(
-        "{} serving\n{config}{policies}\n{store}{nodes}\n[+] {} requests in flight\n{}\n",
+        "{} serving\n{config}{policies}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
         // Without the request for these lines.
         app.requests_in_flight().saturating_sub(1),
@@ -131,7 +128,14 @@ fn policies_line(taken: &Taken) -> String {
 /// `/metrics`, in the OpenMetrics text form.
 pub(crate) fn metrics(app: &App) -> Response {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
-    let mut response = app.engine.write_metrics().into_response();
+    let mut response = app
+        .engine
+        .write_metrics(|registry| {
+            if let Some(certificates) = &app.certificates {
+                certificates.show(registry);
+            }
+        })
+        .into_response();
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }

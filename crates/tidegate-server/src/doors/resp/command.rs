@@ -30,6 +30,10 @@ pub(super) fn next(bytes: &[u8]) -> Next<'_> {
     match bytes.first() {
         None => Next::Incomplete,
         Some(b'*') => list(bytes),
+        // The begin of a handshake, whose sender waits for an answer: it may never send a line end.
+        Some(22) => {
+            Next::Broken("this address is served without TLS; leave out --tls, or write redis:// in a URL")
+        }
         Some(_) => line(bytes),
     }
 }

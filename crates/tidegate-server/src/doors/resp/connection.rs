@@ -56,6 +56,16 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeou
     }
 }
 
+/// Tells a caller of plain text that this door is encrypted, and closes.
+pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: Timeouts) {
+    let (read, replies) = (Vec::new(), Replies::default());
+    let mut connection = Connection { stream, read, replies, place, timeouts };
+    connection
+        .replies
+        .error("ERR", "this address is served over TLS; use redis-cli --tls, or rediss:// in a URL");
+    connection.close(&Ended::Done).await;
+}
+
 struct Connection<'p> {
     stream: Stream,
     /// What was read and is not decided yet: at most the longest command and one read.
@@ -210,9 +220,13 @@ impl Connection<'_> {
         }
         // Usually the system takes all of it at once, and the stage need not be noted.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
-        if at_once < self.replies.bytes.len() {
+        if at_once < self.replies.bytes.len() || !self.stream.is_flushed() {
             self.place.note(Stage::Stalled, now());
-            let rest = self.stream.write_all(&self.replies.bytes[at_once..]);
+            let stream = &mut self.stream;
+            let rest = async {
+                stream.write_all(&self.replies.bytes[at_once..]).await?;
+                stream.flush().await
+            };
             tokio::select! {
                 biased;
                 written = timeout(self.timeouts.unread.min(NEVER), rest) => match written {
@@ -234,7 +248,7 @@ impl Connection<'_> {
     async fn close(&mut self, ended: &Ended) {
         match ended {
             // Nothing was said that could be lost.
-            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return,
+            Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
             // The system would keep for minutes what the peer does not take.
             Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
             Ended::Vacated(_) => {

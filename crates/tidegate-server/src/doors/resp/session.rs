@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::app::App;
 use crate::auth::{Access, Grant, Scope, Tokens};
+use crate::connections::Tls;
 use crate::requests::BroughtQuotas;
 
 /// The RESP door of one server.
@@ -13,11 +14,13 @@ pub(crate) struct RespDoor {
     pub(super) quotas: BroughtQuotas,
     /// Whether operations have an address of their own, and are not served here.
     pub(super) decides_only: bool,
+    /// What encrypts its connections, if anything.
+    pub(super) tls: Option<Tls>,
 }
 
 impl RespDoor {
-    pub(crate) fn new(app: Arc<App>, decides_only: bool) -> Self {
-        Self { app, quotas: BroughtQuotas::default(), decides_only }
+    pub(crate) fn new(app: Arc<App>, decides_only: bool, tls: Option<Tls>) -> Self {
+        Self { app, quotas: BroughtQuotas::default(), decides_only, tls }
     }
 }
 

@@ -47,6 +47,8 @@ fn everything() -> String {
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &Says::default());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
+        #[cfg(feature = "tls")]
+        crate::metrics::tls::show(registry, Some(1), true, &crate::metrics::tls::Failures::default());
     };
     let mut text = String::new();
     prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();

@@ -1,0 +1,125 @@
+//! Asking over TLS: by what the server is known, and what is shown to it.
+
+#[cfg(not(feature = "tls"))]
+pub(super) use absent::Encrypted;
+#[cfg(feature = "tls")]
+pub(super) use with_rustls::Encrypted;
+
+#[cfg(feature = "tls")]
+mod with_rustls {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use anyhow::{Context as _, Result};
+    use rustls::pki_types::pem::PemObject;
+    use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+    use rustls::{ClientConfig, RootCertStore};
+    use tidegate::config::read_file;
+    use tokio::net::TcpStream;
+    use tokio_rustls::TlsConnector;
+    use tokio_rustls::client::TlsStream;
+
+    use crate::args::Trust;
+    use crate::exit::Mistake;
+    use crate::policies;
+
+    /// The most bytes of a file: the public certificates of a system have a quarter of a megabyte.
+    const MOST: u64 = 4 << 20;
+
+    /// What a connection is encrypted with.
+    #[derive(Clone, Debug)]
+    pub(in crate::online) struct Encrypted(Arc<ClientConfig>);
+
+    impl Encrypted {
+        /// Reads the files for a server at this URL.
+        ///
+        /// # Errors
+        /// Files that are not named, cannot be read, or do not hold what they should.
+        pub(in crate::online) fn read(url: &str, trust: &Trust) -> Result<Self> {
+            let Some(ca) = &trust.ca else {
+                let wrong = format!(
+                    "the server `{url}` is asked over TLS, and nothing says what it is known by; name its certificate, or the one that it comes \
+                     from: --ca FILE (TIDEGATE_CA)"
+                );
+                return Err(Mistake(wrong).into());
+            };
+            let mut roots = RootCertStore::empty();
+            roots.add_parsable_certificates(all::<CertificateDer<'_>>(ca, "--ca", "certificate")?);
+            if roots.is_empty() {
+                let wrong = format!("--ca: {} holds no certificate that can be used", ca.display());
+                return Err(Mistake(wrong).into());
+            }
+            let provider = Arc::new(rustls::crypto::ring::default_provider());
+            let builder = ClientConfig::builder_with_provider(provider)
+                .with_safe_default_protocol_versions()?
+                .with_root_certificates(roots);
+            let mut config = match (&trust.client_cert, &trust.client_key) {
+                (None, None) => builder.with_no_client_auth(),
+                (Some(cert), Some(key)) => {
+                    let chain = all::<CertificateDer<'_>>(cert, "--client-cert", "certificate")?;
+                    let key = all::<PrivateKeyDer<'_>>(key, "--client-key", "private key")?.remove(0);
+                    builder.with_client_auth_cert(chain, key).map_err(|error| {
+                        Mistake(format!("--client-cert {} and --client-key: {error}", cert.display()))
+                    })?
+                }
+                _ => {
+                    let wrong = "--client-cert and --client-key go together; name both";
+                    return Err(Mistake(wrong.to_owned()).into());
+                }
+            };
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok(Self(Arc::new(config)))
+        }
+
+        /// Shakes hands with a server of this name.
+        ///
+        /// # Errors
+        /// What the library says of the server's certificate, or the server of ours.
+        pub(in crate::online) async fn connect(
+            &self,
+            host: &str,
+            stream: TcpStream,
+        ) -> Result<TlsStream<TcpStream>> {
+            let name = ServerName::try_from(host.to_owned()).context("no name that a certificate has")?;
+            Ok(TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await?)
+        }
+    }
+
+    /// Reads all sections of one kind out of a file, at least one. No word of the file is repeated.
+    fn all<T: PemObject>(path: &Path, flag: &str, what: &str) -> Result<Vec<T>> {
+        let read = policies::patiently(path, |path| read_file(path, MOST))?;
+        let text = read.map_err(|why| anyhow::anyhow!("{flag}: {} {why}", path.display()))?;
+        let found: Vec<T> = T::pem_slice_iter(&text).filter_map(Result::ok).collect();
+        if found.is_empty() {
+            return Err(Mistake(format!("{flag}: {} holds no {what} in PEM", path.display())).into());
+        }
+        Ok(found)
+    }
+}
+
+#[cfg(not(feature = "tls"))]
+mod absent {
+    use anyhow::Result;
+    use tokio::net::TcpStream;
+
+    use crate::args::Trust;
+    use crate::exit::Mistake;
+
+    /// What a connection is encrypted with: nothing, in this build.
+    #[derive(Clone, Debug)]
+    pub(in crate::online) enum Encrypted {}
+
+    impl Encrypted {
+        pub(in crate::online) fn read(url: &str, _: &Trust) -> Result<Self> {
+            let wrong = format!(
+                "the server `{url}` is asked over TLS, which this build does not speak; build it with the feature `tls`, or ask it by http:// \
+                 from its own machine"
+            );
+            Err(Mistake(wrong).into())
+        }
+
+        pub(in crate::online) async fn connect(&self, _: &str, _: TcpStream) -> Result<TcpStream> {
+            match *self {}
+        }
+    }
+}

@@ -1,0 +1,16 @@
+//! Who may read a file that holds a secret.
+
+use std::path::Path;
+
+/// Returns the permissions of a file that everybody on this machine can read; `None` of others, and where there are no permissions.
+#[cfg(unix)]
+pub(crate) fn readable_by_everybody(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let mode = path.metadata().ok()?.permissions().mode();
+    (mode & 0o004 != 0).then_some(mode & 0o7777)
+}
+
+#[cfg(not(unix))]
+pub(crate) fn readable_by_everybody(_: &Path) -> Option<u32> {
+    None
+}

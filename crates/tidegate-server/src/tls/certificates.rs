@@ -1,0 +1,153 @@
+//! The certificates that hold now, and how they are renewed.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
+use rustls::ServerConfig;
+use rustls::pki_types::CertificateDer;
+use tidegate::config::TlsSettings;
+use tokio::sync::Mutex as Turn;
+
+use super::error::TlsError;
+use super::files::{self, Read};
+use super::validity::Validity;
+use crate::blocking_jobs::BlockingJobs;
+use crate::metrics::Transport;
+use crate::metrics::tls::{self, Failures};
+
+/// The longest wait for the files, as for the configuration.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// What handshakes are answered with.
+#[derive(Debug)]
+struct InForce {
+    /// By the place of the transport in [`Transport::ALL`].
+    configs: [Arc<ServerConfig>; Transport::ALL.len()],
+    chain: Vec<CertificateDer<'static>>,
+    client_ca: Vec<CertificateDer<'static>>,
+    validity: Option<Validity>,
+}
+
+/// The certificates of a server. Which files they lie in does not change while it runs; what the files hold does.
+#[derive(Debug)]
+pub(crate) struct Certificates {
+    settings: TlsSettings,
+    in_force: ArcSwap<InForce>,
+    /// Why the last renewal was refused, unless a good one followed.
+    refused: Mutex<Option<Arc<TlsError>>>,
+    jobs: BlockingJobs,
+    /// Held from reading to storing: of two renewals the one that read last is stored last.
+    turn: Turn<()>,
+    /// Handshakes that came to nothing.
+    pub(crate) failures: Failures,
+}
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`TlsError`], also when they cannot be read within 10 s.
+    pub(crate) async fn open(settings: TlsSettings) -> Result<Self, TlsError> {
+        let jobs = BlockingJobs::new(PATIENCE);
+        let read = read(&jobs, &settings).await?;
+        warn(&read);
+        Ok(Self {
+            settings,
+            in_force: ArcSwap::from_pointee(InForce::of(read)),
+            refused: Mutex::default(),
+            jobs,
+            turn: Turn::new(()),
+            failures: Failures::default(),
+        })
+    }
+
+    /// Reads the files again; those that cannot be used change nothing, and the log says why.
+    pub(crate) async fn renew(&self) {
+        let _turn = self.turn.lock().await;
+        let read = match read(&self.jobs, &self.settings).await {
+            Ok(read) => read,
+            Err(error) => {
+                tracing::error!("{error}");
+                tracing::error!("the certificate was refused; the old one holds");
+                *self.refused.lock() = Some(Arc::new(error));
+                return;
+            }
+        };
+        *self.refused.lock() = None;
+        let before = self.in_force.load();
+        // The key cannot change without the certificate. What is the same stays, with the sessions that callers can resume.
+        if before.chain == read.chain && before.client_ca == read.client_ca {
+            return;
+        }
+        warn(&read);
+        self.in_force.store(Arc::new(InForce::of(read)));
+        tracing::info!(cert = %self.settings.cert.display(), until = self.until(), "the certificate was read again");
+    }
+
+    /// Returns the files, to be watched.
+    pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
+        [&self.settings.cert, &self.settings.key]
+            .into_iter()
+            .chain(&self.settings.client_ca)
+            .map(PathBuf::as_path)
+    }
+
+    /// Returns how handshakes of this protocol are answered now.
+    pub(crate) fn config(&self, transport: Transport) -> Arc<ServerConfig> {
+        Arc::clone(&self.in_force.load().configs[transport as usize])
+    }
+
+    /// Says how the certificate stands: until when it holds, and why the last renewal was refused, if it was.
+    pub(crate) fn stand(&self) -> String {
+        let until = self.until();
+        match &*self.refused.lock() {
+            None => format!("[+] tls: the certificate holds until {until}"),
+            Some(error) => {
+                format!("[!] tls: the certificate holds until {until}; the last renewal was refused: {error}")
+            }
+        }
+    }
+
+    /// Adds what metrics tell.
+    pub(crate) fn show(&self, registry: &mut Registry) {
+        let ends = self.in_force.load().validity.map(|validity| validity.ends);
+        tls::show(registry, ends, self.refused.lock().is_none(), &self.failures);
+    }
+
+    fn until(&self) -> String {
+        let validity = self.in_force.load().validity;
+        validity.map_or_else(|| "an unknown time".to_owned(), |validity| files::timestamp(validity.ends))
+    }
+}
+
+impl InForce {
+    fn of(read: Read) -> Self {
+        let Read { config, chain, client_ca, validity, .. } = read;
+        let speaking = |transport: Transport| {
+            let mut config = config.clone();
+            config.alpn_protocols = match transport {
+                Transport::http => vec![b"http/1.1".to_vec()],
+                Transport::grpc => vec![b"h2".to_vec()],
+                Transport::resp => Vec::new(),
+            };
+            Arc::new(config)
+        };
+        Self { configs: Transport::ALL.map(speaking), chain, client_ca, validity }
+    }
+}
+
+async fn read(jobs: &BlockingJobs, settings: &TlsSettings) -> Result<Read, TlsError> {
+    let these = settings.clone();
+    let read = jobs.run(move || files::read(&these)).await;
+    read.unwrap_or_else(|none| Err(TlsError::Slow { path: settings.cert.clone(), why: none.to_string() }))
+}
+
+fn warn(read: &Read) {
+    for warning in &read.warnings {
+        tracing::warn!("{warning}");
+    }
+}

@@ -1,0 +1,90 @@
+//! Encrypted doors, over real sockets: what real clients make of them, certificates of callers, renewal under open connections, and callers
+//! who do not keep to the protocol.
+
+#![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+
+#[path = "../running/mod.rs"]
+mod running;
+
+mod caller;
+mod clients;
+mod made;
+mod mutual;
+mod plain_text;
+#[cfg(unix)]
+mod proxies;
+#[cfg(unix)]
+#[allow(dead_code, reason = "the attacks start proxies in more ways")]
+#[path = "../../../tidegate-cli/tests/attack/proxy.rs"]
+mod proxy;
+mod renewal;
+mod start;
+#[cfg(unix)]
+#[path = "../../../tidegate-cli/tests/attack/waiting.rs"]
+mod waiting;
+
+use std::net::SocketAddr;
+
+use made::Folder;
+use running::{Running, start_with};
+use tidegate::config::TlsSettings;
+use tidegate_server::ServerOptions;
+
+const POLICIES: &str = "
+version: 1
+forward_auth: { proxy: nginx }
+client_ip: { trusted_proxies: [127.0.0.0/8] }
+policies:
+  - name: per-user
+    by: [user.id]
+    limit: { rate: 3/min }
+";
+
+/// A server whose doors are encrypted but for that of operations.
+struct Doors {
+    server: Running,
+    http: SocketAddr,
+    admin: SocketAddr,
+    grpc: SocketAddr,
+    resp: SocketAddr,
+}
+
+fn free() -> SocketAddr {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
+
+/// Starts a server on the folder's certificate.
+async fn started(folder: &Folder) -> Doors {
+    started_with(folder, |_| {}).await
+}
+
+/// Starts a server with other options.
+async fn started_with(folder: &Folder, change: impl FnOnce(&mut ServerOptions)) -> Doors {
+    let [admin, grpc, resp] = [free(), free(), free()];
+    let server = start_with(POLICIES, |mut options| {
+        options.admin = Some(admin.into());
+        options.grpc = Some(grpc.into());
+        options.resp = Some(resp.into());
+        let mut tls = TlsSettings::new(folder.path("server.pem"), folder.path("server.key"));
+        tls.plain = vec!["admin".parse().unwrap()];
+        options.tls = Some(tls);
+        change(&mut options);
+        options
+    })
+    .await;
+    Doors { http: server.addr, server, admin, grpc, resp }
+}
+
+impl Doors {
+    /// Reads one number of the metrics.
+    async fn metric(&self, series: &str) -> f64 {
+        let page = running::send(self.admin, http::Method::GET, "/metrics", &[], "").await;
+        let value = page.text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' '));
+        value.unwrap_or_else(|| panic!("no {series} in {}", page.text)).parse().unwrap()
+    }
+
+    /// Waits until a number of the metrics is this one.
+    async fn until_metric(&self, series: &str, wanted: f64) {
+        running::until(series, async || (self.metric(series).await - wanted).abs() < 0.5).await;
+    }
+}

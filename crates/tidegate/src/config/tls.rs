@@ -1,0 +1,127 @@
+//! What encrypts the doors of a server.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use super::node::Node;
+
+/// A door of a server, as a file and a flag name it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum DoorName {
+    /// Checks over HTTP.
+    Http,
+    /// Metrics and administration over HTTP, where they have an address of their own.
+    Admin,
+    /// Envoy's rate limit service.
+    Grpc,
+    /// Redis clients.
+    Resp,
+}
+
+/// What encrypts the doors of a server: files that are read at the start and again whenever they change.
+///
+/// Doors on Unix sockets are never encrypted: the mode of the socket says who may use it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TlsSettings {
+    /// The server's certificate and those between it and a root, in PEM, its own first.
+    pub cert: PathBuf,
+    /// The certificate's private key, in PEM; not read here. May be the file of the certificate.
+    pub key: PathBuf,
+    /// The certificates, in PEM, that a caller's own must come from; `None`: callers need none.
+    pub client_ca: Option<PathBuf>,
+    /// Doors that are not encrypted all the same.
+    pub plain: Vec<DoorName>,
+}
+
+impl TlsSettings {
+    /// Makes settings of the two files that are always needed: no caller needs a certificate, and no door is plain.
+    pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
+        Self { cert: cert.into(), key: key.into(), client_ca: None, plain: Vec::new() }
+    }
+}
+
+impl DoorName {
+    pub(super) const WORDS: [&'static str; 4] = ["http", "admin", "grpc", "resp"];
+    const ALL: [Self; 4] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp];
+
+    /// Returns the word of a file.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
+impl fmt::Display for DoorName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+/// A word that names no door. Prints as the end of a sentence about the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is no door; write http, admin, grpc or resp")]
+pub struct UnknownDoor;
+
+impl FromStr for DoorName {
+    type Err = UnknownDoor;
+
+    fn from_str(text: &str) -> Result<Self, UnknownDoor> {
+        Self::ALL.into_iter().find(|door| door.word() == text).ok_or(UnknownDoor)
+    }
+}
+
+/// Reads the settings of a table that is valid.
+pub(super) fn read(node: &Node) -> Option<TlsSettings> {
+    let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
+    let plain = node.get("plain").map_or(&[][..], Node::each);
+    Some(TlsSettings {
+        cert: file("cert")?,
+        key: file("key")?,
+        client_ca: file("client_ca"),
+        plain: plain.iter().filter_map(|door| door.text()?.parse().ok()).collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Format};
+
+    fn read(tls: &str) -> Result<TlsSettings, String> {
+        let text = format!("version: 1\nserver: {{ tls: {tls} }}\npolicies: []\n");
+        let read = Config::parse(&text, "t.yaml", Format::Yaml);
+        let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
+        read.map(|(config, _)| config.server.tls.expect("settings"))
+    }
+
+    #[test]
+    fn files_and_plain_doors_are_read() {
+        let plain = TlsSettings::new("/c.pem", "/k.pem");
+        assert_eq!(read("{ cert: /c.pem, key: /k.pem }"), Ok(plain.clone()));
+        let mutual = TlsSettings {
+            client_ca: Some("/ca.pem".into()),
+            plain: vec![DoorName::Admin, DoorName::Resp],
+            ..plain
+        };
+        let text = "{ cert: /c.pem, key: /k.pem, client_ca: /ca.pem, plain: [admin, resp] }";
+        assert_eq!(read(text), Ok(mutual));
+    }
+
+    #[test]
+    fn what_is_missing_or_unknown_is_told() {
+        for (text, told) in [
+            ("{ cert: /c.pem }", "key"),
+            ("{ key: /k.pem }", "cert"),
+            ("{ cert: /c.pem, key: /k.pem, plain: [https] }", "https"),
+            ("{ cert: /c.pem, key: /k.pem, ca: /ca.pem }", "ca"),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.contains(told), "{text}: {refused}");
+        }
+        assert!("https".parse::<DoorName>().is_err());
+        assert!(DoorName::ALL.into_iter().all(|door| door.word().parse() == Ok(door)));
+    }
+}
