@@ -14,6 +14,8 @@ mod imported;
 mod limitador;
 mod quota;
 mod real;
+mod reflected;
+mod watch;
 
 use std::net::SocketAddr;
 

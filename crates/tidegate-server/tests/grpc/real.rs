@@ -25,7 +25,7 @@ fn environment() -> PathBuf {
 }
 
 /// Finds a program of the environment.
-fn program(name: &str) -> Option<PathBuf> {
+pub(super) fn program(name: &str) -> Option<PathBuf> {
     let path = environment().join("bin").join(name);
     if path.exists() {
         return Some(path);

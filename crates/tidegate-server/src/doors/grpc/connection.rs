@@ -3,7 +3,7 @@
 //! | stage | lasts at most | then |
 //! |---|---|---|
 //! | the preface, from accept | [`Timeouts::head`] | closed |
-//! | idle: no call is being answered | [`Timeouts::idle`] | told to go away, and closed |
+//! | idle: no call is being answered, and none stays open | [`Timeouts::idle`] | told to go away, and closed |
 //! | a ping, sent every [`KEEPALIVE`] | [`Timeouts::unread`] | cut: the peer is gone, or reads nothing |
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
@@ -15,7 +15,6 @@
 use std::future::poll_fn;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -126,6 +125,8 @@ struct Connection {
     busy: bool,
     /// Since when no call is being answered.
     idle: Option<Instant>,
+    /// How many calls stay open, as was noted last.
+    open: usize,
     /// Since when the peer is told to go away, and how the connection then ends.
     leaving: Option<(Instant, Ended)>,
     /// The order that was seen last; its waker is registered.
@@ -146,6 +147,7 @@ impl Connection {
             ping_at,
             busy: false,
             idle: None,
+            open: 0,
             leaving: None,
             order: None,
             timer: Box::pin(sleep_until(ping_at)),
@@ -226,13 +228,15 @@ impl Connection {
     /// Notes where the connection stands, for who needs its place. It is busy too where calls have `begun` and are answered already: the answers
     /// are not sent yet.
     fn note_stage(&mut self, begun: bool) {
-        // Relaxed: calls and connection are tasks of one thread.
-        if begun || self.calls.in_flight.load(Ordering::Relaxed) > 0 {
+        let open = self.calls.counts.open();
+        // With one that ends, idleness begins.
+        let fewer = open < std::mem::replace(&mut self.open, open);
+        if begun || self.calls.counts.answered() > 0 {
             if !self.busy {
                 (self.busy, self.idle) = (true, None);
                 self.calls.place.note_busy();
             }
-        } else if self.idle.is_none() {
+        } else if self.idle.is_none() || fewer {
             let since = now();
             (self.busy, self.idle) = (false, Some(since));
             self.calls.place.note(Stage::Idle, since);
@@ -262,7 +266,9 @@ impl Connection {
                 if self.idle.is_some_and(|idle| after(idle.max(since), LINGER) <= now) {
                     return (false, Some(ended));
                 }
-            } else if self.idle.is_some_and(|idle| after(idle, self.calls.timeouts.idle) <= now) {
+            } else if self.open == 0
+                && self.idle.is_some_and(|idle| after(idle, self.calls.timeouts.idle) <= now)
+            {
                 self.leave(Ended::Done);
                 said = true;
             }
@@ -282,6 +288,7 @@ impl Connection {
         let ends = match (self.idle, self.leaving) {
             (None, _) => None,
             (Some(idle), Some((since, _))) => Some(after(idle.max(since), LINGER)),
+            (Some(_), None) if self.open > 0 => None,
             (Some(idle), None) => Some(after(idle, self.calls.timeouts.idle)),
         };
         ends.map_or(self.ping_at, |ends| ends.min(self.ping_at))
