@@ -8,6 +8,7 @@
 mod connection;
 mod door;
 mod handler;
+mod inherited;
 mod linger;
 mod listen;
 mod open_files;
@@ -29,6 +30,7 @@ use tokio::sync::{Semaphore, watch};
 
 pub(crate) use door::{Door, Http};
 pub(crate) use handler::{Handler, Streamed};
+pub(crate) use inherited::unclaimed;
 pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
 pub(crate) use open_files::fitting;

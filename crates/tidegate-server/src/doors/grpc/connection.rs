@@ -2,7 +2,7 @@
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
-//! | the preface, from accept | [`Timeouts::head`] | closed |
+//! | the preface, from accept | [`Timeouts::head`], and [`SHORT_PREFACE`] once the server drains | closed |
 //! | idle: no call is being answered, and none stays open | [`Timeouts::idle`] | told to go away, and closed |
 //! | a ping, sent every [`KEEPALIVE`] | [`Timeouts::unread`] | cut: the peer is gone, or reads nothing |
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
@@ -13,7 +13,7 @@
 //! pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that floods it.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -39,6 +39,8 @@ const HEADER_LIST: u32 = 16 << 10;
 const WINDOW: u32 = 1 << 20;
 /// The most bytes of one answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
+/// The longest time for a preface once the server drains.
+const SHORT_PREFACE: Duration = Duration::from_secs(2);
 /// How often a peer is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
@@ -94,18 +96,29 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
         .max_header_list_size(HEADER_LIST)
         .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER);
-    let handshake = timeout(timeouts.head.min(NEVER), builder.handshake::<_, Bytes>(lent));
-    let http2 = tokio::select! {
+    let mut handshake = pin!(timeout(timeouts.head.min(NEVER), builder.handshake::<_, Bytes>(lent)));
+    let shaken = tokio::select! {
         biased;
-        // Whoever has asked nothing yet has nothing to be told.
         () = place.ordered(Order::Finish) => {
-            return if place.order_now() == Order::Yield { Ended::Vacated } else { Ended::Done };
+            // Who has just connected has perhaps sent a call, which is answered.
+            let soon = timeout(SHORT_PREFACE, handshake);
+            tokio::select! {
+                biased;
+                () = place.ordered(Order::Yield) => {
+                    return if place.order_now() == Order::Yield { Ended::Vacated } else { Ended::Cut };
+                }
+                shaken = soon => match shaken {
+                    Ok(shaken) => shaken,
+                    Err(_) => return Ended::Done,
+                },
+            }
         }
-        shaken = handshake => match shaken {
-            Ok(Ok(http2)) => http2,
-            Ok(Err(_)) => return Ended::Done,
-            Err(_) => return Ended::Late,
-        },
+        shaken = &mut handshake => shaken,
+    };
+    let http2 = match shaken {
+        Ok(Ok(http2)) => http2,
+        Ok(Err(_)) => return Ended::Done,
+        Err(_) => return Ended::Late,
     };
     let mut connection = Connection::new(http2, Arc::clone(&calls));
     poll_fn(|cx| connection.poll(cx)).await
