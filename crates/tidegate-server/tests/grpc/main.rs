@@ -12,6 +12,7 @@ mod decisions;
 mod details;
 mod imported;
 mod limitador;
+mod load;
 mod quota;
 mod real;
 mod reflected;
