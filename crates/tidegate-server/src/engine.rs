@@ -57,6 +57,7 @@ pub(crate) use self::breakers::{ListedBreaker, Wanted, breakers_of, why};
 #[cfg(feature = "grpc")]
 pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
+pub(crate) use self::keys::NotForgotten;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};

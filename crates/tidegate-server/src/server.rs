@@ -115,6 +115,9 @@ impl Server {
         let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
         let (grpc, grpc_addr) = options.grpc.as_ref().map(listen).transpose()?.unzip();
         let (resp, resp_addr) = options.resp.as_ref().map(listen).transpose()?.unzip();
+        for socket in connections::unclaimed() {
+            tracing::warn!(%socket, "a socket was handed over that no door is configured for; give a door this address");
+        }
         let access = Access::open(options.token, options.tokens_file).await?;
         let certificates = match options.tls {
             Some(settings) => Some(Arc::new(Certificates::open(settings).await?)),

@@ -1,7 +1,7 @@
-//! Real nginx and real Caddy in front of a small site, with the blocks that the manual prints, asking a running server about
+//! Real nginx, Caddy and HAProxy in front of a small site, with the blocks that the manual prints, asking a running server about
 //! each request.
 //!
-//! Needs the Debian packages `nginx` and `caddy`. Where one is missing its test says so and skips, unless
+//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. Where one is missing its test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -82,7 +82,7 @@ async fn get(addr: SocketAddr, path: &str) -> Answer {
     send(addr, Method::GET, path, &[("host", "example.org")], "").await
 }
 
-/// What both proxies must do: let two through, refuse the third with a time, leave other paths alone.
+/// What all proxies must do: let two through, refuse the third with a time, leave other paths alone.
 async fn limits(server: &Running, addr: SocketAddr, refused: StatusCode) {
     for _ in 0..2 {
         let passed = get(addr, "/api/thing?q=1").await;
@@ -215,4 +215,22 @@ async fn caddy_asks_and_obeys() {
     assert_eq!(body["violated-policies"][0], "per-ip", "the caller is told what refused");
     assert!(body.get("policies").is_none() && body.get("remaining").is_none(), "and nothing else: {body}");
     nobody_is_taken_for_the_proxy(caddy.addr, 403).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn haproxy_asks_and_obeys() {
+    let asks = "forward_auth: { method: x-original-method, uri: x-original-uri, host: x-original-host }";
+    let server = start(&FILE.replacen("version: 1\n", &format!("version: 1\n{asks}\n"), 1)).await;
+    let Some(haproxy) = Proxy::haproxy(server.addr) else { return };
+    limits(&server, haproxy.addr, StatusCode::TOO_MANY_REQUESTS).await;
+    let denied = get(haproxy.addr, "/api/thing").await;
+    assert_eq!(denied.header("ratelimit"), "\"per-ip\";r=0;t=30");
+    assert_eq!(denied.json()["violated-policies"][0], "per-ip", "the caller is told what refused");
+    let posted = send(haproxy.addr, Method::POST, "/index.html", &[("host", "example.org")], "a body").await;
+    assert_eq!(posted.status, StatusCode::OK, "the body is the site's: {posted:?}");
+    nobody_is_taken_for_the_proxy(haproxy.addr, 403).await;
+    server.handle.stop();
+    server.stopped().await;
+    let unasked = get(haproxy.addr, "/index.html").await;
+    assert_eq!(unasked.status, StatusCode::SERVICE_UNAVAILABLE, "nobody listens: {unasked:?}");
 }

@@ -79,9 +79,10 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
         Some(watched) => Source::sharing(load).watching(watched),
         None => Source::sharing(load),
     };
+    // Before there are other threads: sockets that were handed over are taken out of the environment here.
+    options.check_addresses().map_err(refusal)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
     let ended = runtime.block_on(async {
-        options.check_addresses().map_err(refusal)?;
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&store, serve.keys, &options.http, clock, options.drain).await;
         options.decide_by(opened.map_err(unopened)?);

@@ -1,6 +1,6 @@
 //! Real proxies in front of the server, with the configuration that the manual prints.
 //!
-//! Needs the Debian packages `nginx` and `caddy`. Where one is missing the test says so and skips, unless
+//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. Where one is missing the test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 //!
 //! `crates/tidegate-server/tests/proxies.rs` is compiled with this file too, and with `waiting.rs`: nothing else of the
@@ -179,6 +179,32 @@ impl Proxy {
         for name in ["HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"] {
             command.env(name, dir.path());
         }
+        Some(Self::start(command, dir, port))
+    }
+
+    /// Starts HAProxy with the manual's script and configuration, asking that server. `None` where HAProxy is not installed.
+    #[allow(dead_code, reason = "only the tests of the server start it")]
+    pub(crate) fn haproxy(tidegate: SocketAddr) -> Option<Self> {
+        there("haproxy")?;
+        let (dir, port) = (tempfile::tempdir().unwrap(), free_port());
+        let script = dir.path().join("tidegate.lua");
+        let asked = [("127.0.0.1:8080", tidegate.to_string())];
+        std::fs::write(&script, in_place(manual("-- /etc/haproxy/tidegate.lua"), &asked)).unwrap();
+        let page =
+            |text: &str| format!("http-request return status 200 content-type text/plain string \"{text}\"");
+        let site = format!("{} if {{ path /api/thing }}\n  {}", page("a thing"), page("the front page"));
+        let config = in_place(
+            manual("global\n  lua-load"),
+            &[
+                ("/etc/haproxy/tidegate.lua", script.display().to_string()),
+                ("bind :80", format!("bind 127.0.0.1:{port}")),
+                ("server app 127.0.0.1:3000", site),
+            ],
+        );
+        let file = dir.path().join("haproxy.cfg");
+        std::fs::write(&file, config + "\n").unwrap();
+        let mut command = Command::new("haproxy");
+        command.arg("-db").arg("-f").arg(file);
         Some(Self::start(command, dir, port))
     }
 

@@ -29,6 +29,16 @@ fn systemd_reads_the_unit_without_a_remark() {
 }
 
 #[test]
+fn systemd_reads_the_socket_without_a_remark() {
+    let Some((desk, mut analyze)) = unit() else { return };
+    std::fs::copy(deployed("tidegate.socket"), desk.path("tidegate.socket")).unwrap();
+    analyze.args(["verify", "--man=no", "./tidegate.socket"]);
+    let output = ended(analyze);
+    let said = words(&output);
+    assert!(output.status.success() && !said.contains("tidegate."), "{said}");
+}
+
+#[test]
 fn the_service_is_shut_in() {
     let Some((_desk, mut analyze)) = unit() else { return };
     // In tenths: 20 is 2.0, where 0 shuts everything out and systemd calls 4.0 and less good.

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use tidegate::config::Address;
 use tokio::net::{TcpListener, TcpSocket};
 
+use super::inherited::{self, Inherited};
 use super::stream::Stream;
 #[cfg(unix)]
 use super::unix_socket::UnixSocket;
@@ -23,11 +24,21 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Binds the address and listens on it; returns it with its port filled in.
+    /// Listens on the address, by the socket that was handed over for it or by one of its own; returns it with its port filled in. Must be called
+    /// inside a tokio runtime.
     ///
     /// # Errors
     /// What the system said: the address is taken, is not ours, needs a privilege.
     pub(crate) fn bind(address: &Address) -> io::Result<(Self, Address)> {
+        if let Some(socket) = inherited::take(address) {
+            tracing::info!(%address, "listens on a socket that was handed over");
+            let listener = match socket {
+                Inherited::Tcp(socket) => Self::Tcp(TcpListener::from_std(socket)?),
+                #[cfg(unix)]
+                Inherited::Unix(socket) => Self::Unix(UnixSocket::inherited(socket)?),
+            };
+            return Ok((listener, address.clone()));
+        }
         match address {
             Address::Tcp(addr) => {
                 let listener = listen(*addr)?;
@@ -41,12 +52,13 @@ impl Listener {
         }
     }
 
-    /// Says whether an address could be bound, without leaving anything behind.
+    /// Says whether the address could be listened on, without leaving anything behind.
     ///
     /// # Errors
     /// As [`Listener::bind`].
     pub(crate) fn check(address: &Address) -> io::Result<()> {
         match address {
+            address if inherited::has(address) => Ok(()),
             Address::Tcp(addr) => std::net::TcpListener::bind(addr).map(drop),
             #[cfg(unix)]
             Address::Unix(socket) => super::unix_socket::is_free(socket.path()),

@@ -15,10 +15,17 @@ use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 /// How often another program that is just binding is let go on: it takes microseconds.
 const TRIES: u32 = 10_000;
 
-/// A socket that is listened on; its file goes when this is dropped.
+/// A socket that is listened on; its file goes when this is dropped, unless somebody else bound it.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
+    /// What this program has bound.
+    bound: Option<Bound>,
+}
+
+/// Where a socket lies.
+#[derive(Debug)]
+struct Bound {
     path: PathBuf,
     /// Device and number of the file, to know it again.
     file: (u64, u64),
@@ -45,9 +52,17 @@ impl UnixSocket {
         socket.bind(path)?;
         let file = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()))?;
         let listener = socket.listen(queue)?;
-        let bound = Self { listener, path: path.to_owned(), file };
+        let bound = Self { listener, bound: Some(Bound { path: path.to_owned(), file }) };
         fs::set_permissions(path, fs::Permissions::from_mode(address.mode()))?;
         Ok(bound)
+    }
+
+    /// Listens on a socket that somebody else bound, and whose file is theirs.
+    ///
+    /// # Errors
+    /// The system's.
+    pub(super) fn inherited(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
+        Ok(Self { listener: UnixListener::from_std(socket)?, bound: None })
     }
 
     pub(super) async fn accept(&self) -> io::Result<UnixStream> {
@@ -57,10 +72,11 @@ impl UnixSocket {
 
 impl Drop for UnixSocket {
     fn drop(&mut self) {
-        let now = fs::symlink_metadata(&self.path).map(|file| (file.dev(), file.ino()));
-        if now.is_ok_and(|now| now == self.file) {
+        let Some(Bound { path, file }) = &self.bound else { return };
+        let now = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
+        if now.is_ok_and(|now| now == *file) {
             // What is left behind is taken away by the next start.
-            drop(fs::remove_file(&self.path));
+            drop(fs::remove_file(path));
         }
     }
 }

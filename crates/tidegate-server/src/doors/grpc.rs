@@ -1,4 +1,4 @@
-//! The gRPC door: Envoy's rate limit services, health, and what the door offers.
+//! The gRPC door: Envoy's rate limit services, Limitador's, health, and what the door offers.
 //!
 //! HTTP/2 is the `h2` crate's. Each core has a thread with a runtime of its own, and a connection stays on one of them: calls are small tasks
 //! beside their connection, and what several of them answer goes out with one write. Above the frames a call is bytes in, bytes out
@@ -9,14 +9,19 @@
 //! | [`threads`] | a thread per core, each with its own runtime |
 //! | [`connection`] | one connection: from its preface to the last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
+//! | [`counts`] | which calls are answered, and which stay open and are silent |
 //! | [`reading`] | messages as they come |
-//! | [`silent`] | calls that wait for their caller |
+//! | [`answers`] | answers of a call that goes on |
 //! | [`methods`] | which bytes answer which bytes |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
 //! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
+//! | [`health`] | `grpc.health.v1.Health/Check` and `/Watch` |
+//! | [`reflection`] | what the services and their messages are, for tools |
 
+mod answers;
 mod call;
 mod connection;
+mod counts;
 mod framing;
 mod health;
 mod lent;
@@ -24,8 +29,8 @@ mod methods;
 mod quota;
 mod rate_limit;
 mod reading;
+mod reflection;
 mod service;
-mod silent;
 mod status;
 mod threads;
 

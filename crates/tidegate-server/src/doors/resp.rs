@@ -5,7 +5,7 @@
 //! | `CL.THROTTLE key max_burst count period [quantity]` | a limit that the caller brings, as redis-cell has it |
 //! | `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]` | decides by the policies; `*` asks all that match |
 //! | `TG.SETTLE ticket [COST n] [FAILED]` | settles a decision by what its work spent |
-//! | `TG.RESET policy name value [name value ...]` | forgets what one key has spent |
+//! | `TG.RESET policy name value [name value ...]` | forgets what one key has spent, and ends its block |
 //! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as Redis has them, as far as clients need |
 //!
 //! Commands of one read are decided one after the other and answered with one write. Whatever is wrong with one command is an error of

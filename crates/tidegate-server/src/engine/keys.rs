@@ -15,16 +15,40 @@ use super::Engine;
 use crate::live::Live;
 use crate::metrics::Transport;
 
+/// What a key has spent is not forgotten.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{}the store did not settle it and nothing is forgotten; try again ({store})",
+    if *.unblocked { "the key is not blocked any more, but " } else { "" }
+)]
+pub(crate) struct NotForgotten {
+    /// Whether a block has ended all the same.
+    unblocked: bool,
+    #[source]
+    store: StoreError,
+}
+
 impl Engine {
-    /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
+    /// Lets one key of a policy go: ends its block, and forgets what it has spent. Says whether it was blocked.
     ///
-    /// Takes the key, so operators need not invent a matching path.
-    pub(crate) async fn reset(
+    /// # Errors
+    /// [`NotForgotten`] when the store has not settled it. The block has ended: it is no matter of the store.
+    pub(crate) async fn let_go(
         &self,
         live: &Live,
         policy: usize,
         key: &Descriptor<'_>,
-    ) -> Result<(), StoreError> {
+    ) -> Result<bool, NotForgotten> {
+        let unblocked = self.unblock(&live.set.policies()[policy].name, key);
+        let reset = self.reset(live, policy, key).await;
+        reset.map_err(|store| NotForgotten { unblocked, store })?;
+        Ok(unblocked)
+    }
+
+    /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
+    ///
+    /// Takes the key, so operators need not invent a matching path.
+    async fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
         let words = &live.set.policies()[policy];
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
         let quotas = limits.filter_map(|(at, limit)| {

@@ -103,3 +103,41 @@ async fn a_drain_answers_what_was_begun_and_says_that_it_goes() {
     assert_eq!(server.stopped().await, Stopped::Drained);
     assert!(client.call(RATE_LIMIT, &[], body()).await.is_err());
 }
+
+/// Returns what a caller sends who opens a connection and asks at once.
+async fn first_bytes() -> Vec<u8> {
+    let (near, mut far) = tokio::io::duplex(1 << 16);
+    let (mut client, connection) = h2::client::handshake(near).await.unwrap();
+    tokio::spawn(async move { drop(connection.await) });
+    let request = http::Request::post(format!("http://localhost{RATE_LIMIT}"));
+    let request = request.header("content-type", "application/grpc").body(()).unwrap();
+    let (_response, mut stream) = client.send_request(request, false).unwrap();
+    stream.send_data(body(), true).unwrap();
+    let mut sent = Vec::new();
+    while !sent.ends_with(&body()) {
+        assert!(far.read_buf(&mut sent).await.unwrap() > 0);
+    }
+    sent
+}
+
+/// Whoever is accepted just before a drain has asked already, and would take a closed connection for a failure.
+#[tokio::test]
+async fn a_call_on_a_connection_that_was_just_accepted_is_answered_in_a_drain() {
+    let (server, grpc) = started(POLICIES).await;
+    let bytes = first_bytes().await;
+    let mut just = TcpStream::connect(grpc).await.unwrap();
+    let silent = TcpStream::connect(grpc).await.unwrap();
+    // Answered, so the two before it are accepted.
+    Client::connect(grpc).await.ask(&call(&[&[("a", "b")]])).await;
+    server.handle.stop();
+    until("no new connection", async || TcpStream::connect(grpc).await.is_err()).await;
+    just.write_all(&bytes).await.unwrap();
+    let mut said = Vec::new();
+    let rest = tokio::time::timeout(Duration::from_secs(30), just.read_to_end(&mut said));
+    rest.await.expect("the server closes").unwrap();
+    // A message of gRPC that begins with the overall code 1.
+    let answered = said.windows(7).any(|bytes| matches!(bytes, [0, 0, 0, 0, _, 8, 1]));
+    assert!(answered, "{}", said.escape_ascii());
+    assert_eq!(server.stopped().await, Stopped::Drained, "one that never says anything does not hold it up");
+    drop(silent);
+}

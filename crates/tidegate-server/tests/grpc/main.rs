@@ -14,6 +14,7 @@ mod details;
 mod encrypted;
 mod imported;
 mod limitador;
+mod load;
 #[cfg(feature = "tls")]
 #[allow(dead_code, reason = "the tests of TLS make more of them")]
 #[path = "../tls/made.rs"]
@@ -21,6 +22,8 @@ mod made;
 mod quota;
 mod quota_parts;
 mod real;
+mod reflected;
+mod watch;
 
 use std::net::SocketAddr;
 

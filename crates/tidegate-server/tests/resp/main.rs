@@ -186,4 +186,12 @@ async fn a_blocked_key_is_refused_to_redis_clients_too() {
     assert!(say(resp, "TG.CHECK per-user user.id 2").await.starts_with("*8\r\n:1\r\n"));
     running::send(server.addr, http::Method::DELETE, path, &[], "").await;
     assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:1\r\n"));
+    // They can let it go too.
+    let put = running::send(server.addr, http::Method::PUT, path, &[], block).await;
+    assert_eq!(put.status, 200, "{put:?}");
+    assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:0\r\n"));
+    assert_eq!(say(resp, "TG.RESET per-user user.id 1").await, "+OK\r\n+OK\r\n");
+    assert!(
+        say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:1\r\n$8\r\nper-user\r\n:2\r\n")
+    );
 }

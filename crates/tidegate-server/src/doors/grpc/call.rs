@@ -4,7 +4,7 @@ use std::future::{Future as _, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicUsize;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,11 +16,12 @@ use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, timeout_at};
 
+use super::counts::Counts;
 use super::methods::Method;
+use super::reading::Messages;
 use super::service::Service;
-use super::silent::SilentCalls;
 use super::status::{self, CONTENT, Code, Status};
-use super::{framing, quota, reading};
+use super::{framing, health, quota, reading, reflection};
 use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
@@ -31,18 +32,14 @@ pub(super) struct Calls {
     service: Arc<Service>,
     pub(super) place: Arc<Place>,
     pub(super) timeouts: Timeouts,
-    /// Calls that are being answered.
-    pub(super) in_flight: AtomicUsize,
-    /// Those of them that wait for their caller to say more.
-    pub(super) silent: SilentCalls,
+    pub(super) counts: Counts,
     /// Bytes of messages that are not complete.
     unfinished: AtomicUsize,
 }
 
 impl Calls {
     pub(super) fn new(service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) -> Self {
-        let (in_flight, unfinished) = (AtomicUsize::new(0), AtomicUsize::new(0));
-        Self { service, place, timeouts, in_flight, silent: SilentCalls::new(), unfinished }
+        Self { service, place, timeouts, counts: Counts::default(), unfinished: AtomicUsize::new(0) }
     }
 }
 
@@ -51,8 +48,7 @@ struct Counted(Arc<Calls>);
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        // Relaxed, as all counts here: the calls of a connection and the connection are tasks of one thread.
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.counts.ended();
     }
 }
 
@@ -63,7 +59,7 @@ pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 ///
 /// What is answered is sent when the connection is polled next, which its library sees to: all calls of one read go out with one write.
 pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
-    calls.in_flight.fetch_add(1, Ordering::Relaxed);
+    calls.counts.begun();
     let mut running = Box::pin(run(Counted(Arc::clone(calls)), request, respond));
     // A panic is told to the log and ends this call, as it would end a task; the other calls of the connection go on.
     let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
@@ -78,9 +74,11 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
-    if method == Ok(Method::StreamRateLimitQuotas) {
+    if let Ok(method) = method
+        && method.goes_on()
+    {
         // In a box: other calls would have room for it.
-        return Box::pin(run_stream(calls, request, respond)).await;
+        return Box::pin(run_stream(calls, method, request, respond)).await;
     }
     let _in_flight = calls.service.app.begin_request(Transport::grpc);
     let answered = {
@@ -100,31 +98,61 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     };
 }
 
-/// Answers a call that goes on: messages come, and are answered, until either side ends it.
+/// Answers a call that goes on, until either side ends it.
 ///
 /// It is no request in flight: a drain does not wait for it, but ends it.
-async fn run_stream(calls: &Calls, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
+async fn run_stream(
+    calls: &Calls,
+    method: Method,
+    request: Request<RecvStream>,
+    mut respond: SendResponse<Bytes>,
+) {
     let (head, body) = request.into_parts();
     let begun = is_call(&head).and_then(|()| {
         let deadline = deadline(&head.headers);
         let may = |deadline| {
             let (service, full) = (&calls.service, calls.place.is_reserved());
-            Method::StreamRateLimitQuotas.may_be_called(service, full, &head.headers).map(|()| deadline)
+            method.may_be_called(service, full, &head.headers).map(|()| deadline)
         };
         deadline.and_then(may).map_err(|status| status.response())
     });
-    // An error means that the caller is gone.
-    match begun {
-        Err(refused) => drop(respond.send_response(refused, true)),
-        Ok(deadline) => {
-            let messages = reading::Messages::new(&calls.unfinished, body);
-            let terms = quota::Terms { deadline, unread: calls.timeouts.unread, silent: &calls.silent };
+    let begun = match begun {
+        Ok(deadline) if method == Method::StreamRateLimitQuotas => {
+            let messages = Messages::new(&calls.unfinished, body);
+            let (unread, open) = (calls.timeouts.unread, calls.counts.stay_open());
+            let terms = quota::Terms { deadline, unread, open };
             // A token that is taken back is one no longer.
-            let may_go_on =
-                || Method::StreamRateLimitQuotas.may_be_called(&calls.service, false, &head.headers);
-            quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
+            let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
+            return quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
+        }
+        Ok(deadline) => calls.counts.keep_open().map(|open| (deadline, open)).map_err(|s| s.response()),
+        Err(refused) => Err(refused),
+    };
+    // An error means that the caller is gone.
+    let (deadline, open) = match begun {
+        Err(refused) => return drop(respond.send_response(refused, true)),
+        Ok(begun) => begun,
+    };
+    if method == Method::ServerReflectionInfo {
+        let messages = Messages::new(&calls.unfinished, body);
+        return reflection::serve(&calls.service.app, messages, respond, open, deadline, calls.timeouts)
+            .await;
+    }
+    match watched(calls, body).await {
+        Err(status) => drop(respond.send_response(status.response(), true)),
+        Ok(service) => {
+            health::watch(&calls.service.app, &service, respond, open, deadline, calls.timeouts).await;
         }
     }
+}
+
+/// Reads which service is to be watched.
+///
+/// # Errors
+/// As [`reading::whole`], [`framing::message`] and [`health::service`].
+async fn watched(calls: &Calls, body: RecvStream) -> Result<String, Status> {
+    let body = reading::whole(&calls.unfinished, calls.timeouts.body, body).await?;
+    health::service(framing::message(body)?)
 }
 
 fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Error> {

@@ -2,8 +2,8 @@
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
-//! | the preface, from accept | [`Timeouts::head`] | closed |
-//! | idle: there is no call | [`Timeouts::idle`] | told to go away, and closed |
+//! | the preface, from accept | [`Timeouts::head`], and [`SHORT_PREFACE`] once the server drains | closed |
+//! | idle: no call is being answered, and none stays open | [`Timeouts::idle`] | told to go away, and closed |
 //! | a ping, sent every [`KEEPALIVE`] | [`Timeouts::unread`] | cut: the peer is gone, or reads nothing |
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
@@ -13,9 +13,8 @@
 //! pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that floods it.
 
 use std::future::poll_fn;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -40,6 +39,8 @@ const HEADER_LIST: u32 = 16 << 10;
 const WINDOW: u32 = 1 << 20;
 /// The most bytes of one answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
+/// The longest time for a preface once the server drains.
+const SHORT_PREFACE: Duration = Duration::from_secs(2);
 /// How often a peer is asked whether it is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
 /// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
@@ -95,18 +96,29 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
         .max_header_list_size(HEADER_LIST)
         .initial_connection_window_size(WINDOW)
         .max_send_buffer_size(SEND_BUFFER);
-    let handshake = timeout(timeouts.head.min(NEVER), builder.handshake::<_, Bytes>(lent));
-    let http2 = tokio::select! {
+    let mut handshake = pin!(timeout(timeouts.head.min(NEVER), builder.handshake::<_, Bytes>(lent)));
+    let shaken = tokio::select! {
         biased;
-        // Whoever has asked nothing yet has nothing to be told.
         () = place.ordered(Order::Finish) => {
-            return if place.order_now() == Order::Yield { Ended::Vacated } else { Ended::Done };
+            // Who has just connected has perhaps sent a call, which is answered.
+            let soon = timeout(SHORT_PREFACE, handshake);
+            tokio::select! {
+                biased;
+                () = place.ordered(Order::Yield) => {
+                    return if place.order_now() == Order::Yield { Ended::Vacated } else { Ended::Cut };
+                }
+                shaken = soon => match shaken {
+                    Ok(shaken) => shaken,
+                    Err(_) => return Ended::Done,
+                },
+            }
         }
-        shaken = handshake => match shaken {
-            Ok(Ok(http2)) => http2,
-            Ok(Err(_)) => return Ended::Done,
-            Err(_) => return Ended::Late,
-        },
+        shaken = &mut handshake => shaken,
+    };
+    let http2 = match shaken {
+        Ok(Ok(http2)) => http2,
+        Ok(Err(_)) => return Ended::Done,
+        Err(_) => return Ended::Late,
     };
     let mut connection = Connection::new(http2, Arc::clone(&calls));
     poll_fn(|cx| connection.poll(cx)).await
@@ -126,8 +138,8 @@ struct Connection {
     busy: bool,
     /// Since when no call is being answered.
     idle: Option<Instant>,
-    /// Whether all calls wait for their caller, as was noted last.
-    silent: bool,
+    /// How many calls stay open, as was noted last.
+    open: usize,
     /// Since when the peer is told to go away, and how the connection then ends.
     leaving: Option<(Instant, Ended)>,
     /// The order that was seen last; its waker is registered.
@@ -148,7 +160,7 @@ impl Connection {
             ping_at,
             busy: false,
             idle: None,
-            silent: false,
+            open: 0,
             leaving: None,
             order: None,
             timer: Box::pin(sleep_until(ping_at)),
@@ -222,7 +234,7 @@ impl Connection {
     fn leave(&mut self, ended: Ended) {
         if self.leaving.is_none() {
             self.http2.graceful_shutdown();
-            self.calls.silent.end();
+            self.calls.counts.end_open();
         }
         self.leaving = Some((now(), ended));
     }
@@ -230,21 +242,17 @@ impl Connection {
     /// Notes where the connection stands, for who needs its place. It is busy too where calls have `begun` and are answered already: the answers
     /// are not sent yet. Where all calls wait for their caller, it may have to make room like an idle one, but is not told to go for that.
     fn note_stage(&mut self, begun: bool) {
-        // Relaxed: calls and connection are tasks of one thread.
-        let (calls, waiting) = (self.calls.in_flight.load(Ordering::Relaxed), self.calls.silent.waiting());
-        if begun || calls > waiting {
+        let open = self.calls.counts.open();
+        // With one that ends, idleness begins.
+        let fewer = open < std::mem::replace(&mut self.open, open);
+        if begun || self.calls.counts.answered() > 0 {
             if !self.busy {
-                (self.busy, self.silent, self.idle) = (true, false, None);
+                (self.busy, self.idle) = (true, None);
                 self.calls.place.note_busy();
             }
-        } else if calls > 0 {
-            if !self.silent {
-                (self.busy, self.silent, self.idle) = (false, true, None);
-                self.calls.place.note(Stage::Idle, now());
-            }
-        } else if self.idle.is_none() {
+        } else if self.idle.is_none() || fewer {
             let since = now();
-            (self.busy, self.silent, self.idle) = (false, false, Some(since));
+            (self.busy, self.idle) = (false, Some(since));
             self.calls.place.note(Stage::Idle, since);
         }
     }
@@ -272,7 +280,9 @@ impl Connection {
                 if self.idle.is_some_and(|idle| after(idle.max(since), LINGER) <= now) {
                     return (false, Some(ended));
                 }
-            } else if self.idle.is_some_and(|idle| after(idle, self.calls.timeouts.idle) <= now) {
+            } else if self.open == 0
+                && self.idle.is_some_and(|idle| after(idle, self.calls.timeouts.idle) <= now)
+            {
                 self.leave(Ended::Done);
                 said = true;
             }
@@ -292,6 +302,7 @@ impl Connection {
         let ends = match (self.idle, self.leaving) {
             (None, _) => None,
             (Some(idle), Some((since, _))) => Some(after(idle.max(since), LINGER)),
+            (Some(_), None) if self.open > 0 => None,
             (Some(idle), None) => Some(after(idle, self.calls.timeouts.idle)),
         };
         ends.map_or(self.ping_at, |ends| ends.min(self.ping_at))

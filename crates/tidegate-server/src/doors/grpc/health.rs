@@ -1,59 +1,110 @@
 //! `grpc.health.v1`: whether to send calls here, as `/readyz` says it.
 //!
-//! Two messages of one field each, so they are written down here rather than taken from a crate that brings a server of its own. `Watch`
-//! is not answered: those who watch go on asking `Check`, or take the server for healthy, as the protocol has it.
+//! `Check` says it once. `Watch` says it at once and again when it changes, which happens once in the life of a server: when it drains. Then the
+//! call ends.
 //!
 //! # Source
 //! "gRPC Health Checking Protocol".
 
 use bytes::Bytes;
-use prost::Message;
+use h2::server::SendResponse;
+use prost::Message as _;
+use tokio::time::{Instant, sleep_until};
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
+use super::answers::Answers;
+use super::counts::Open;
 use super::framing;
 use super::status::{Code, Status};
 use crate::app::App;
+use crate::options::Timeouts;
 use crate::phase::Phase;
 
-/// The path of the method.
+/// The paths of the methods.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
+pub(super) const WATCH: &str = "/grpc.health.v1.Health/Watch";
 /// The services that may be asked about; the empty name is the whole server.
-const SERVICES: [&str; 5] = [
+const SERVICES: [&str; 7] = [
     "",
     "envoy.service.ratelimit.v3.RateLimitService",
     "envoy.service.rate_limit_quota.v3.RateLimitQuotaService",
     "kuadrant.service.ratelimit.v1.RateLimitService",
     "grpc.health.v1.Health",
+    "grpc.reflection.v1.ServerReflection",
+    "grpc.reflection.v1alpha.ServerReflection",
 ];
-
-/// `grpc.health.v1.HealthCheckRequest`
-#[derive(Clone, PartialEq, Eq, Message)]
-struct Question {
-    #[prost(string, tag = "1")]
-    service: String,
-}
-
-/// `grpc.health.v1.HealthCheckResponse`
-#[derive(Clone, PartialEq, Eq, Message)]
-struct Answer {
-    /// 1 is serving, 2 is not.
-    #[prost(int32, tag = "1")]
-    status: i32,
-}
 
 /// Answers whether the server, or one of its services, takes calls.
 ///
 /// # Errors
 /// [`Code::NotFound`] for a service that there is not, [`Code::Internal`] for bytes that are no such message.
 pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
-    let asked = Question::decode(message).map_err(|error| {
-        Status::new(Code::Internal, format!("the message is no HealthCheckRequest: {error}"))
-    })?;
-    if !SERVICES.contains(&&*asked.service) {
-        return Err(Status::new(
+    match status(app, &service(message)?) {
+        ServingStatus::ServiceUnknown => Err(Status::new(
             Code::NotFound,
             "there is no such service here; leave the name empty for the server",
-        ));
+        )),
+        known => Ok(body(known)),
     }
-    let status = if app.phase() == Phase::Serving { 1 } else { 2 };
-    Ok(framing::body(&Answer { status }))
+}
+
+/// Reads which service is asked about.
+///
+/// # Errors
+/// [`Code::Internal`] for bytes that are no such message.
+pub(super) fn service(message: Bytes) -> Result<String, Status> {
+    let asked = HealthCheckRequest::decode(message).map_err(|error| {
+        Status::new(Code::Internal, format!("the message is no HealthCheckRequest: {error}"))
+    })?;
+    Ok(asked.service)
+}
+
+/// Answers whether a service takes calls, now and when that changes, until the server drains, the caller gives up or the deadline comes.
+///
+/// A service that there is not is unknown and stays so: the protocol has no error for it.
+pub(super) async fn watch(
+    app: &App,
+    service: &str,
+    respond: SendResponse<Bytes>,
+    open: Open<'_>,
+    deadline: Option<Instant>,
+    timeouts: Timeouts,
+) {
+    let Some(mut answers) = Answers::begin(respond, timeouts.unread) else { return };
+    let first = status(app, service);
+    if answers.send(body(first)).await.is_err() {
+        return;
+    }
+    let until = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    let changed = open.wait_for(async {
+        tokio::select! {
+            biased;
+            () = answers.gone() => None,
+            () = app.drains() => Some(Ok(())),
+            () = until => Some(Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come"))),
+        }
+    });
+    let Some(ended) = changed.await else { return };
+    let last = status(app, service);
+    if last != first && answers.send(body(last)).await.is_err() {
+        return;
+    }
+    answers.end(ended);
+}
+
+fn status(app: &App, service: &str) -> ServingStatus {
+    if !SERVICES.contains(&service) {
+        return ServingStatus::ServiceUnknown;
+    }
+    if app.phase() == Phase::Serving { ServingStatus::Serving } else { ServingStatus::NotServing }
+}
+
+fn body(status: ServingStatus) -> Bytes {
+    framing::body(&HealthCheckResponse { status: status as i32 })
 }

@@ -7,11 +7,11 @@ use http::header::HeaderMap;
 use super::rate_limit::limitador;
 use super::service::Service;
 use super::status::{Code, Status};
-use super::{health, quota, rate_limit};
+use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
 
-/// A method of the door. All take one message and answer one, but for the stream.
+/// A method of the door. All take one message and answer one, but for those that go on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`
@@ -28,6 +28,10 @@ pub(super) enum Method {
     Commit,
     /// `grpc.health.v1.Health/Check`
     HealthCheck,
+    /// `grpc.health.v1.Health/Watch`, which goes on
+    HealthWatch,
+    /// `ServerReflectionInfo` of `grpc.reflection.v1` and `grpc.reflection.v1alpha`, which goes on
+    ServerReflectionInfo,
 }
 
 impl Method {
@@ -44,6 +48,8 @@ impl Method {
             limitador::RESERVE => Ok(Self::Reserve),
             limitador::COMMIT => Ok(Self::Commit),
             health::CHECK => Ok(Self::HealthCheck),
+            health::WATCH => Ok(Self::HealthWatch),
+            reflection::PATH | reflection::PATH_ALPHA => Ok(Self::ServerReflectionInfo),
             _ => {
                 let message = format!(
                     "there is no such method here; there are {}",
@@ -54,13 +60,21 @@ impl Method {
                         limitador::REPORT,
                         limitador::RESERVE,
                         limitador::COMMIT,
-                        health::CHECK
+                        health::CHECK,
+                        health::WATCH,
+                        reflection::PATH,
+                        reflection::PATH_ALPHA,
                     ]
                     .join(", ")
                 );
                 Err(Status::new(Code::Unimplemented, message))
             }
         }
+    }
+
+    /// Says whether messages come and go until either side ends the call.
+    pub(super) const fn goes_on(self) -> bool {
+        matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
 
     /// Returns what a token must be for; with `None` everybody may call it.
@@ -72,7 +86,8 @@ impl Method {
             | Self::Report
             | Self::Reserve
             | Self::Commit => Some(Scope::Check),
-            Self::HealthCheck => None,
+            Self::ServerReflectionInfo => Some(Scope::Read),
+            Self::HealthCheck | Self::HealthWatch => None,
         }
     }
 
@@ -116,7 +131,7 @@ impl Method {
     ) -> Result<Bytes, Status> {
         match self {
             Self::ShouldRateLimit => rate_limit::answer(service, headers, message).await,
-            Self::StreamRateLimitQuotas => {
+            Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo => {
                 Err(Status::new(Code::Internal, "this method goes on, and has no single answer"))
             }
             // In boxes: other calls would have room for them.

@@ -49,9 +49,9 @@ use tidegate::visible::excerpt;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use self::buckets::Buckets;
+use super::counts::Open;
 use super::reading::{Holding, Messages};
 use super::service::Service;
-use super::silent::SilentCalls;
 use super::status::{self, CONTENT, Code, Status};
 
 /// The path of the method.
@@ -71,8 +71,8 @@ pub(super) struct Terms<'c> {
     pub(super) deadline: Option<Instant>,
     /// How long an answer may wait for its reader.
     pub(super) unread: Duration,
-    /// The calls of the connection that wait for their caller.
-    pub(super) silent: &'c SilentCalls,
+    /// Counts the call, which is silent where it waits for the proxy.
+    pub(super) open: Open<'c>,
 }
 
 /// Answers the reports of one proxy until either side ends the call; `may_go_on` is asked with each of them.
@@ -96,11 +96,11 @@ pub(super) async fn serve(
     let mut over = pin!(over(service, terms.deadline));
     let ended = loop {
         let next = {
-            let _silent = terms.silent.wait();
+            let _silent = terms.open.silent();
             tokio::select! {
                 biased;
                 ended = &mut over => break ended,
-                () = terms.silent.ended() => break Ok(()),
+                () = terms.open.over() => break Ok(()),
                 next = timeout(SILENCE, messages.next()) => next,
             }
         };
@@ -123,7 +123,7 @@ pub(super) async fn serve(
         };
         {
             // The proxy has its answer; it does not wait for this.
-            let _silent = terms.silent.wait();
+            let _silent = terms.open.silent();
             buckets.book(service).await;
         }
         if !goes_on {

@@ -86,3 +86,39 @@ impl Streaming {
 fn piece(event: &Event) -> String {
     format!("event: {}\ndata: {}\n\n", event.name, event.data)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::events::Events;
+
+    #[test]
+    fn a_listener_who_is_too_slow_is_told_how_many_events_it_missed() {
+        let events = Arc::new(Events::default());
+        let (_phase, phase) = watch::channel(Phase::Serving);
+        let mut streaming = Streaming { listener: events.listen().unwrap(), phase, begun: false };
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        let _inside = runtime.enter();
+        let mut next = || streaming.next().now_or_never().flatten();
+        assert_eq!(next().as_deref(), Some(BEGINNING));
+        const TOLD: usize = 1000;
+        for number in 0..TOLD {
+            events.tell("key", || json!({ "number": number }));
+        }
+        // The newest wait, as many as there is room for.
+        let missed = next().unwrap();
+        let number = missed.strip_prefix("event: missed\ndata: {\"events\":").unwrap();
+        let number: usize = number.strip_suffix("}\n\n").unwrap().parse().unwrap();
+        assert!((1..TOLD).contains(&number), "{number}");
+        for number in number..TOLD {
+            assert_eq!(next().unwrap(), format!("event: key\ndata: {{\"number\":{number}}}\n\n"));
+        }
+        assert_eq!(next(), None, "nothing more has happened");
+        events.tell("key", || json!({ "number": TOLD }));
+        assert!(next().is_some_and(|piece| piece.starts_with("event: key")), "it is told once");
+    }
+}

@@ -5,11 +5,11 @@ use axum::response::Response;
 use http::{Request, StatusCode};
 use serde_json::{Value, json};
 use tidegate::policy::Descriptor;
-use tidegate::store::StoreError;
 
 use super::policies::find;
 use super::query::Query;
 use crate::app::App;
+use crate::engine::NotForgotten;
 use crate::json;
 use crate::live::{Facts, Live};
 use crate::problem::Problem;
@@ -68,10 +68,8 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-    // First, and whatever the store says: a block is no matter of the store.
-    let unblocked = app.engine.unblock(&words.name, &key);
-    let reset = app.engine.reset(&live, at, &key).await;
-    reset.map_err(|error| not_forgotten(unblocked, &error))?;
+    let let_go = app.engine.let_go(&live, at, &key).await;
+    let unblocked = let_go.map_err(|error| not_forgotten(&error))?;
     let digest = app.redact.key(words, &key, false);
     let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
     Ok(json::ok(&answer))
@@ -85,8 +83,6 @@ pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<D
 }
 
 /// Says that nothing was forgotten, although a block may have ended.
-fn not_forgotten(unblocked: bool, error: &StoreError) -> Problem {
-    let block = if unblocked { "the key is not blocked any more, but " } else { "" };
-    let detail = format!("{block}the store did not settle it and nothing is forgotten; try again ({error})");
-    Problem::new(StatusCode::SERVICE_UNAVAILABLE, detail)
+fn not_forgotten(error: &NotForgotten) -> Problem {
+    Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

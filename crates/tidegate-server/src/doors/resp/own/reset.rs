@@ -1,4 +1,4 @@
-//! `TG.RESET`: forgets what one key has spent.
+//! `TG.RESET`: forgets what one key has spent, and ends its block, as `DELETE /v1/keys` does.
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;
@@ -18,8 +18,8 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     let pairs = pairs.collect::<Result<Vec<_>, _>>()?;
     let key = requests::key_of(&live.set.policies()[at].by, pairs);
     let key = key.map_err(|wrong| Refusal::wrong(wrong.to_string()))?;
-    let reset = door.app.engine.reset(&live, at, &key).await;
-    reset.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
+    let let_go = door.app.engine.let_go(&live, at, &key).await;
+    let_go.map_err(|error| Refusal("UNAVAILABLE", error.to_string()))?;
     replies.simple("OK");
     Ok(())
 }

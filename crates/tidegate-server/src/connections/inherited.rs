@@ -1,0 +1,125 @@
+//! Sockets that whoever started this process listens on already, and hands over.
+//!
+//! The service manager keeps them while the program is started anew, so that whoever connects in between waits in the queue and is not refused.
+//! A socket belongs to the door that is configured for its address; no names are needed, and a door without one binds its address as ever.
+//!
+//! # Source
+//! `sd_listen_fds(3)`: `LISTEN_FDS` and `LISTEN_PID`.
+
+use std::io;
+use std::net::TcpListener;
+#[cfg(unix)]
+use std::os::unix::net::UnixListener;
+use std::sync::LazyLock;
+
+use listenfd::ListenFd;
+use parking_lot::Mutex;
+use tidegate::config::Address;
+
+/// A socket that is listened on.
+#[derive(Debug)]
+pub(super) enum Inherited {
+    Tcp(TcpListener),
+    #[cfg(unix)]
+    Unix(UnixListener),
+}
+
+/// Those of this process that no door has taken yet. A process is handed them once.
+static INHERITED: LazyLock<Mutex<Vec<Inherited>>> = LazyLock::new(|| Mutex::new(handed_over()));
+
+/// Takes the socket of an address, where there is one.
+pub(super) fn take(address: &Address) -> Option<Inherited> {
+    let mut inherited = INHERITED.lock();
+    let at = inherited.iter().position(|socket| socket.is_at(address))?;
+    Some(inherited.swap_remove(at))
+}
+
+/// Says whether there is a socket of an address.
+pub(super) fn has(address: &Address) -> bool {
+    INHERITED.lock().iter().any(|socket| socket.is_at(address))
+}
+
+/// Returns the addresses of those that no door has taken.
+pub(crate) fn unclaimed() -> Vec<String> {
+    INHERITED.lock().iter().map(Inherited::shown).collect()
+}
+
+/// Takes what was handed over out of the environment. What is no listening stream is told to the log.
+fn handed_over() -> Vec<Inherited> {
+    let mut handed = ListenFd::from_env();
+    let mut sockets = Vec::new();
+    for at in 0..handed.len() {
+        match taken(&mut handed, at) {
+            Ok(socket) => sockets.extend(socket),
+            Err(error) => tracing::warn!(%error, "a socket that was handed over cannot be used"),
+        }
+    }
+    sockets
+}
+
+fn taken(handed: &mut ListenFd, at: usize) -> io::Result<Option<Inherited>> {
+    #[cfg(unix)]
+    if let Ok(Some(socket)) = handed.take_unix_listener(at) {
+        socket.set_nonblocking(true)?;
+        return Ok(Some(Inherited::Unix(socket)));
+    }
+    let Some(socket) = handed.take_tcp_listener(at)? else { return Ok(None) };
+    socket.set_nonblocking(true)?;
+    Ok(Some(Inherited::Tcp(socket)))
+}
+
+impl Inherited {
+    fn is_at(&self, address: &Address) -> bool {
+        match (self, address) {
+            (Self::Tcp(socket), Address::Tcp(addr)) => socket.local_addr().is_ok_and(|own| own == *addr),
+            #[cfg(unix)]
+            (Self::Unix(socket), Address::Unix(path)) => {
+                socket.local_addr().is_ok_and(|own| own.as_pathname() == Some(path.path()))
+            }
+            #[cfg(unix)]
+            (Self::Tcp(_), Address::Unix(_)) | (Self::Unix(_), Address::Tcp(_)) => false,
+            #[cfg(not(unix))]
+            (Self::Tcp(_), Address::Unix(_)) => false,
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Tcp(socket) => {
+                socket.local_addr().map_or_else(|error| error.to_string(), |own| own.to_string())
+            }
+            #[cfg(unix)]
+            Self::Unix(socket) => match socket.local_addr() {
+                Ok(own) => format!("unix:{}", own.as_pathname().unwrap_or("".as_ref()).display()),
+                Err(error) => error.to_string(),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_belongs_to_its_address_and_no_other() {
+        let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = socket.local_addr().unwrap().port();
+        let socket = Inherited::Tcp(socket);
+        let is_at = |address: &str| socket.is_at(&address.parse().unwrap());
+        assert!(is_at(&format!("127.0.0.1:{port}")));
+        assert!(!is_at(&format!("0.0.0.0:{port}")) && !is_at("127.0.0.1:0") && !is_at("unix:/run/x"));
+        assert_eq!(socket.shown(), format!("127.0.0.1:{port}"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_socket_in_the_file_system_belongs_to_its_path() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("http");
+        let socket = Inherited::Unix(UnixListener::bind(&path).unwrap());
+        let address = |path: &std::path::Path| format!("unix:{}", path.display()).parse::<Address>().unwrap();
+        assert!(socket.is_at(&address(&path)) && !socket.is_at(&address(&dir.path().join("other"))));
+        assert_eq!(socket.shown(), format!("unix:{}", path.display()));
+    }
+}

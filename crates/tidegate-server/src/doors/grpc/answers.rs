@@ -1,0 +1,72 @@
+//! The answers of a call that goes on, one after the other.
+
+use std::future::poll_fn;
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::SendResponse;
+use h2::{Reason, SendStream};
+use http::Response;
+use http::header::CONTENT_TYPE;
+use tokio::time::timeout;
+
+use super::status::{self, CONTENT, Status};
+
+/// Where the answers of one call go.
+pub(super) struct Answers {
+    stream: SendStream<Bytes>,
+    /// How long the caller may take to read one.
+    unread: Duration,
+}
+
+/// The caller is gone, or reads nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gone;
+
+impl Answers {
+    /// Begins to answer; `None` where the caller is gone.
+    pub(super) fn begin(mut respond: SendResponse<Bytes>, unread: Duration) -> Option<Self> {
+        let mut response = Response::new(());
+        response.headers_mut().insert(CONTENT_TYPE, CONTENT);
+        let stream = respond.send_response(response, false).ok()?;
+        Some(Self { stream, unread })
+    }
+
+    /// Sends the body of an answer, piece by piece, as its reader makes room.
+    ///
+    /// # Errors
+    /// [`Gone`]; the call is reset.
+    pub(super) async fn send(&mut self, answer: Bytes) -> Result<(), Gone> {
+        if let Ok(Ok(())) = timeout(self.unread, pieces(&mut self.stream, answer)).await {
+            return Ok(());
+        }
+        self.stream.send_reset(Reason::CANCEL);
+        Err(Gone)
+    }
+
+    /// Waits until the caller gives the call up.
+    pub(super) async fn gone(&mut self) {
+        // An error means that the connection is gone, and the caller with it.
+        let _ = poll_fn(|cx| self.stream.poll_reset(cx)).await;
+    }
+
+    /// Ends the call.
+    pub(super) fn end(mut self, ended: Result<(), Status>) {
+        let trailers = match ended {
+            Ok(()) => status::ok(),
+            Err(status) => status.trailers(),
+        };
+        // An error means that the caller is gone.
+        let _ = self.stream.send_trailers(trailers);
+    }
+}
+
+async fn pieces(stream: &mut SendStream<Bytes>, mut answer: Bytes) -> Result<(), h2::Error> {
+    while !answer.is_empty() {
+        stream.reserve_capacity(answer.len());
+        let room = poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let room = room.unwrap_or_else(|| Err(Reason::CANCEL.into()))?.min(answer.len());
+        stream.send_data(answer.split_to(room), false)?;
+    }
+    Ok(())
+}
