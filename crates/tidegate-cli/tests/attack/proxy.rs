@@ -100,7 +100,7 @@ impl Proxy {
     }
 
     /// As [`Proxy::nginx`], asking over TLS: with these lines in place of the block's `proxy_pass`.
-    #[allow(dead_code, reason = "only the walk of the platform engineer starts it")]
+    #[allow(dead_code, reason = "only the tests of TLS start it")]
     pub(crate) fn nginx_over_tls(tidegate: SocketAddr, lines: String) -> Option<Self> {
         let block = in_place(manual("http {"), &[("proxy_pass http://tidegate/v1/forward-auth;", lines)]);
         Self::nginx_of(block, &format!("server {tidegate};"), "")
