@@ -48,7 +48,7 @@ fn everything() -> String {
         leases::show_policies(registry, &Says::default());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
         #[cfg(feature = "tls")]
-        crate::metrics::tls::show(registry, Some(1), true, &crate::metrics::tls::Failures::default());
+        tls::show(registry, Some(1), true, &tls::Failures::default());
     };
     let mut text = String::new();
     prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();
