@@ -47,8 +47,6 @@ pub struct Server {
     grpc: Option<Listener>,
     /// Where Redis clients are answered.
     resp: Option<Listener>,
-    /// The doors that are encrypted.
-    encrypted: Vec<DoorName>,
     ready: Ready,
     handle: ServerHandle,
     beside: Beside,
@@ -141,7 +139,7 @@ impl Server {
             admin: admin_addr,
             grpc: grpc_addr,
             resp: resp_addr,
-            encrypted: encrypted.clone(),
+            encrypted,
             policies: engine.live().set.len(),
         };
         let app = Arc::new(App::new(engine, reload, access, certificates, seen));
@@ -149,20 +147,7 @@ impl Server {
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
         let connections = connections::fitting(options.connections, doors);
-        Ok(Self {
-            app,
-            listener,
-            admin,
-            grpc,
-            resp,
-            encrypted,
-            ready,
-            handle,
-            beside,
-            drain,
-            connections,
-            timeouts,
-        })
+        Ok(Self { app, listener, admin, grpc, resp, ready, handle, beside, drain, connections, timeouts })
     }
 
     /// Returns the address it listens on; 127.0.0.1:0 where that is a Unix socket, which [`Server::ready`] names.
@@ -185,7 +170,7 @@ impl Server {
 
     /// Returns what encrypts a door.
     fn tls(&self, door: DoorName, transport: Transport) -> Option<Tls> {
-        let certificates = self.app.certificates.as_ref().filter(|_| self.encrypted.contains(&door))?;
+        let certificates = self.app.certificates.as_ref().filter(|_| self.ready.encrypted.contains(&door))?;
         Some(Tls::new(Arc::clone(certificates), transport))
     }
 
@@ -201,20 +186,8 @@ impl Server {
         let tls_admin = tls(DoorName::Admin, Transport::http);
         let tls_grpc = tls(DoorName::Grpc, Transport::grpc);
         let tls_resp = tls(DoorName::Resp, Transport::resp);
-        let Self {
-            app,
-            listener,
-            admin,
-            grpc,
-            resp,
-            handle,
-            beside,
-            drain,
-            connections,
-            timeouts,
-            ready,
-            ..
-        } = self;
+        let Self { app, listener, admin, grpc, resp, handle, beside, drain, connections, timeouts, ready } =
+            self;
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside.run(&handle);
