@@ -15,6 +15,7 @@ mod quota;
 mod requests;
 mod store_state;
 mod store_times;
+mod throttled;
 #[cfg(feature = "tls")]
 pub(crate) mod tls;
 
@@ -35,7 +36,7 @@ use tidegate::{Clock, SystemClock, Tick};
 pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
-    StoreIs, StoreLabel, ThrottleLabel, TransportLabel, UnitsFate, UnitsLabels,
+    StoreIs, StoreLabel, TransportLabel, UnitsFate, UnitsLabels,
 };
 use self::peak::Peak;
 pub(crate) use self::policy_series::{PolicySeries, Tally, count_units};
@@ -45,6 +46,7 @@ pub(crate) use self::quota::{Assigned, Counted, Quotas};
 pub(crate) use self::requests::{InFlight, Requests};
 pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
+use self::throttled::Throttled;
 
 /// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network milliseconds.
 const DECISION_TIMES: [f64; 12] =
@@ -60,7 +62,8 @@ pub(crate) struct Metrics {
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     /// By the place of the transport in [`Transport::ALL`].
     decision_times: [Histogram; Transport::ALL.len()],
-    throttled: Family<ThrottleLabel, Counter>,
+    /// Limits that callers bring.
+    pub(crate) throttled: Throttled,
     auth_failed: Family<TransportLabel, Counter>,
     store_errors: Family<StoreLabel, Counter>,
     store_up: Family<StoreLabel, Gauge<i64, AtomicI64>>,
@@ -118,15 +121,7 @@ impl Metrics {
             Unit::Seconds,
             times.clone(),
         );
-        let throttled = Family::<ThrottleLabel, Counter>::default();
-        registry.register(
-            "throttle_decisions",
-            "What limits that callers brought decided (CL.THROTTLE)",
-            throttled.clone(),
-        );
-        for decision in [Decided::allowed, Decided::denied, Decided::error] {
-            drop(throttled.get_or_create(&ThrottleLabel { decision }));
-        }
+        let throttled = Throttled::registered(&mut registry);
         let auth_failed = Family::<TransportLabel, Counter>::default();
         registry.register("auth_failures", "Requests without a token for what they ask", auth_failed.clone());
         for transport in Transport::ALL {
@@ -318,11 +313,6 @@ impl Metrics {
     /// Shows whether a store keeps counters, where that is looked at when metrics are read.
     pub(crate) fn store_is(&self, store: &'static str, up: bool) {
         self.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
-    }
-
-    /// Counts a decision by a limit that a caller brought.
-    pub(crate) fn throttled(&self, decision: Decided) {
-        self.throttled.get_or_create(&ThrottleLabel { decision }).inc();
     }
 
     /// Counts a request that showed no token, a wrong one, or one that is for other things.

@@ -14,6 +14,7 @@ mod booking;
 mod breakers;
 mod brought;
 mod by_usage;
+mod caller_limits;
 mod charged;
 mod check;
 mod check_each;

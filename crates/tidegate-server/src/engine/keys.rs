@@ -1,6 +1,7 @@
 //! Single keys: looked at, blocked and forgotten for an operator, charged for a caller who brings the limit.
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use serde_json::json;
 use tidegate::Cost;
 use tidegate::gate::BlockError;
 use tidegate::policy::{Block, Descriptor};
-use tidegate::store::{Answer, Charge, Op, StoreError};
+use tidegate::store::{Charge, Op, Settled, StoreError};
 use tidegate_core::Standing;
 
 use super::Engine;
@@ -138,9 +139,19 @@ impl Engine {
         }
     }
 
-    /// Settles a limit that a caller brings, under a key that is no policy's.
-    pub(crate) async fn settle_brought(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
-        let settled = self.metrics.time(Transport::resp, self.gate.settle_charge_async(op, charge)).await;
+    /// Settles a limit that a caller brings, under a key that is no policy's, and writes to `out` what came of it.
+    pub(crate) async fn settle_brought(
+        &self,
+        op: Op<'_>,
+        charge: Charge<'_>,
+        out: &mut Settled,
+    ) -> Result<(), StoreError> {
+        let settled = if self.decides_at_once {
+            self.metrics.time_now(Transport::resp, || self.gate.settle_charge(op, charge, out))
+        } else {
+            let settling = pin!(self.gate.settle_charge_async(op, charge, out));
+            self.metrics.time(Transport::resp, settling).await
+        };
         settled.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 }

@@ -16,7 +16,7 @@ use super::charged::{Charged, ChargedLine, Made, Part};
 use super::several_stores::whole;
 use super::waits::{Waits, now};
 use crate::policy::ChargeOn;
-use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
+use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 /// What became of one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -278,19 +278,6 @@ impl Gate {
     /// As [`Gate::reset_charges`].
     pub async fn reset_charges_async(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         self.reset_parts(charges, Waits::Yes).await
-    }
-
-    /// Settles a charge of a key that is no policy's, in the store that the gate was made with, and waits for an engine: a limit that a caller
-    /// brings under a name of its own. Such a key begins with [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
-    ///
-    /// # Errors
-    /// [`StoreError`] when the store did not settle it.
-    pub async fn settle_charge_async(&self, op: Op<'_>, charge: Charge<'_>) -> Answer {
-        let store = self.routes.of(None)?;
-        let (charges, clock) = ([charge], StepClock::Engine);
-        let tag = self.routes.tag(store, charge.key);
-        let step = Step { tag, clock, ..Step::new(self.time.now(), op, &charges) };
-        self.ask(store, &step, Waits::Yes).await.unwrap_or(Err(StoreError::MustWait))
     }
 
     /// Asks every store: a key is forgotten wherever it is.

@@ -1,7 +1,5 @@
 //! Writes replies.
 
-use std::io::Write as _;
-
 /// Replies to the commands of one read, to be written in one piece.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
@@ -65,12 +63,7 @@ impl Replies {
 
     fn number(&mut self, kind: u8, number: i64) {
         self.bytes.push(kind);
-        if let Ok(digit @ 0..10) = u8::try_from(number) {
-            self.bytes.push(b'0' + digit);
-        } else {
-            // Writing to a vector does not fail.
-            let _ = write!(self.bytes, "{number}");
-        }
+        self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.end();
     }
 
