@@ -56,7 +56,9 @@ pub use import::{Imported, Peer};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
-pub use store::{AfterLoss, DiskSettings, EngineKind, EngineSettings, StoreKind, StoreSettings, Topology};
+pub use store::{
+    AfterLoss, DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
+};
 pub use written::Written;
 
 use std::net::SocketAddr;

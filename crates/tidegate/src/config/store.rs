@@ -2,6 +2,7 @@
 
 mod addresses;
 mod check;
+mod region;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use super::node::Node;
 use crate::policy::{span, whole_number};
 use crate::store::{CapacityError, MemoryStore};
 pub(super) use check::{check, has, is_own, kind};
+pub use region::RegionSettings;
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub struct EngineSettings {
     pub deadline: Duration,
     /// Whether a node goes by the policies that were put for all nodes ([`crate::cluster::policies`]), once there are some, and not by its file's.
     pub cluster_policies: bool,
+    /// The region whose engine it is; `None` where there is one region.
+    pub region: Option<RegionSettings>,
 }
 
 /// An engine that several nodes share.
@@ -86,6 +90,18 @@ pub enum EngineKind {
     Etcd,
     /// ZooKeeper.
     ZooKeeper,
+}
+
+impl EngineKind {
+    /// Returns the word of the file for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Redis { .. } => "redis",
+            Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
+        }
+    }
 }
 
 /// What stands at the addresses of Redis.
@@ -136,11 +152,7 @@ impl StoreSettings {
         match &self.kind {
             StoreKind::Memory => "memory",
             StoreKind::Disk(_) => "disk",
-            StoreKind::Engine(settings) => match settings.engine {
-                EngineKind::Redis { .. } => "redis",
-                EngineKind::Etcd => "etcd",
-                EngineKind::ZooKeeper => "zookeeper",
-            },
+            StoreKind::Engine(settings) => settings.engine.word(),
         }
     }
 }
@@ -192,6 +204,7 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
         nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),
         cluster_policies: word(node, "policies") == Some("cluster"),
+        region: node.get("region").map(region::read),
     }
 }
 
