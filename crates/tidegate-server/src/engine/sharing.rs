@@ -143,7 +143,8 @@ impl Engine {
             leases::show(registry, &shared.leased.health());
         }
         if let Some(status) = self.membership() {
-            leases::show_membership(registry, &status, self.region().is_some());
+            leases::show_part(registry, &status, self.region().is_some());
+            leases::show_membership(registry, &status);
         }
         if let Some(policies) = self.cluster_policies() {
             leases::show_policies(registry, &policies.said.now());

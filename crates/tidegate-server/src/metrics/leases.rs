@@ -34,17 +34,26 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     );
 }
 
-/// Adds what nodes, or regions, agree on, and whether they do.
-pub(crate) fn show_membership(registry: &mut Registry, status: &Status, regions: bool) {
-    let (name, help) = if regions {
-        (
+/// Adds what this node, or its region, has of what all have together.
+pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
+    let part = ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE));
+    if of_region {
+        registry.register(
             "region_part_ratio",
             "The part that this node's region has of what regions have together, as they agreed last",
-        )
+            part,
+        );
     } else {
-        ("node_part_ratio", "This node's part of what nodes have together, as they agreed last")
-    };
-    registry.register(name, help, ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)));
+        registry.register(
+            "node_part_ratio",
+            "This node's part of what nodes have together, as they agreed last",
+            part,
+        );
+    }
+}
+
+/// Adds whether nodes, or regions, agree.
+pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     registry.register(
         "cluster_agrees",
         "1 when this node's last round with the others succeeded, 0 when it failed",

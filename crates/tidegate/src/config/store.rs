@@ -7,11 +7,11 @@ mod region;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
 use crate::store::{CapacityError, MemoryStore};
 pub(super) use check::{check, has, is_own, kind};
-pub use region::RegionSettings;
 
 /// Where counters live.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -73,6 +73,19 @@ pub struct EngineSettings {
     pub cluster_policies: bool,
     /// The region whose engine it is; `None` where there is one region.
     pub region: Option<RegionSettings>,
+}
+
+/// A region among others, each with an engine of its own, that divide the limits: see [`Regional`](crate::store::Regional).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionSettings {
+    /// Its name: the same on all its nodes.
+    pub name: String,
+    /// How many regions there are at most, 1 or more.
+    pub most: u64,
+    /// How the etcd or ZooKeeper is reached through which the nodes of all regions agree. What it says of nodes, deadlines and policies has no
+    /// meaning.
+    pub through: Box<EngineSettings>,
 }
 
 /// An engine that several nodes share.
@@ -204,7 +217,17 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
         nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),
         cluster_policies: word(node, "policies") == Some("cluster"),
-        region: node.get("region").map(region::read),
+        region: node.get("region").map(region_settings),
+    }
+}
+
+fn region_settings(node: &Node) -> RegionSettings {
+    let mut through = engine_settings(node, word(node, "kind").unwrap_or(AGREE_THROUGH[0]));
+    word(node, "prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
+    RegionSettings {
+        name: word(node, "name").unwrap_or_default().to_owned(),
+        most: word(node, "most").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        through: Box::new(through),
     }
 }
 
