@@ -132,7 +132,7 @@ fn a_region_names_itself_and_through_what_regions_agree() {
         ("{name: eu, kind: etcd, url: 'http://e'}", "store.region has no most"),
         (
             "{name: eu, most: 3, kind: redis, url: 'redis://a'}",
-            "store.region.kind: \"redis\" is not one of etcd, zookeeper",
+            "store.region.kind: unknown word \"redis\"; possible are etcd, zookeeper",
         ),
         (
             "{name: eu, most: 3, kind: etcd, url: 'http://'}",
