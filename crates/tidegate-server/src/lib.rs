@@ -65,8 +65,8 @@ pub use options::{OptionsError, ServerOptions, Timeouts};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use stores::{
-    DecidedIn, OpenStore, OpenStoreError, PolicyCost, Sharing, check_store, open_coordinator, open_store,
-    round_trips,
+    DecidedIn, OpenStore, OpenStoreError, PolicyCost, Region, Sharing, check_store, open_coordinator,
+    open_store, round_trips,
 };
 pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use tls::{TlsError, check_tls};

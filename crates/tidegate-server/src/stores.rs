@@ -26,11 +26,11 @@ use std::time::Duration;
 
 use tidegate::Clock;
 use tidegate::cluster::Coordinator;
-use tidegate::config::{Address, EngineKind, EngineSettings, StoreKind, StoreSettings};
+use tidegate::config::{Address, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings};
 
 use self::dial::{Dial, Failed};
 pub(crate) use self::opened::Kept;
-pub use self::opened::{OpenStore, OpenStoreError, Sharing};
+pub use self::opened::{OpenStore, OpenStoreError, Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
 /// Opens the store that a file names, with room for `keys` in place of its own number where one is named; `http` is where the server listens, by
@@ -61,18 +61,24 @@ pub async fn open_store(
 ///
 /// # Errors
 /// [`OpenStoreError::NotBuilt`].
-#[allow(clippy::match_like_matches_macro, reason = "which kinds are built in depends on the features")]
 pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
-    let built = match &settings.kind {
-        StoreKind::Engine(engine) => match engine.engine {
-            EngineKind::Redis { .. } => cfg!(feature = "redis"),
-            EngineKind::Etcd => cfg!(feature = "etcd"),
-            EngineKind::ZooKeeper => cfg!(feature = "zookeeper"),
-            _ => false,
-        },
-        _ => true,
+    let StoreKind::Engine(engine) = &settings.kind else { return Ok(()) };
+    check_engine(&engine.engine)?;
+    let through = engine.region.as_ref().map(|region| &region.through.engine);
+    through.map_or(Ok(()), |through| {
+        check_engine(through).map_err(|error| OpenStoreError::Region(Box::new(error)))
+    })
+}
+
+/// Says whether this program has the client of an engine.
+fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
+    let built = match engine {
+        EngineKind::Redis { .. } => cfg!(feature = "redis"),
+        EngineKind::Etcd => cfg!(feature = "etcd"),
+        EngineKind::ZooKeeper => cfg!(feature = "zookeeper"),
+        _ => false,
     };
-    if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: settings.word() }) }
+    if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: engine.word() }) }
 }
 
 /// Reaches the engine through which the nodes of a file agree, without being one of them.
@@ -102,6 +108,16 @@ async fn open_engine(
 ) -> Result<OpenStore, OpenStoreError> {
     let kind = settings.word();
     let (dialled, away) = dial::first(kind, dial_of(kind, engine)?).await?;
+    let mut warnings = dialled.warnings;
+    let region = match &engine.region {
+        Some(region) => {
+            let (region, said) =
+                open_region(region).await.map_err(|error| OpenStoreError::Region(Box::new(error)))?;
+            warnings.extend(said);
+            Some(region)
+        }
+        None => None,
+    };
     let sharing = Sharing {
         nodes: engine.nodes,
         deadline: engine.deadline,
@@ -109,9 +125,25 @@ async fn open_engine(
         full_keys: settings.full_keys,
         coordinator: dialled.coordinator,
         cluster_policies: engine.cluster_policies,
+        region,
     };
     let opened = OpenStore::new(dialled.store, kind);
-    Ok(OpenStore { sharing: Some(sharing), away, warnings: dialled.warnings, ..opened })
+    Ok(OpenStore { sharing: Some(sharing), away, warnings, ..opened })
+}
+
+/// Reaches the engine through which regions agree, or has it dialled until it answers; returns the region, and what whoever starts the server should
+/// read.
+async fn open_region(settings: &RegionSettings) -> Result<(Region, Option<String>), OpenStoreError> {
+    let kind = settings.through.engine.word();
+    let (dialled, away) = dial::first(kind, dial_of(kind, &settings.through)?).await?;
+    let coordinator = dialled.coordinator.ok_or(OpenStoreError::NoCoordinator { kind })?;
+    let warning = away.then(|| {
+        format!(
+            "store.region.kind: {kind}: it does not answer and is dialled every second; until it does, region {} has what is always its own",
+            settings.name
+        )
+    });
+    Ok((Region { name: settings.name.clone(), most: settings.most, coordinator }, warning))
 }
 
 fn dial_of(kind: &'static str, engine: &EngineSettings) -> Result<Dial, OpenStoreError> {

@@ -57,7 +57,9 @@ pub use import::{Imported, Peer};
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
-pub use store::{AfterLoss, DiskSettings, EngineKind, EngineSettings, StoreKind, StoreSettings, Topology};
+pub use store::{
+    AfterLoss, DiskSettings, EngineKind, EngineSettings, RegionSettings, StoreKind, StoreSettings, Topology,
+};
 pub use tls::{DoorName, TlsSettings, UnknownDoor};
 pub use written::Written;
 

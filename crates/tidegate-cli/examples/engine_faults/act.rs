@@ -12,6 +12,13 @@ pub(crate) struct Limit {
     pub(crate) burst: u64,
 }
 
+impl Limit {
+    /// How long it takes to fill up, and a tenth of a second.
+    pub(crate) fn fills_within(self) -> Duration {
+        Duration::from_secs_f64(self.burst as f64 / self.rate as f64) + Duration::from_millis(100)
+    }
+}
+
 /// Something that happens in a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Act {

@@ -34,6 +34,10 @@ pub(crate) struct Seen {
 /// Runs it; `None`, said aloud, where the engine is not installed.
 pub(crate) fn run(kind: Kind, row: &Row) -> Option<Seen> {
     let mut stand = Stand::start(kind, row)?;
+    if row.share == "split" {
+        // What has come to a node counts when it has been there for as long as the limit takes to fill up.
+        wait_until(Instant::now(), row.limit.fills_within());
+    }
     let runtime = runtime();
     let load = Arc::new(Load {
         demand: row.demand,

@@ -146,7 +146,7 @@ impl Stand {
         std::fs::rename(beside, file).expect("the folder is the node's own");
     }
 
-    /// Waits until every node says that its store is there, and those that agree on their parts have done so.
+    /// Waits until every node says that its store is there, and those that agree on their parts have divided the limit evenly.
     fn until_ready(&self) {
         let running = || self.nodes.iter().filter(|node| node.running);
         within("the nodes' store is there", || {
@@ -157,6 +157,10 @@ impl Stand {
             within("the nodes know of each other", || {
                 running().any(|node| text(node, "/metrics").contains(&all))
             });
+            let even = 0.9 / running().count() as f64;
+            within("the nodes have divided the limit", || {
+                running().all(|node| part(node).is_some_and(|part| part >= even))
+            });
         }
     }
 }
@@ -165,6 +169,12 @@ impl Stand {
 fn text(node: &Node, path: &str) -> String {
     let answer = ureq::get(&format!("http://{}{path}", node.addr)).call();
     answer.and_then(|mut answer| answer.body_mut().read_to_string()).unwrap_or_default()
+}
+
+/// Returns what a node has of the whole, as it tells.
+fn part(node: &Node) -> Option<f64> {
+    let text = text(node, "/metrics");
+    text.lines().find_map(|line| line.strip_prefix("tidegate_node_part_ratio "))?.parse().ok()
 }
 
 /// Waits until somebody listens there.

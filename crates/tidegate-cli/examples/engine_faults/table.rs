@@ -102,8 +102,7 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
         by_engine(0),
         900,
     );
-    // A part that a node has just got counts once it was its for as long as the limit takes to fill: nodes that have just started have less.
-    row("even", "split", even, vec![], by_engine(0), if kind.coordinates() { 600 } else { 850 });
+    row("even", "split", even, vec![], by_engine(0), 900);
 
     let one = Which::Node(0);
     let dies = vec![(broken, Act::KillNodes(one)), (healed, Act::StartNodes(one))];
@@ -208,9 +207,9 @@ pub(crate) fn rows(kind: Kind, times: Times) -> Vec<Row> {
                 even,
                 vec![(broken, Act::Kill), (healed, Act::Start)],
                 by_engine(0),
-                600,
+                900,
             );
-            row("half the nodes are cut off", "split", even, wires(half, Fault::Stall), by_engine(0), 600);
+            row("half the nodes are cut off", "split", even, wires(half, Fault::Stall), by_engine(0), 900);
         }
     }
     // More nodes come and go.

@@ -6,6 +6,13 @@
 //! share: split ──▶ this node's part of each limit, in memory
 //! share: local ──▶ memory
 //! ```
+//!
+//! Where several regions with an engine each divide the limits, what goes to the engine goes by the region's part:
+//!
+//! ```text
+//! share: leased (unless said) ──▶ Regional ──▶ Leased ──▶ Fallback ──▶ the region's engine
+//! share: central ─────────────▶ Regional ───────────────▶ Fallback
+//! ```
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,7 +21,7 @@ use parking_lot::Mutex;
 use tidegate::cluster::shares::{Division, Driver, Status};
 use tidegate::cluster::{self, Coordinator, Part};
 use tidegate::policy::{PolicySet, Share};
-use tidegate::store::{Leased, MemoryStore, Split, Store};
+use tidegate::store::{Leased, MemoryStore, Regional, Split, Store};
 use tidegate::{Clock, Gate};
 use tokio::runtime::Handle;
 use tokio::sync::oneshot;
@@ -34,8 +41,10 @@ pub(super) struct Shared {
 
 /// A node's membership while it runs.
 pub(super) struct Membership {
-    /// How the nodes stand.
+    /// How the nodes, or the regions, stand.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
+    /// The region that this node is of, where regions agree and not nodes.
+    pub(super) region: Option<String>,
     /// What was last said of it in the log.
     pub(super) said: Mutex<Said>,
     /// Through what nodes agree, and what this one says of itself there.
@@ -77,22 +86,11 @@ pub(super) fn gate(
 ) -> (Gate, Shared) {
     let runtime = Handle::current();
     let demand = Demand::default();
-    let (part, member) = match &sharing.coordinator {
-        None => (Part::even(sharing.nodes), None),
-        Some(coordinator) => {
-            let asked = demand.clone();
-            let demanded = move || asked.units();
-            let division = Division::among(sharing.nodes);
-            let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded);
-            let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.said());
-            let (leaves, over) = oneshot::channel();
-            let task = runtime.spawn(driver.run(async move { drop(over.await) }));
-            let (leaves, said) = (Mutex::new(Some((leaves, task))), Mutex::default());
-            let (coordinator, cluster_policies) = (Arc::clone(coordinator), sharing.cluster_policies);
-            let clock = Arc::clone(clock);
-            (part, Some(Membership { status, said, coordinator, told, clock, cluster_policies, leaves }))
-        }
-    };
+    let member = Membership::of(sharing, clock, name, &demand);
+    // What nodes of a region may hold of its engine is not divided by demand.
+    let agreed = member.as_ref().map(|(_, part)| part.clone());
+    let part =
+        agreed.clone().filter(|_| sharing.region.is_none()).unwrap_or_else(|| Part::even(sharing.nodes));
     let leased = Leased::around(Arc::clone(&engine), Arc::clone(clock))
         .part(part.clone())
         .background(move |later| drop(runtime.spawn(later)))
@@ -102,12 +100,49 @@ pub(super) fn gate(
         true => MemoryStore::with_full_keys(keys),
         false => MemoryStore::with_capacity(keys),
     };
-    let split = OnFirstUse::new(move || Ok(Split::new(memory()?, part.clone())));
-    let (lent, split) = (demand.of(leased.clone()), demand.of(split));
-    let gate = Gate::new(policies, lent)
-        .with_own_store_for(Share::Leased)
-        .with_store(Share::Central, engine)
-        .with_store(Share::Split, split)
-        .with_store(Share::Local, OnFirstUse::new(memory));
-    (gate, Shared { leased, member })
+    let local = OnFirstUse::new(memory);
+    let gate = match agreed.filter(|_| sharing.region.is_some()) {
+        Some(of_region) => {
+            let lent = demand.of(Regional::around(leased.clone(), of_region.clone()));
+            let central = demand.of(Regional::around(engine, of_region));
+            Gate::new(policies, lent).with_own_store_for(Share::Leased).with_store(Share::Central, central)
+        }
+        None => {
+            let split = OnFirstUse::new(move || Ok(Split::new(memory()?, part.clone())));
+            let (lent, split) = (demand.of(leased.clone()), demand.of(split));
+            let gate = Gate::new(policies, lent).with_own_store_for(Share::Leased);
+            gate.with_store(Share::Central, engine).with_store(Share::Split, split)
+        }
+    };
+    let member = member.map(|(member, _)| member);
+    (gate.with_store(Share::Local, local), Shared { leased, member })
+}
+
+impl Membership {
+    /// Has this node agree with the others, or its region with the others, where there is an engine for that; returns the part too.
+    fn of(sharing: &Sharing, clock: &Arc<dyn Clock>, name: &str, demand: &Demand) -> Option<(Self, Part)> {
+        let (coordinator, most) = match (&sharing.region, &sharing.coordinator) {
+            (Some(region), _) => (&region.coordinator, region.most),
+            (None, coordinator) => (coordinator.as_ref()?, sharing.nodes),
+        };
+        let asked = demand.clone();
+        let (demanded, division) = (move || asked.units(), Division::among(most));
+        let region = sharing.region.as_ref().map(|region| region.name.clone());
+        let driver = Driver::new(Arc::clone(coordinator), Arc::clone(clock), name, division, demanded)
+            .in_region(region.as_deref().unwrap_or_default());
+        let (part, status, told) = (driver.part(), Box::new(driver.status()), driver.said());
+        let (leaves, over) = oneshot::channel();
+        let task = Handle::current().spawn(driver.run(async move { drop(over.await) }));
+        let member = Self {
+            status,
+            region,
+            said: Mutex::default(),
+            coordinator: Arc::clone(coordinator),
+            told,
+            clock: Arc::clone(clock),
+            cluster_policies: sharing.cluster_policies,
+            leaves: Mutex::new(Some((leaves, task))),
+        };
+        Some((member, part))
+    }
 }

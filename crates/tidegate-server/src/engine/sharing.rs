@@ -74,6 +74,11 @@ impl Engine {
         Some((member.status)())
     }
 
+    /// Returns the region that this node is of, where it is regions that agree on their parts.
+    pub(crate) fn region(&self) -> Option<&str> {
+        self.shared.as_ref()?.member.as_ref()?.region.as_deref()
+    }
+
     /// Returns through what the policies come that were put for all nodes, and where this one says what came of them; `None` where it goes by
     /// its own.
     pub(crate) fn cluster_policies(&self) -> Option<ClusterPolicies> {
@@ -91,15 +96,35 @@ impl Engine {
         let status = (member.status)();
         let now = Said { failed: status.failed.is_some(), too_many: status.too_many };
         let before = std::mem::replace(&mut *member.said.lock(), now);
+        let region = member.region.as_deref();
         match (before.failed, &status.failed) {
+            (false, Some(reason)) if region.is_some() => tracing::warn!(
+                reason = &**reason,
+                region,
+                "this node cannot agree with other regions on their parts of the limits; it uses its region's part until that lapses, and then what \
+                 is always its own"
+            ),
             (false, Some(reason)) => tracing::warn!(
                 reason = &**reason,
                 "nodes cannot agree on their parts of the limits; this one uses its part until that lapses, and then what is always its own"
             ),
+            (true, None) if region.is_some() => {
+                tracing::info!(
+                    region,
+                    "this node agrees with other regions on their parts of the limits again"
+                );
+            }
             (true, None) => tracing::info!("nodes agree on their parts of the limits again"),
             _ => {}
         }
         match (before.too_many, now.too_many) {
+            (false, true) if region.is_some() => tracing::warn!(
+                members = status.members,
+                "more regions divide the limits than store.region.most says; together they may grant more than a limit until the parts are smaller"
+            ),
+            (true, false) if region.is_some() => {
+                tracing::info!("no more regions divide the limits than store.region.most says");
+            }
             (false, true) => tracing::warn!(
                 members = status.members,
                 "more nodes share the engine than store.nodes says; together they may grant more than a limit until the parts are smaller"
@@ -118,6 +143,7 @@ impl Engine {
             leases::show(registry, &shared.leased.health());
         }
         if let Some(status) = self.membership() {
+            leases::show_part(registry, &status, self.region().is_some());
             leases::show_membership(registry, &status);
         }
         if let Some(policies) = self.cluster_policies() {

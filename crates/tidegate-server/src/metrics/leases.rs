@@ -34,13 +34,26 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     );
 }
 
-/// Adds what nodes agree on, and whether they do.
+/// Adds what this node, or its region, has of what all have together.
+pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
+    let part = ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE));
+    if of_region {
+        registry.register(
+            "region_part_ratio",
+            "The part that this node's region has of what regions have together, as they agreed last",
+            part,
+        );
+    } else {
+        registry.register(
+            "node_part_ratio",
+            "This node's part of what nodes have together, as they agreed last",
+            part,
+        );
+    }
+}
+
+/// Adds whether nodes, or regions, agree.
 pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
-    registry.register(
-        "node_part_ratio",
-        "This node's part of what nodes have together, as they agreed last",
-        ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE)),
-    );
     registry.register(
         "cluster_agrees",
         "1 when this node's last round with the others succeeded, 0 when it failed",
@@ -48,14 +61,14 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     );
     registry.register(
         "cluster_too_many_members",
-        "1 while more nodes share the engine than store.nodes says",
+        "1 while more nodes share the engine than store.nodes says, or more regions the limits than store.region.most",
         ConstGauge::new(i64::from(status.too_many)),
     );
     // Only the node that leads looks.
     if status.members > 0 {
         registry.register(
             "cluster_members",
-            "Nodes that share the engine, told by the one that leads",
+            "Nodes that share the engine, or those of all regions, told by the one that leads",
             ConstGauge::new(i64::try_from(status.members).unwrap_or(i64::MAX)),
         );
     }

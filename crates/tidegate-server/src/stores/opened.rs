@@ -45,6 +45,20 @@ pub struct Sharing {
     pub coordinator: Option<Arc<dyn Coordinator>>,
     /// Whether this node goes by the policies that were put through the coordinator, once there are some.
     pub cluster_policies: bool,
+    /// The region whose engine it is, where several regions divide the limits.
+    pub region: Option<Region>,
+}
+
+/// A region among others that divide the limits, each with an engine of its own.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Region {
+    /// Its name: the same on all its nodes.
+    pub name: String,
+    /// How many regions there are at most.
+    pub most: u64,
+    /// Through what the nodes of all regions agree on the regions' parts.
+    pub coordinator: Arc<dyn Coordinator>,
 }
 
 /// Counters that are kept somewhere while this process decides.
@@ -106,6 +120,9 @@ pub enum OpenStoreError {
         /// What is wrong, and what would work.
         reason: String,
     },
+    /// The same of the engine through which regions agree.
+    #[error("{}", of_region(.0))]
+    Region(Box<Self>),
     /// The engine answers, and cannot be used: it refuses the credentials, is too old, or is none of its kind.
     #[error("store.kind: {kind}: {reason}")]
     Engine {
@@ -116,12 +133,18 @@ pub enum OpenStoreError {
     },
 }
 
+/// Says of `store.region` what a message says of `store`.
+pub(super) fn of_region(message: &impl ToString) -> String {
+    message.to_string().replacen("store.", "store.region.", 1)
+}
+
 impl OpenStoreError {
     /// Says whether it is the file, or the choice of program, that has to change: not the machine, a folder or the engine.
     #[must_use]
     pub const fn is_in_the_file(&self) -> bool {
         match self {
             Self::Capacity(CapacityError::NoMemory { .. }) | Self::File { .. } | Self::Engine { .. } => false,
+            Self::Region(error) => error.is_in_the_file(),
             Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
             Self::Capacity(_)
             | Self::NoFolder(_)

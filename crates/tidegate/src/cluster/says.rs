@@ -19,7 +19,7 @@ const LONGEST_REFUSAL: usize = 400;
 pub struct Says {
     /// The region whose part of the shares it uses together with all others there; empty: it has a part of its own.
     pub region: String,
-    /// How many units a second it is asked for, allowed or not.
+    /// How many thousandths of a unit it is asked for each second, allowed or not. Written as units, with three digits.
     pub demand: u64,
     /// The line of the shares that it goes by, a random number that each document of shares begins with; 0 before the first.
     pub line: u64,
@@ -36,8 +36,12 @@ impl Says {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!(
-            "demand {}\nline {}\nturn {}\npolicies {}\n",
-            self.demand, self.line, self.turn, self.policies
+            "demand {}.{:03}\nline {}\nturn {}\npolicies {}\n",
+            self.demand / 1000,
+            self.demand % 1000,
+            self.line,
+            self.turn,
+            self.policies
         );
         if !self.region.is_empty() {
             // Writing to a string does not fail.
@@ -59,7 +63,7 @@ impl Says {
             let Some((word, value)) = text.split_once(' ') else { continue };
             let number = || value.parse().unwrap_or(0);
             match word {
-                "demand" => says.demand = number(),
+                "demand" => says.demand = thousandths(value).unwrap_or(0),
                 "line" => says.line = number(),
                 "turn" => says.turn = number(),
                 "region" => says.region = value.to_owned(),
@@ -73,6 +77,13 @@ impl Says {
         }
         says
     }
+}
+
+/// Reads a number with up to three digits after its point, in thousandths; the largest where it is larger than can be said.
+fn thousandths(text: &str) -> Option<u64> {
+    let (units, rest) = text.split_once('.').unwrap_or((text, "0"));
+    let scale = 10u64.pow(3u32.checked_sub(u32::try_from(rest.len()).ok()?)?);
+    Some(units.parse::<u64>().ok()?.saturating_mul(1000).saturating_add(rest.parse::<u64>().ok()? * scale))
 }
 
 impl Member {
@@ -139,7 +150,14 @@ mod tests {
         assert_eq!(Says::decode(&says.encode()), says);
         assert_eq!(Says::decode(&Says::default().encode()), Says::default());
         let others = b"mood good\nturn x\ndemand 5\nrefused\n\xff\nrefused z y\n";
-        assert_eq!(Says::decode(others), Says { demand: 5, ..Says::default() });
+        assert_eq!(Says::decode(others), Says { demand: 5_000, ..Says::default() });
+        for (text, demand) in
+            [("0.5", 500), ("7.25", 7_250), ("1.0005", 0), ("1.", 0), ("x.1", 0), ("1.-1", 0)]
+        {
+            assert_eq!(Says::decode(format!("demand {text}").as_bytes()).demand, demand, "{text}");
+        }
+        let most = Says { demand: u64::MAX, ..Says::default() };
+        assert_eq!(Says::decode(&most.encode()), most);
         let long = Says { refused: Some((1, "\u{e9}\n".repeat(1000))), ..Says::default() };
         let told = Says::decode(&long.encode()).refused.unwrap().1;
         assert!(told.len() <= LONGEST_REFUSAL && !told.contains('\n'));

@@ -16,7 +16,7 @@ pub(super) use limit::{ALGORITHMS, AlgorithmKeys, CONCURRENCY, LIMIT, PLACE_TTL,
 pub(super) use policy::INHERITED;
 use policy::{ACCESS, DURABLE, LEVELS, MODE, ON_STORE_ERROR, POLICY, SHARE};
 use store::STORE;
-pub(super) use store::{KINDS, OWN};
+pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};

@@ -57,6 +57,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
         durable::check(Some(node), "durable", file, findings);
         if let Some(mut policy) = policy(node, defaults, findings) {
             share::check_split(&mut policy, node, file, findings);
+            share::check_regional(&policy, node, file, findings);
             told.add(&policy, node, findings);
             // Only policies of the same match need to be compared: comparing all with all would take long for a long file.
             let mut hasher = DefaultHasher::new();

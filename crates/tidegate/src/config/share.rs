@@ -5,7 +5,7 @@
 //! through a multiple of the limit without a word.
 //!
 //! `split` divides limits among nodes, and not every limit can be divided: what cannot is refused here, and would otherwise refuse every
-//! request.
+//! request. `store.region` divides all limits that the engine decides among regions, and the same holds.
 
 use std::time::Duration;
 
@@ -44,6 +44,60 @@ pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut 
             ),
         );
     }
+    if word == Share::Split.word() && region(file).is_some() {
+        findings.error(
+            said.spot,
+            format_args!(
+                "{key}: split divides a limit among nodes, and store.region among regions; write share: leased or central, or leave out \
+                 store.region"
+            ),
+        );
+    }
+}
+
+/// Checks that the limits that a region's engine decides can be divided among regions.
+pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings: &mut Findings) {
+    let Some(region) =
+        region(file).filter(|_| matches!(policy.share, None | Some(Share::Leased | Share::Central)))
+    else {
+        return;
+    };
+    let most = region.get("most").and_then(Node::text).and_then(|text| whole_number(text).ok()).unwrap_or(1);
+    let own = Division::among(most).own();
+    let spot = node.get("share").map_or(node.spot, |said| said.spot);
+    for terms in policy.limits.iter().flat_map(Limit::all_terms) {
+        // Breakers and adaptive limits are each region's own, and whole.
+        let Some(quota) = terms.quota.as_ref().filter(|quota| !is_each_nodes(quota)) else { continue };
+        let Some(fills) = quota.fills_within() else {
+            let why = match &**quota {
+                Quota::Concurrency(_) => "its places never lapse; give them a ttl",
+                Quota::FixedWindow(_) => {
+                    "its windows are those of the calendar; write share: local, or windows that roll"
+                }
+                _ => "no part of it is a limit of the same kind; write share: local",
+            };
+            findings
+                .error(spot, format_args!("store.region cannot divide {} among regions: {why}", terms.label));
+            return;
+        };
+        if quota.divided(own, Part::WHOLE).is_none() {
+            let parts = Part::WHOLE.div_ceil(own.max(1));
+            findings.warn(
+                spot,
+                format_args!(
+                    "store.region leaves a region that cannot agree with the others less than one unit of {}, and so one whose nodes have just \
+                     started, for {fills:?}: it refuses every request then; allow at least {parts} at once",
+                    terms.label
+                ),
+            );
+            return;
+        }
+    }
+}
+
+/// Returns what a file says of regions, where its store has them.
+fn region(file: &Node) -> Option<&Node> {
+    file.get("store")?.get("region").filter(|_| store::has(store::kind(file), "region"))
 }
 
 /// Checks that the limits of a policy with `share: split` can be divided.

@@ -2,10 +2,12 @@
 
 mod addresses;
 mod check;
+mod region;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::keys::{AGREE_THROUGH, REGIONS_PREFIX};
 use super::node::Node;
 use crate::policy::{span, whole_number};
 use crate::store::{CapacityError, MemoryStore};
@@ -69,6 +71,21 @@ pub struct EngineSettings {
     pub deadline: Duration,
     /// Whether a node goes by the policies that were put for all nodes ([`crate::cluster::policies`]), once there are some, and not by its file's.
     pub cluster_policies: bool,
+    /// The region whose engine it is; `None` where there is one region.
+    pub region: Option<RegionSettings>,
+}
+
+/// A region among others, each with an engine of its own, that divide the limits: see [`Regional`](crate::store::Regional).
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct RegionSettings {
+    /// Its name: the same on all its nodes.
+    pub name: String,
+    /// How many regions there are at most, 1 or more.
+    pub most: u64,
+    /// How the etcd or ZooKeeper is reached through which the nodes of all regions agree. What it says of nodes, deadlines and policies has no
+    /// meaning.
+    pub through: Box<EngineSettings>,
 }
 
 /// An engine that several nodes share.
@@ -86,6 +103,18 @@ pub enum EngineKind {
     Etcd,
     /// ZooKeeper.
     ZooKeeper,
+}
+
+impl EngineKind {
+    /// Returns the word of the file for it.
+    #[must_use]
+    pub const fn word(&self) -> &'static str {
+        match self {
+            Self::Redis { .. } => "redis",
+            Self::Etcd => "etcd",
+            Self::ZooKeeper => "zookeeper",
+        }
+    }
 }
 
 /// What stands at the addresses of Redis.
@@ -136,11 +165,7 @@ impl StoreSettings {
         match &self.kind {
             StoreKind::Memory => "memory",
             StoreKind::Disk(_) => "disk",
-            StoreKind::Engine(settings) => match settings.engine {
-                EngineKind::Redis { .. } => "redis",
-                EngineKind::Etcd => "etcd",
-                EngineKind::ZooKeeper => "zookeeper",
-            },
+            StoreKind::Engine(settings) => settings.engine.word(),
         }
     }
 }
@@ -192,6 +217,17 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
         nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),
         cluster_policies: word(node, "policies") == Some("cluster"),
+        region: node.get("region").map(region_settings),
+    }
+}
+
+fn region_settings(node: &Node) -> RegionSettings {
+    let mut through = engine_settings(node, word(node, "kind").unwrap_or(AGREE_THROUGH[0]));
+    word(node, "prefix").unwrap_or(REGIONS_PREFIX).clone_into(&mut through.prefix);
+    RegionSettings {
+        name: word(node, "name").unwrap_or_default().to_owned(),
+        most: word(node, "most").and_then(|text| whole_number(text).ok()).unwrap_or(1),
+        through: Box::new(through),
     }
 }
 

@@ -82,6 +82,9 @@ fn checks(app: &App, serving: bool) -> String {
         let part = f64::from(status.part) * 100.0 / f64::from(Part::WHOLE);
         let why = match (&status.failed, status.too_many) {
             (Some(why), _) => format!("; the last round failed: {}", visible::line(why)),
+            (None, true) if app.engine.region().is_some() => {
+                "; more regions than store.region.most".to_owned()
+            }
             (None, true) => "; more than store.nodes".to_owned(),
             (None, false) => String::new(),
         };
@@ -90,7 +93,11 @@ fn checks(app: &App, serving: bool) -> String {
             0 => String::new(),
             members => format!("{members} members, "),
         };
-        format!("\n{mark} nodes: {members}this one has {part:.1} % of each limit{why}")
+        let (of, whose) = match app.engine.region() {
+            Some(region) => ("regions", format!("region {}", visible::line(region))),
+            None => ("nodes", "this one".to_owned()),
+        };
+        format!("\n{mark} {of}: {members}{whose} has {part:.1} % of each limit{why}")
     });
     let policies =
         app.engine.cluster_policies().map_or_else(String::new, |_| policies_line(&app.reload.taken()));

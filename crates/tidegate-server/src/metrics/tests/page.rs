@@ -44,6 +44,7 @@ fn everything() -> String {
     status.members = 1;
     let others = |registry: &mut Registry| {
         leases::show(registry, &LeaseHealth::default());
+        [true, false].into_iter().for_each(|of_region| leases::show_part(registry, &status, of_region));
         leases::show_membership(registry, &status);
         leases::show_policies(registry, &Says::default());
         judged::show(registry, [("a.b.c", &*judge)].into_iter());

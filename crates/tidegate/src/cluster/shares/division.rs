@@ -1,6 +1,11 @@
 //! Who gets how much, by demand.
 
+use std::time::Duration;
+
 use crate::cluster::Part;
+
+/// Over which time a node's demand is averaged: a burst of a second moves a fifth of it.
+pub(super) const AVERAGED_OVER: Duration = Duration::from_secs(5);
 
 /// The part of the whole that is always each node's own, with an engine or without: small, because what idle nodes keep of it is used by
 /// nobody.
@@ -11,6 +16,9 @@ const EVENLY: u64 = 32;
 
 /// Changes up to so many hundredths of a part are left, so that shares do not follow every breath.
 const SLACK: u64 = 10;
+
+/// How many standard deviations of what was counted a change is beyond, so that shares do not follow chance.
+const BEYOND: u128 = 2;
 
 /// Parts smaller than this are not worth a change: a 256th of the whole.
 const SMALL: u32 = Part::WHOLE / 256;
@@ -70,14 +78,22 @@ impl Division {
         demands.iter().map(part).collect()
     }
 
-    /// Says whether parts are far enough from what they should be to be changed.
+    /// Says whether parts (what a member has, what it should have) are far enough from what they should be to be changed, by a demand of which
+    /// so many units were counted. The fewer they are, the more they are where they are by chance.
     #[must_use]
-    pub fn is_worth_it(&self, pool: u32, pairs: impl Iterator<Item = (u32, u32)>) -> bool {
+    pub fn is_worth_it(&self, pool: u32, counted: u64, pairs: impl Iterator<Item = (u32, u32)>) -> bool {
+        // A part of `want/pool` of n units drawn at random varies by the square root of `want/pool · (1 − want/pool) / n`.
+        let by_chance = |apart: u32, want: u32| {
+            let variance = u128::from(want) * u128::from(pool.saturating_sub(want));
+            u128::from(apart).pow(2) * u128::from(counted) <= BEYOND.pow(2) * variance
+        };
         let (mut used, mut far) = (0u32, false);
         for (have, want) in pairs {
             used = used.saturating_add(have);
             let apart = have.abs_diff(want);
-            far |= apart >= SMALL && u64::from(apart) * 100 > SLACK * u64::from(have.max(want));
+            let matters = apart >= SMALL && u64::from(apart) * 100 > SLACK * u64::from(have.max(want));
+            // Who has nothing is given something.
+            far |= matters && (have == 0 || !by_chance(apart, want));
         }
         far || pool.saturating_sub(used) > pool / 16
     }
@@ -105,13 +121,23 @@ mod tests {
     fn small_changes_are_left() {
         let division = Division::among(4);
         let whole = Part::WHOLE;
-        let worth = |pairs: &[(u32, u32)]| division.is_worth_it(whole, pairs.iter().copied());
+        let counted =
+            |counted, pairs: &[(u32, u32)]| division.is_worth_it(whole, counted, pairs.iter().copied());
+        let worth = |pairs: &[(u32, u32)]| counted(1_000_000, pairs);
         assert!(!worth(&[(whole / 2, whole / 2), (whole / 2, whole / 2)]));
         assert!(!worth(&[(whole / 20 * 10, whole / 20 * 9), (whole / 20 * 10, whole / 20 * 11)]));
         assert!(worth(&[(whole / 20 * 12, whole / 20 * 10), (whole / 20 * 8, whole / 20 * 10)]));
         assert!(worth(&[(0, whole / 2), (whole, whole / 2)]), "a new member");
         assert!(worth(&[(whole / 2, whole / 2)]), "half of it is nobody's");
         assert!(!worth(&[(whole, whole - 1), (0, 1)]));
+        let even_to_uneven = [(whole / 2, whole / 10 * 6), (whole / 2, whole / 10 * 4)];
+        assert!(!counted(90, &even_to_uneven), "54 and 36 of 90 may be chance");
+        assert!(counted(100, &even_to_uneven));
+        assert!(
+            counted(4, &[(whole / 32, whole / 32 * 31), (whole / 32 * 31, whole / 32)]),
+            "four of four elsewhere"
+        );
+        assert!(counted(1, &[(0, whole / 2), (whole, whole / 2)]), "a new member");
     }
 
     proptest! {

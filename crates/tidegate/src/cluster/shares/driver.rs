@@ -12,10 +12,10 @@ use futures_util::future::{Either, select};
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-use super::division::Division;
+use super::division::{AVERAGED_OVER, Division};
 use super::document::Shares;
 use super::leader::Leader;
-use super::node::Node;
+use super::node::{Node, ROUNDS};
 use super::region;
 use crate::clock::{Clock, before};
 use crate::cluster::{Coordinator, CoordinatorError, Member, Part, Said};
@@ -24,21 +24,11 @@ use crate::later::Later;
 /// The name of the document.
 pub(super) const NAME: &str = "shares";
 
-/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang
-/// before the part ends: the third begins three quarters into that time, and the part ends at four fifths.
-const ROUNDS: u32 = 4;
-
 /// How long after one look of whoever leads the next one is.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// The same while somebody has yet to give something up that another one waits for.
 const LOOK_SOON: Duration = Duration::from_millis(100);
-
-/// Over which time the demand is averaged: a burst of a second moves a fifth of it.
-const AVERAGED_OVER: f64 = 5.0;
-
-/// The shortest time over which demand is measured.
-const MEASURED_OVER: Duration = Duration::from_millis(500);
 
 /// How the shares stand, as this node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -260,7 +250,7 @@ impl Driver {
         self.measure(began);
         let says = self.said.with(|says| {
             (says.line, says.turn) = self.state.node.seen();
-            says.demand = self.state.average as u64;
+            says.demand = (self.state.average * 1e3) as u64;
             says.encode()
         });
         let joined = match self.state.joined {
@@ -322,7 +312,7 @@ impl Driver {
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }
 
-    /// Averages what this node is asked for.
+    /// Averages what this node is asked for, up to now: a short time weighs little, so any will do.
     fn measure(&mut self, now: Tick) {
         let asked = (self.demand)();
         let Some((at, before)) = self.state.measured else {
@@ -330,9 +320,9 @@ impl Driver {
             return;
         };
         let passed = now.since(at);
-        if passed >= MEASURED_OVER {
+        if !passed.is_zero() {
             let rate = asked.saturating_sub(before) as f64 / passed.as_secs_f64();
-            let new = 1.0 - (-passed.as_secs_f64() / AVERAGED_OVER).exp();
+            let new = -(-passed.div_duration_f64(AVERAGED_OVER)).exp_m1();
             self.state.average += (rate - self.state.average) * new;
             self.state.measured = Some((now, asked));
         }

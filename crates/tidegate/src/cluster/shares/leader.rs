@@ -5,13 +5,23 @@ use std::time::Duration;
 
 use tidegate_core::Tick;
 
-use super::division::Division;
+use super::division::{AVERAGED_OVER, Division};
 use super::document::{NodeShare, Shares};
+use super::node::ROUNDS;
 use super::region;
 use crate::cluster::Says;
 
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
+
+/// One unit that was counted in the time over which demand is averaged, in thousandths of a unit a second.
+const ONE_UNIT: u64 = 1000 / AVERAGED_OVER.as_secs();
+
+/// Returns how many units were counted of what is said; where nobody is asked for anything, that is known well.
+fn counted(demands: &[u64]) -> u64 {
+    let all = demands.iter().fold(0u64, |all, demand| all.saturating_add(*demand));
+    if all == 0 { u64::MAX } else { all / ONE_UNIT }
+}
 
 /// The side of the shares that writes the document: a node that joined before all others, or believes so.
 ///
@@ -25,8 +35,12 @@ pub(super) struct Leader {
     waits: BTreeMap<(u64, u64), Tick>,
     /// The line that this node has seen last, and since when.
     line: Option<(u64, Tick)>,
-    /// What each node is to have, and when that was worked out.
-    target: Option<(Tick, BTreeMap<u64, u32>)>,
+    /// What each node is to have.
+    target: Option<BTreeMap<u64, u32>>,
+    /// When that was worked out last, or left as it was.
+    aimed: Option<Tick>,
+    /// The turn by which all are to say what they are asked for, and since when they are asked.
+    asked: Option<(u64, Tick)>,
     /// The turn that was seen last, and since when.
     turn: Option<(u64, Tick)>,
 }
@@ -34,7 +48,8 @@ pub(super) struct Leader {
 impl Leader {
     /// Makes the state of a node that may lead.
     pub(super) const fn new(division: Division, keeps: Duration) -> Self {
-        Self { division, keeps, waits: BTreeMap::new(), line: None, target: None, turn: None }
+        let waits = BTreeMap::new();
+        Self { division, keeps, waits, line: None, target: None, aimed: None, asked: None, turn: None }
     }
 
     /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed
@@ -73,12 +88,13 @@ impl Leader {
         };
         let changed = next != *shares;
         next.turn = shares.turn + 1;
-        (changed || now.since(since) >= self.keeps / 2).then_some(next)
+        let asks = self.asked.is_some_and(|(turn, _)| turn > shares.turn);
+        (changed || asks || now.since(since) >= self.keeps / 2).then_some(next)
     }
 
-    /// Says whether somebody still has to give something up, so that it is worth to look again soon.
+    /// Says whether somebody still has to give something up, or to say what it is asked for, so that it is worth to look again soon.
     pub(super) fn is_waiting(&self) -> bool {
-        !self.waits.is_empty()
+        !self.waits.is_empty() || self.asked.is_some()
     }
 
     /// Notes what is not in use any more.
@@ -114,7 +130,8 @@ impl Leader {
             Some((line, since)) if line == shares.line => since,
             _ => {
                 // Turns of another document are of no meaning.
-                (self.line, self.turn, self.target) = (Some((shares.line, now)), None, None);
+                (self.line, self.turn) = (Some((shares.line, now)), None);
+                (self.target, self.aimed, self.asked) = (None, None, None);
                 self.waits.clear();
                 now
             }
@@ -122,23 +139,44 @@ impl Leader {
     }
 
     /// Works out what each is to have, where that is worth a change, and not too often.
+    ///
+    /// Members say what they are asked for when they renew, each at its own time. So where load begins, or goes elsewhere, whoever says it first
+    /// would be given nearly all. Therefore a change that looks worth it is only a reason to ask: all members are woken by a new turn, and
+    /// say it in the same moment. Who does not answer is waited for until it would have renewed anyway.
     fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, Says)]) {
         let pool = self.division.pool(members.len());
-        if self.target.as_ref().is_some_and(|(at, _)| now.since(*at) < AT_MOST_EVERY) {
-            return;
-        }
         let demands: Vec<u64> = members.iter().map(|(_, says)| says.demand).collect();
-        let parts = self.division.divide(pool, &demands);
+        // One unit more for each, so that the first few that anybody is asked for do not decide over all (Laplace's rule of succession).
+        let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
+        let parts = self.division.divide(pool, &likely);
         let target: BTreeMap<u64, u32> = members.iter().map(|(joined, _)| *joined).zip(parts).collect();
         let have = |joined: &u64| next.of(*joined).map_or(0, |node| node.part);
         let pairs = target.iter().map(|(joined, want)| (have(joined), *want));
-        if self.division.is_worth_it(pool, pairs) || next.held() > pool {
-            self.target = Some((now, target));
+        let is_worth_it = self.division.is_worth_it(pool, counted(&demands), pairs);
+        if let Some((turn, since)) = self.asked {
+            let heard = |says: &Says| says.line == next.line && says.turn >= turn;
+            if !members.iter().all(|(_, says)| heard(says)) && now.since(since) < self.keeps / ROUNDS {
+                return;
+            }
+        } else {
+            let soon = self.aimed.is_some_and(|at| now.since(at) < AT_MOST_EVERY);
+            if soon || !is_worth_it && next.held() <= pool {
+                return;
+            }
+            // One that is alone has all, and more than there is must not be in use.
+            if members.len() > 1 && next.held() <= pool {
+                self.asked = Some((next.turn + 1, now));
+                return;
+            }
+        }
+        (self.asked, self.aimed) = (None, Some(now));
+        if is_worth_it || next.held() > pool {
+            self.target = Some(target);
         }
     }
 
     fn target(&self, joined: u64) -> Option<u32> {
-        self.target.as_ref().and_then(|(_, target)| target.get(&joined).copied())
+        self.target.as_ref().and_then(|target| target.get(&joined).copied())
     }
 
     /// Makes parts smaller that are to be, at once.

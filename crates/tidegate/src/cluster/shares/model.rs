@@ -13,7 +13,8 @@ use world::{Event, Random, World};
 /// A world in which peers, or so many regions of them, have divided the pool, and the first one leads.
 fn settled(peers: usize, regions: usize) -> World {
     let mut world = World::new(peers, regions);
-    for _ in 0..3 {
+    // One begins the document, asks all, divides, and gives what was given up.
+    for _ in 0..8 {
         world.happens(Event::Tick);
         for at in 0..peers {
             for _ in 0..4 {
@@ -120,7 +121,8 @@ fn what_there_is_goes_where_it_is_asked_for() {
             }
         }
         world.judge(&|| format!("second {second}"));
-        if second % 20 >= 3 {
+        // A look that asks, a round to see that and one to answer, and what is given up has to be seen too.
+        if second % 20 >= 4 {
             let hot = world.peers.iter().find(|peer| peer.demand > 0).unwrap();
             used += u64::from(hot.node.at(world.tick()) + world.division.own());
             of += u64::from(crate::cluster::Part::WHOLE);

@@ -6,6 +6,10 @@ use tidegate_core::Tick;
 
 use super::document::Shares;
 
+/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang
+/// before the part ends: the third begins three quarters into that time, and the part ends at four fifths.
+pub(super) const ROUNDS: u32 = 4;
+
 /// A node's side of the shares: what it has of the pool, and until when.
 ///
 /// Pure: time and documents come in, a part comes out.

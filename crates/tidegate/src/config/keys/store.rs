@@ -8,6 +8,47 @@ pub(in crate::config) const KINDS: &[&str] = &["disk", "memory", "redis", "etcd"
 /// How many of [`KINDS`] are this process's own.
 pub(in crate::config) const OWN: usize = 2;
 
+/// The words of `store.region.kind`.
+pub(in crate::config) const AGREE_THROUGH: &[&str] = &["etcd", "zookeeper"];
+
+/// What the keys of that engine begin with unless the file says otherwise: not as those of an engine of one region, whose nodes are others.
+pub(in crate::config) const REGIONS_PREFIX: &str = "tg-regions";
+
+const REGION: Table = Table {
+    name: "store.region",
+    keys: &[
+        key("name", Kind::Name, None, "Its name, the same on all its nodes and on no others"),
+        key(
+            "most",
+            Kind::Whole(1, 1 << 15),
+            None,
+            "How many regions there are at most; a 32nd of each limit, divided by it, is always each region's own",
+        ),
+        key(
+            "kind",
+            Kind::Word(AGREE_THROUGH, &[]),
+            None,
+            "Through which engine the nodes of all regions agree which region has how much",
+        ),
+        key("url", Kind::OneOrMany(&Kind::Text), None, "That engine's addresses, as http://10.0.0.7:2379"),
+        key("user", Kind::Text, None, "The user as whom it is asked; with password_file"),
+        key("password_file", Kind::Text, None, "The file with the password for it"),
+        key(
+            "ca_file",
+            Kind::Text,
+            None,
+            "https://: the file with the certificates by which it is known; those of the system unless given",
+        ),
+        key(
+            "prefix",
+            Kind::Name,
+            Some(REGIONS_PREFIX),
+            "What its keys begin with; the nodes of all regions have the same one",
+        ),
+    ],
+    required: &["name", "most", "kind", "url"],
+};
+
 pub(super) const STORE: Table = Table {
     name: "store",
     keys: &[
@@ -81,6 +122,12 @@ pub(super) const STORE: Table = Table {
             Kind::Word(&["file", "cluster"], &[]),
             Some("file"),
             "etcd, zookeeper: whose policies hold: this file's, or those that were put for all nodes (tidegate policies put) once there are some",
+        ),
+        key(
+            "region",
+            Kind::Table(&REGION),
+            None,
+            "redis: the region whose engine this is, where several regions with an engine each divide the limits; one region unless given",
         ),
     ],
     required: &[],

@@ -1,24 +1,27 @@
-//! `store.url`: the addresses of an engine.
+//! `store.url`, `store.region.url`: the addresses of an engine, and as whom it is asked.
 
 use crate::config::diagnostic::Findings;
 use crate::config::node::Node;
 use crate::visible::excerpt;
 
-/// Checks the addresses, by themselves and together.
-pub(super) fn check(node: &Node, kind: &str, findings: &mut Findings) {
+/// Checks the addresses of a section (`store` or `store.region`), by themselves and together.
+pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
     let urls = node.get("url").map_or(&[][..], Node::each);
     if urls.is_empty() {
         let example = schemes(kind)[0];
         findings.error(
             node.spot,
-            format_args!("`store.kind: {kind}` needs store.url, as {example}127.0.0.1:{}", port(kind)),
+            format_args!(
+                "`{section}.kind: {kind}` needs {section}.url, as {example}127.0.0.1:{}",
+                port(kind)
+            ),
         );
     }
     let mut wrong = false;
     for url in urls {
         let Some(text) = url.text() else { continue };
-        if let Some(reason) = wrong_address(kind, text) {
-            findings.error(url.spot, format_args!("store.url: {reason}"));
+        if let Some(reason) = wrong_address(section, kind, text) {
+            findings.error(url.spot, format_args!("{section}.url: {reason}"));
             wrong = true;
         }
     }
@@ -33,12 +36,15 @@ pub(super) fn check(node: &Node, kind: &str, findings: &mut Findings) {
             findings.error(
                 url.spot,
                 format_args!(
-                    "store.url: some addresses begin with {scheme} and some with {}; write one for all",
+                    "{section}.url: some addresses begin with {scheme} and some with {}; write one for all",
                     self::scheme(other)
                 ),
             );
         } else if self::database(other) != database {
-            findings.error(url.spot, "store.url: the addresses name different databases; write one for all");
+            findings.error(
+                url.spot,
+                format_args!("{section}.url: the addresses name different databases; write one for all"),
+            );
         }
     }
     if kind == "redis"
@@ -55,8 +61,26 @@ pub(super) fn check(node: &Node, kind: &str, findings: &mut Findings) {
     {
         findings.error(
             said.spot,
-            format_args!("store.ca_file says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
+            format_args!("{section}.ca_file says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
         );
+    }
+}
+
+/// Checks that whoever is named is known by a password, and a password is somebody's.
+pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+    match (node.get("user"), node.get("password_file")) {
+        (Some(said), None) => findings.error(
+            said.spot,
+            format_args!("{section}.user says nothing without {section}.password_file; write both, or neither"),
+        ),
+        // Redis has a user for those who name none.
+        (None, Some(said)) if kind != "redis" => findings.error(
+            said.spot,
+            format_args!(
+                "{section}.password_file says nothing about `{section}.kind: {kind}` without {section}.user; write both, or neither"
+            ),
+        ),
+        _ => {}
     }
 }
 
@@ -87,7 +111,7 @@ const fn port(kind: &str) -> u16 {
 }
 
 /// Returns why an address is none of an engine. Its own text is shown only where it holds no password.
-fn wrong_address(kind: &str, text: &str) -> Option<String> {
+fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
     let schemes = schemes(kind);
     let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
         // What stands before an @ may be a password.
@@ -101,10 +125,9 @@ fn wrong_address(kind: &str, text: &str) -> Option<String> {
         ));
     };
     if rest.contains('@') {
-        return Some(
-            "an address with a user or a password in it would be shown; write store.user and store.password_file"
-                .to_owned(),
-        );
+        return Some(format!(
+            "an address with a user or a password in it would be shown; write {section}.user and {section}.password_file"
+        ));
     }
     let host = rest.split('/').next().unwrap_or(rest);
     let name = host.rsplit_once(':').map_or(host, |(name, _)| name);

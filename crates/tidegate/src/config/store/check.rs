@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use super::addresses;
+use super::{addresses, region};
 use crate::config::diagnostic::Findings;
 use crate::config::keys::{KINDS, OWN};
 use crate::config::node::Node;
 use crate::policy::span;
 
 /// The keys of `store` that only some kinds have, with those kinds.
-const ONLY: [(&str, &[&str]); 13] = [
+const ONLY: [(&str, &[&str]); 14] = [
     ("path", &["disk"]),
     ("flush", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
@@ -23,6 +23,7 @@ const ONLY: [(&str, &[&str]); 13] = [
     ("deadline", &["redis", "etcd", "zookeeper"]),
     ("after_loss", &["redis"]),
     ("policies", &["etcd", "zookeeper"]),
+    ("region", &["redis"]),
 ];
 
 /// Says whether a key of `store` says something about a kind.
@@ -61,8 +62,11 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
         return;
     }
     within(node, "deadline", Duration::from_millis(1), Duration::from_secs(60), findings);
-    addresses::check(node, kind, findings);
-    secrets(node, kind, findings);
+    addresses::check(node, "store", kind, findings);
+    addresses::secrets(node, "store", kind, findings);
+    if let Some(region) = node.get("region").filter(|_| has(kind, "region")) {
+        region::check(region, findings);
+    }
     if node.get("nodes").is_none() {
         findings.error(
             node.spot,
@@ -95,23 +99,5 @@ fn within(node: &Node, key: &str, least: Duration, most: Duration, findings: &mu
             said.spot,
             format_args!("store.{key}: {read:?} is out of range; use {least:?} to {most:?}"),
         );
-    }
-}
-
-/// Checks that whoever is named is known by a password, and a password is somebody's.
-fn secrets(node: &Node, kind: &str, findings: &mut Findings) {
-    match (node.get("user"), node.get("password_file")) {
-        (Some(said), None) => findings.error(
-            said.spot,
-            "store.user says nothing without store.password_file; write both, or neither",
-        ),
-        // Redis has a user for those who name none.
-        (None, Some(said)) if kind != "redis" => findings.error(
-            said.spot,
-            format_args!(
-                "store.password_file says nothing about `store.kind: {kind}` without store.user; write both, or neither"
-            ),
-        ),
-        _ => {}
     }
 }

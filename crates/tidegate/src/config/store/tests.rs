@@ -118,3 +118,77 @@ fn words_that_would_be_lost_are_refused() {
         parse(good).unwrap();
     }
 }
+
+#[test]
+fn a_region_names_itself_and_through_what_regions_agree() {
+    let of = |region: &str| parse(&format!("{{kind: redis, url: 'redis://a', nodes: 2, region: {region}}}"));
+    let read = of("{name: eu, most: 3, kind: etcd, url: ['http://e1:2379', 'http://e2:2379']}").unwrap();
+    let StoreKind::Engine(engine) = read.kind else { panic!("{read:?}") };
+    let region = engine.region.unwrap();
+    assert_eq!((&*region.name, region.most, region.through.engine.word()), ("eu", 3, "etcd"));
+    assert_eq!((region.through.urls.len(), &*region.through.prefix), (2, "tg-regions"));
+    for (region, said) in [
+        ("{name: eu, most: 3, kind: etcd}", "store.region has no url"),
+        ("{name: eu, kind: etcd, url: 'http://e'}", "store.region has no most"),
+        (
+            "{name: eu, most: 3, kind: redis, url: 'redis://a'}",
+            "store.region.kind: unknown word \"redis\"; possible are etcd, zookeeper",
+        ),
+        (
+            "{name: eu, most: 3, kind: etcd, url: 'http://'}",
+            "store.region.url: \"http://\" names no host; write http://HOST:2379",
+        ),
+        (
+            "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', user: me}",
+            "store.region.user says nothing without store.region.password_file; write both, or neither",
+        ),
+        (
+            "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', ca_file: x.pem}",
+            "store.region.ca_file says nothing about `store.region.kind: zookeeper`; it is for etcd",
+        ),
+    ] {
+        let told = of(region).unwrap_err();
+        assert!(told.starts_with(said), "{region}: {told}");
+    }
+    let other = parse(
+        "{kind: etcd, url: 'http://a', nodes: 2, region: {name: eu, most: 3, kind: etcd, url: 'http://e'}}",
+    );
+    assert_eq!(other.unwrap_err(), "store.region says nothing about `store.kind: etcd`; it is for redis");
+}
+
+/// What the engine of a region decides has to be divided, so what cannot be is refused.
+#[test]
+fn a_region_has_limits_that_can_be_divided() {
+    let of = |policy: &str| {
+        let text = format!(
+            "version: 1\nstore: {{kind: redis, url: 'redis://a', nodes: 2, region: {{name: eu, most: 3, kind: etcd, url: 'http://e'}}}}\n\
+             policies:\n  - {{name: all, by: [user.id], {policy}}}\n"
+        );
+        match Config::parse(&text, "f", Format::Yaml) {
+            Ok((_, warnings)) => {
+                warnings.iter().map(|said| said.message.clone()).collect::<Vec<_>>().join("; ")
+            }
+            Err(mistakes) => mistakes.iter().map(|said| said.message.clone()).collect::<Vec<_>>().join("; "),
+        }
+    };
+    for policy in [
+        "limit: {rate: 100/s}",
+        "share: central, limit: {rate: 100/s}",
+        "share: local, limit: {algorithm: fixed-window, rate: 6/day, calendar: UTC}",
+    ] {
+        assert_eq!(of(policy), "", "{policy}");
+    }
+    for (policy, said) in [
+        (
+            "share: split, limit: {rate: 100/s}",
+            "split divides a limit among nodes, and store.region among regions",
+        ),
+        (
+            "limit: {algorithm: fixed-window, rate: 6/day, calendar: UTC}",
+            "its windows are those of the calendar",
+        ),
+        ("limit: {rate: 50/s}", "less than one unit of"),
+    ] {
+        assert!(of(policy).contains(said), "{policy}: {}", of(policy));
+    }
+}

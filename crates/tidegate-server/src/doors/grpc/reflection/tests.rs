@@ -33,8 +33,9 @@ fn is_like(ours: &DescriptorProto, theirs: &DescriptorProto) {
         (original.options, original.json_name, original.oneof_index) = (None, None, field.oneof_index);
         assert_eq!(*field, original, "{}", ours.name());
     }
-    let is_map =
-        |message: &DescriptorProto| message.options.as_ref().is_some_and(|options| options.map_entry());
+    let is_map = |message: &DescriptorProto| {
+        message.options.as_ref().is_some_and(prost_types::MessageOptions::map_entry)
+    };
     assert_eq!(is_map(ours), is_map(theirs), "{}", ours.name());
     assert_eq!(ours.nested_type.len(), theirs.nested_type.len(), "{}", ours.name());
     for (nested, original) in ours.nested_type.iter().zip(&theirs.nested_type) {

@@ -27,6 +27,9 @@ impl Random {
 /// For how many ticks a member is kept: so few that everything that may end does within a walk.
 const KEEPS: u64 = 5;
 
+/// What the one is asked for that is asked for anything, in thousandths of a unit each second.
+const DEMAND: u64 = 100_000;
+
 const fn secs(ticks: u64) -> Duration {
     Duration::from_secs(ticks)
 }
@@ -146,7 +149,7 @@ impl World {
             let peer = world.begins(at);
             world.peers.push(peer);
         }
-        world.peers[0].demand = 100;
+        world.peers[0].demand = DEMAND;
         world
     }
 
@@ -329,7 +332,7 @@ impl RotateDemand for Vec<Peer> {
         let hot = self.iter().position(|peer| peer.demand > 0).unwrap_or(0);
         let next = (hot + 1) % self.len();
         for (at, peer) in self.iter_mut().enumerate() {
-            peer.demand = if at == next { 100 } else { 0 };
+            peer.demand = if at == next { DEMAND } else { 0 };
         }
     }
 }

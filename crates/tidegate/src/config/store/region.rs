@@ -1,0 +1,26 @@
+//! What the keys of `store.region` mean together: the region whose engine the store is, and through what all regions agree.
+
+use super::addresses;
+use crate::config::diagnostic::Findings;
+use crate::config::keys::AGREE_THROUGH;
+use crate::config::node::Node;
+
+/// Checks what its keys mean together.
+pub(super) fn check(node: &Node, findings: &mut Findings) {
+    // Without a kind, or with another word, it was reported that one is missing.
+    let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
+        return;
+    };
+    if let Some(said) = node.get("ca_file")
+        && kind == "zookeeper"
+    {
+        findings.error(
+            said.spot,
+            "store.region.ca_file says nothing about `store.region.kind: zookeeper`; it is for etcd",
+        );
+    }
+    if node.get("url").is_some() {
+        addresses::check(node, "store.region", kind, findings);
+    }
+    addresses::secrets(node, "store.region", kind, findings);
+}
