@@ -158,7 +158,7 @@ impl Evident {
             self.unauthorized += u64::from(matches!(status, 401 | 403 | 407));
             self.missing += u64::from(matches!(status, 400 | 404 | 410));
         }
-        self.add_agent(record.agent());
+        self.add_agent(&record.agent());
     }
 
     fn add_agent(&mut self, agent: &[u8]) {
