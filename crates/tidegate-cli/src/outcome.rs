@@ -91,14 +91,24 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     {
         let (offered, admitted) =
             (Curve::averages("offered", series, OFFERED), Curve::averages("admitted", series, ADMITTED));
-        let axis = axis(replay);
-        let unit = unit(series, outcome);
+        let step = step(series, outcome);
+        let unit = unit(series, step);
+        let highest = (step > series.resolution()).then(|| {
+            let within = span(series.resolution());
+            Curve::peaks(format!("offered in the highest {within} of each {}", span(step)), series, OFFERED)
+        });
+        let title = match outcomes {
+            [_] => "offered ░ and admitted █".to_owned(),
+            // Names of runs are names of files, or those of algorithms.
+            _ => format!("offered ░ and admitted █ of the first run, {}", visible::name(&outcome.name)),
+        };
         let bars = Bars {
-            title: "offered ░ and admitted █",
+            title: &title,
             unit: &unit,
-            axis,
+            axis: axis(replay),
             offered: &offered,
             admitted: &admitted,
+            highest: highest.as_ref(),
             limit: None,
         };
         text.push("\n");
@@ -107,10 +117,14 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     text
 }
 
-/// What the columns of the chart are: averages hide the peak, so the highest second is named beside them.
-fn unit(series: &Series, outcome: &Outcome) -> String {
+/// Returns how long the span is that one column of the chart stands for.
+fn step(series: &Series, outcome: &Outcome) -> Duration {
     let whole = outcome.last.unwrap_or_default().since(outcome.first.unwrap_or_default());
-    let step = series.width().max(whole / Bars::columns(width()) as u32);
+    series.width().max(whole / Bars::columns(width()) as u32)
+}
+
+/// What the columns of the chart are: averages hide the peak, so the highest second is named beside them.
+fn unit(series: &Series, step: Duration) -> String {
     let highest = series.points(OFFERED).map(|point| point.peak_per_second).fold(0.0, f64::max);
     let resolution = series.resolution();
     let most = grouped((highest * resolution.as_secs_f64()).round() as u64);

@@ -144,13 +144,15 @@ fn run(outcome: &Outcome, axis: TimeAxis, named: bool) -> Markup {
                 } }
                 tbody {
                     @for policy in &outcome.policies {
-                        @let refused = if policy.mode == "shadow" { policy.shadow_denied } else { policy.denied };
+                        @let is_shadow = policy.mode == "shadow";
+                        @let refused = if is_shadow { policy.shadow_denied } else { policy.denied };
                         tr {
                             td { (policy.name) }
                             td { (policy.mode) }
                             td { (policy.limits.join(", ")) }
                             td class="n" { (grouped(policy.matched)) }
-                            td class={ "n" @if refused > 0 { " bad" } } { (grouped(refused)) }
+                            @if is_shadow { td class="n quiet" { "(" (grouped(refused)) ")" } }
+                            @else { td class={ "n" @if refused > 0 { " bad" } } { (grouped(refused)) } }
                             td class="n" { (percent(ratio(refused, policy.matched))) }
                             td class="n" { (grouped(policy.keys_hit)) " of " (policy.keys) }
                             td { @if let Some(worst) = &policy.worst { code { (visible::name(&worst.key)) } } }
@@ -179,6 +181,7 @@ fn ratio(part: u64, whole: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use tidegate::config::Config;
+    use tidegate::policy::Descriptor;
 
     use super::*;
     use crate::replay::ReplayOptions;
@@ -202,6 +205,26 @@ mod tests {
             let page = page(&report).unwrap();
             assert!(page.contains("<h1>&lt;&amp;&gt;</h1>") && page.ends_with("</html>"), "{page}");
         }
+    }
+
+    /// What a policy in shadow would have denied stood in red as if it had, and had never begun.
+    #[test]
+    fn what_is_only_measured_is_told_apart() {
+        let page = |mode: &str| {
+            let policies = format!(
+                "version: 1\npolicies:\n  - {{ name: all, mode: {mode}, limit: {{ rate: 1/s, burst: 1 }} }}\n"
+            );
+            let (config, _) = Config::parse(&policies, "test.yaml", tidegate::config::Format::Yaml).unwrap();
+            let mut replay = Replay::new(vec![("run".to_owned(), config.policies)], ReplayOptions::default());
+            for _ in 0..1_886 {
+                replay.feed_request(tidegate::Tick::from_secs(1_000), &Descriptor::new(), None);
+            }
+            run(&replay.outcomes()[0], TimeAxis::Utc, false).into_string()
+        };
+        let shadow = page("shadow");
+        assert!(shadow.contains("<td class=\"n quiet\">(1,885)</td>") && !shadow.contains("bad"), "{shadow}");
+        assert!(!shadow.contains("never"), "{shadow}");
+        assert!(page("enforce").contains("<td class=\"n bad\">1,885</td>"));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 //! Memory is bounded by [`SuggestOptions::keys`]. With more keys the lightest are left out of the search, and the last reading forgets
 //! only keys whose limits are full again, which changes no decision.
 
+mod caution;
 mod choose;
 mod curve;
 mod cut;
@@ -28,6 +29,7 @@ mod written;
 use tidegate::policy::{Limit, Policy};
 use tidegate::{Quota, Rate};
 
+pub use self::caution::Caution;
 pub use self::cut::Purpose;
 use self::measure::Measured;
 pub use self::narrower::Narrower;
@@ -36,7 +38,7 @@ use self::readings::Readings;
 pub use self::readings::Step;
 pub use self::signs::{Looks, Signs};
 pub use self::stand_out::{Fate, StandsOut};
-pub use self::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+pub use self::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
 use crate::log::LogOptions;
 use crate::source::Input;
 

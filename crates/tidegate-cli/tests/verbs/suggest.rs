@@ -27,6 +27,8 @@ fn the_scraper_and_the_guesser_of_the_sample_are_found_and_nobody_else() {
         "Least: a burst of",
         "Room:",
         "SIGNED IN",
+        "agent example-scraper/1.0 (\"no contact\")",
+        "NOTE  203.0.113.9, which the recommended limit cuts, looks like a job on a timer or a program",
     ] {
         assert!(people.contains(said), "{said}: {people}");
     }
@@ -94,6 +96,53 @@ fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
         (&json["narrower"][0]["denied"], &1_600.into())
     );
     assert!(row["shadow_denied"].as_u64() > Some(1_000), "{row}");
+}
+
+/// The policy was made of the agent as the log had escaped it, and never matched what was sent.
+#[test]
+fn a_policy_by_an_agent_with_quotes_matches_it() {
+    let desk = Desk::new();
+    let asks =
+        |n: u32| (n * 2, format!("203.0.113.{}", n / 8), format!("/item/{n}"), r#"Mega/2.0 (\"e.org\")"#);
+    desk.write("quoted.log", log_with((0..1_600).map(asks)));
+    let told = desk.run(&["suggest", "quoted.log"]).code(0).out;
+    let policy: Vec<&str> =
+        told.lines().skip_while(|line| !line.starts_with("  - name: suggested-apart")).collect();
+    let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
+    desk.write(
+        "apart.yaml",
+        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n"),
+    );
+    let agent = r#"request.header.user-agent=Mega/2.0 ("e.org")"#;
+    let explained =
+        desk.run(&["explain", "-c", "apart.yaml", "--attr", agent, "--attr", "client.ip=192.0.2.1"]);
+    let explained = explained.code(0).out;
+    assert!(!explained.contains("do not match"), "{policy}\n{explained}");
+}
+
+/// Keys that are users were advised to be limited by user.
+#[test]
+fn users_are_not_advised_to_be_limited_by_user() {
+    let desk = Desk::new();
+    let line =
+        |second: u64, user: &str, n: u64| format!("{},{user},200,/{}\n", 1_772_442_000 + second, n % 3);
+    let mut lines: Vec<(u64, String)> = Vec::new();
+    for user in 0..40 {
+        lines.extend((0..30).map(|n| (n * 110 + user, line(n * 110 + user, &format!("u{user}"), n))));
+    }
+    lines.extend((0..1_200).map(|n| (n * 3, line(n * 3, "heavy", n))));
+    // Users of whom a third were never served.
+    for user in 0..20 {
+        lines.extend((0..5).map(|n| {
+            (n * 600 + user, line(n * 600 + user, &format!("w{user}"), n).replace(",200,", ",500,"))
+        }));
+    }
+    lines.sort();
+    let text: String = lines.into_iter().map(|(_, line)| line).collect();
+    desk.write("users.csv", format!("time,user,status,path\n{text}"));
+    let told = desk.run(&["suggest", "users.csv", "--by", "user.id"]).code(0).out;
+    assert!(told.contains("An override for them may fit better."), "{told}");
+    assert!(!told.contains("A limit by user"), "{told}");
 }
 
 /// A job of thirty requests every five minutes was cut.

@@ -18,6 +18,8 @@ const HEAD: u32 = 84;
 const FOOT: u32 = 34;
 /// Where the differences begin.
 const MIDDLE: u32 = 510;
+/// The curve of the highest values.
+const HIGHEST: RGBColor = CURVES[2].0;
 /// Around the plot of one panel: its name above it.
 const PANEL: Surroundings = Surroundings { above: 26, below: 4, label_height: 20, label_size: 11 };
 
@@ -30,6 +32,8 @@ pub struct Panel {
     pub difference: String,
     /// What it denied over time.
     pub denied: Curve,
+    /// The highest values within each step, where the curve has averages.
+    pub highest: Option<Curve>,
 }
 
 /// Small multiples of what several runs denied, on the same scales.
@@ -88,10 +92,17 @@ impl Panels<'_> {
             start,
             span: end.since(start).as_secs_f64(),
             columns: self.axis.ticks(start, end, 5),
-            top: drawn.iter().map(|panel| panel.denied.max()).fold(0.0, f64::max),
+            top: drawn
+                .iter()
+                .flat_map(|panel| std::iter::once(&panel.denied).chain(&panel.highest))
+                .map(Curve::max)
+                .fold(0.0, f64::max),
             apart: differences.iter().map(largest).fold(0.0, f64::max),
         };
-        let samples = [Sample::Line("denied", CURVES[1].0), Sample::Line("difference", CURVES[0].0)];
+        let highest = drawn.iter().find_map(|panel| panel.highest.as_ref());
+        let mut samples = vec![Sample::Line("denied", CURVES[1].0)];
+        samples.extend(highest.map(|highest| Sample::Line(&highest.name, HIGHEST)));
+        samples.push(Sample::Line("difference", CURVES[0].0));
         paint::legend(page, &samples)?;
         paint::write(page, self.unit, (20, 74), 12.0, &QUIET, HPos::Left)?;
         for (place, (panel, difference)) in drawn.iter().zip(&differences).enumerate() {
@@ -99,7 +110,7 @@ impl Panels<'_> {
             let half =
                 |left: u32, right: u32| page.clone().shrink((left, top as u32), (right - left, HEIGHT));
             paint::write(page, &panel.name, (20, top + 12), 13.0, &INK, HPos::Left)?;
-            shared.denied(&half(0, MIDDLE), &panel.denied)?;
+            shared.denied(&half(0, MIDDLE), panel)?;
             let at = (MIDDLE as i32 + 20, top + 12);
             paint::write(page, &panel.difference, at, 13.0, &INK, HPos::Left)?;
             if place > 0 {
@@ -115,12 +126,17 @@ impl Panels<'_> {
 }
 
 impl Shared {
-    fn denied(&self, area: &Page<'_>, curve: &Curve) -> Result<(), ChartError> {
+    fn denied(&self, area: &Page<'_>, panel: &Panel) -> Result<(), ChartError> {
         let rows = round(self.top, 3);
         let values = Marked { start: 0.0, end: rows.last().copied().unwrap_or(1.0), marks: rows };
-        let corners = steps(curve, self.start);
+        let corners = steps(&panel.denied, self.start);
+        let highest = panel.highest.as_ref().map(|curve| steps(curve, self.start));
         self.draw(area, values, &|chart| {
             chart.draw_series(AreaSeries::new(corners.clone(), 0.0, SHADE)).map_err(failed)?;
+            for piece in highest.iter().flat_map(|highest| pieces(highest)) {
+                let line = LineSeries::new(piece.iter().copied(), HIGHEST.stroke_width(1));
+                chart.draw_series(line).map_err(failed)?;
+            }
             for piece in pieces(&corners) {
                 let line = LineSeries::new(piece.iter().copied(), CURVES[1].0.stroke_width(2));
                 chart.draw_series(line).map_err(failed)?;

@@ -16,10 +16,14 @@ pub struct Bars<'a> {
     pub offered: &'a Curve,
     /// What of it was let pass.
     pub admitted: &'a Curve,
+    /// The highest values of what was asked for within each step, drawn as points, where the others are averages.
+    pub highest: Option<&'a Curve>,
     /// The limit, if one holds for all together.
     pub limit: Option<Level>,
 }
 
+/// How the highest value of a step is drawn.
+const HIGHEST: char = '·';
 const EIGHTHS: [char; 9] = [' ', '▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
 /// Columns for the numbers at the left, and the axis.
 const MARGIN: usize = 8;
@@ -40,12 +44,16 @@ impl Bars<'_> {
         };
         let offered = self.offered.resampled(columns, start, end);
         let admitted = self.admitted.resampled(columns, start, end);
+        let peaks = self.highest.map(|curve| curve.highest(columns, start, end)).unwrap_or_default();
         let limit = self.limit.as_ref().map_or(0.0, |limit| limit.value);
-        let highest = offered.iter().chain(&admitted).copied().fold(limit, f64::max);
+        let highest = offered.iter().chain(&admitted).chain(&peaks).copied().fold(limit, f64::max);
         let top = round(highest, 4).last().copied().unwrap_or(1.0);
         let mut out = format!("{}\n{unit}   █ admitted   ░ offered, not admitted", self.title);
         if let Some(limit) = &self.limit {
             out += &format!("   ╌ {}", limit.name);
+        }
+        if let Some(highest) = self.highest {
+            out += &format!("\n{HIGHEST} {}", highest.name);
         }
         out.push('\n');
         let cells = height as f64;
@@ -56,7 +64,8 @@ impl Bars<'_> {
                 if row + 1 == height || (row + 1) * 2 == height { number(edge) } else { String::new() };
             out += &format!("{label:>6} ┤");
             let mut line = String::new();
-            for (offered, admitted) in offered.iter().zip(&admitted) {
+            for (column, (offered, admitted)) in offered.iter().zip(&admitted).enumerate() {
+                let peak = peaks.get(column).filter(|peak| **peak > 0.0).map(|peak| peak / top * cells);
                 let inside = (admitted / top * cells - row as f64).clamp(0.0, 1.0);
                 let behind = offered / top * cells - row as f64;
                 let mut eighth = (inside * 8.0).round() as usize;
@@ -65,6 +74,7 @@ impl Bars<'_> {
                 }
                 line.push(match eighth {
                     0 if behind >= 0.5 || (row == 0 && behind > 0.0) => '░',
+                    0 if peak.is_some_and(|peak| peak.ceil() as usize == row + 1) => HIGHEST,
                     0 if limit_row == Some(row) => '╌',
                     eighth => EIGHTHS[eighth],
                 });
@@ -99,6 +109,21 @@ impl Bars<'_> {
 }
 
 impl Curve {
+    /// Returns the highest values of `columns` equal parts of a span; a step that lies in several parts counts in each.
+    fn highest(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
+        let scale = columns as f64 / end.since(start).as_secs_f64().max(1e-9);
+        let mut out = vec![0.0_f64; columns];
+        for (number, (at, value)) in self.steps.iter().enumerate() {
+            let until = self.steps.get(number + 1).map_or(self.end, |(at, _)| *at);
+            let place = |at: tidegate::Tick| at.since(start).as_secs_f64() * scale;
+            let last = (place(until).ceil() as usize).min(columns);
+            for highest in out.iter_mut().take(last).skip(place(*at) as usize) {
+                *highest = highest.max(*value);
+            }
+        }
+        out
+    }
+
     /// Returns the averages of `columns` equal parts of a span.
     fn resampled(&self, columns: usize, start: tidegate::Tick, end: tidegate::Tick) -> Vec<f64> {
         let span = end.since(start).as_secs_f64().max(1e-9);

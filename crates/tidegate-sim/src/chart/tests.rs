@@ -67,6 +67,7 @@ fn algorithms_side_by_side() {
         name: name.into(),
         difference: difference.into(),
         denied: denied.clone(),
+        highest: None,
     };
     let chart = Panels {
         title: "What each algorithm denies <of the same>",
@@ -86,8 +87,12 @@ fn algorithms_side_by_side() {
 #[test]
 fn of_many_runs_the_first_are_drawn() {
     let (_, _, denied) = sample();
-    let panel =
-        |number| Panel { name: format!("run {number}"), difference: String::new(), denied: denied.clone() };
+    let panel = |number| Panel {
+        name: format!("run {number}"),
+        difference: String::new(),
+        denied: denied.clone(),
+        highest: None,
+    };
     let panels = (0..15).map(panel).collect();
     let chart = Panels { title: "many", unit: "", axis: TimeAxis::Elapsed, panels };
     let drawn = chart.svg().unwrap();
@@ -251,10 +256,12 @@ fn keys_that_were_hit_are_filled_in_pixels_too() {
 #[test]
 fn panels_grow_with_their_number_in_pixels_too() {
     let (_, admitted, denied) = sample();
-    let panel =
-        |denied: &Curve| Panel {
-            name: "東京 ↑".into(), difference: String::new(), denied: denied.clone()
-        };
+    let panel = |denied: &Curve| Panel {
+        name: "東京 ↑".into(),
+        difference: String::new(),
+        denied: denied.clone(),
+        highest: None,
+    };
     let title = "\u{2066}title";
     let panels = vec![panel(&denied), panel(&admitted)];
     let chart = Panels { title, unit: "", axis: TimeAxis::Elapsed, panels };
@@ -284,6 +291,7 @@ fn nothing_to_draw_is_drawn_empty() {
         axis: TimeAxis::Utc,
         offered: &empty,
         admitted: &empty,
+        highest: None,
         limit: None,
     };
     assert_eq!(bars.draw(80, 8), "empty\n(nothing to draw)\n");
@@ -299,12 +307,43 @@ fn bars_in_a_terminal() {
         axis,
         offered: &offered,
         admitted: &admitted,
+        highest: None,
         limit: limit(),
     };
     insta::with_settings!({ prepend_module_to_snapshot => false, omit_expression => true, snapshot_path => "golden" }, {
         insta::assert_snapshot!("bars", bars.draw(80, 8));
     });
     assert!(bars.draw(60, 8).lines().skip(2).all(|line| line.chars().count() <= 60));
+}
+
+/// Averages over a minute said 1 a second of what was 40 in one second, and did not say when.
+#[test]
+fn the_highest_second_of_each_step_stands_above_its_average() {
+    let mut series = Series::new(1, 4, Duration::from_secs(1));
+    for second in 0..240 {
+        series.add(Tick::from_secs(second), 0, if second == 100 { 40 } else { 1 });
+    }
+    let (averages, highest) =
+        (Curve::averages("all", &series, 0), Curve::peaks("highest second", &series, 0));
+    let bars = Bars {
+        title: "load",
+        unit: "requests per second",
+        axis: TimeAxis::Utc,
+        offered: &averages,
+        admitted: &averages,
+        highest: Some(&highest),
+        limit: None,
+    };
+    let drawn = bars.draw(48, 8);
+    assert!(drawn.contains("\n· highest second\n"), "{drawn}");
+    // Forty columns, four steps: the second is the one with the peak.
+    let top: String = drawn.lines().nth(3).unwrap().chars().skip(8).collect();
+    assert_eq!(top, format!("{}{}", " ".repeat(10), "·".repeat(10)), "{drawn}");
+    let panel =
+        |highest| Panel { name: "run".into(), difference: String::new(), denied: averages.clone(), highest };
+    let panels = vec![panel(Some(highest.clone())), panel(None)];
+    let drawn = Panels { title: "", unit: "", axis: TimeAxis::Utc, panels }.svg().unwrap();
+    assert!(drawn.contains("highest second") && drawn.contains("\n40\n"), "{drawn}");
 }
 
 #[test]

@@ -149,7 +149,7 @@ mod tests {
         match Alb::new(&[]).read(line.as_bytes()) {
             Err(error) => format!("malformed: {error}"),
             Ok(r) => {
-                let t = |bytes| crate::log::text(bytes).into_owned();
+                let t = |bytes: &[u8]| crate::log::text(bytes).into_owned();
                 let at = r.time.as_nanos() / 1_000_000;
                 format!(
                     "{at} {}|{}|{}|{}|{:?}|{:?}|{:?}|{}",
@@ -160,7 +160,7 @@ mod tests {
                     r.status,
                     r.bytes,
                     r.duration,
-                    t(r.agent())
+                    t(&r.agent())
                 )
             }
         }

@@ -102,6 +102,7 @@ impl Clf {
         let request = RequestLine::read(request);
         record.method = request.method;
         record.path = request.path;
+        record.is_quoted = true;
         if !request.host.is_empty() {
             record.host = request.host;
         }
@@ -166,7 +167,7 @@ mod tests {
         match Clf::new(vhost).read(line.as_bytes()) {
             Err(error) => format!("malformed: {error}"),
             Ok(r) => {
-                let t = |bytes| crate::log::text(bytes).into_owned();
+                let t = |bytes: &[u8]| crate::log::text(bytes).into_owned();
                 format!(
                     "{} {}|{}|{}|{}|{}|{:?}|{:?}|{}|{}",
                     r.time.as_nanos() / 1_000_000_000,
@@ -177,8 +178,8 @@ mod tests {
                     t(r.path),
                     r.status,
                     r.bytes,
-                    t(r.referer()),
-                    t(r.agent())
+                    t(&r.referer()),
+                    t(&r.agent())
                 )
             }
         }
@@ -204,7 +205,7 @@ mod tests {
             ),
             (
                 format!("h - - {T} \"GET /\\\"x\\\" HTTP/1.1\" 404 1 \"-\" \"say \\\"hi\\\" \\\\\""),
-                "1431857103 h||GET||/\\\"x\\\"|Some(404)|Some(1)||say \\\"hi\\\" \\\\",
+                "1431857103 h||GET||/\\\"x\\\"|Some(404)|Some(1)||say \"hi\" \\",
             ),
             (
                 format!("h - - {T} \"GET /un\"quoted\" HTTP/1.0\" 404 -"),
@@ -239,6 +240,18 @@ mod tests {
             show(&format!("shop.example:443 203.0.113.9 - - {T} \"GET / HTTP/1.1\" 200 1"), true),
             "1431857103 203.0.113.9||GET|shop.example|/|Some(200)|Some(1)||"
         );
+    }
+
+    /// A policy that matched the agent as the log wrote it never matched the header that was sent.
+    #[test]
+    fn a_request_is_described_as_it_was_sent() {
+        let line = br#"h - - [17/May/2015:10:05:03 +0000] "GET /a\x22b HTTP/1.1" 200 5 "http://e.org/\"" "Mega/2.0 (\"x\"; \xC3\xBC)""#;
+        let record = Clf::default().read(line).unwrap();
+        let request = record.describe();
+        assert_eq!(request.value("request.path"), Some("/a\"b"));
+        assert_eq!(request.value("request.header.referer"), Some("http://e.org/\""));
+        assert_eq!(request.value("request.header.user-agent"), Some("Mega/2.0 (\"x\"; \u{fc})"));
+        assert_eq!(record.path, br"/a\x22b", "as it is written");
     }
 
     #[test]

@@ -7,6 +7,7 @@ use tidegate::Tick;
 use tidegate::policy::Descriptor;
 
 use super::extras::Extras;
+use super::quoting::undone;
 use super::tail::Tail;
 use super::wanted::Wanted;
 
@@ -24,7 +25,7 @@ pub struct Record<'a> {
     pub user: &'a [u8],
     /// The method.
     pub method: &'a [u8],
-    /// The path, without query.
+    /// The path, without query, as the log writes it: [`Record::describe`] undoes what an access log escaped.
     pub path: &'a [u8],
     /// The host asked for.
     pub host: &'a [u8],
@@ -34,6 +35,8 @@ pub struct Record<'a> {
     pub bytes: Option<u64>,
     /// How long it took, where the log says so in a unit that can be known.
     pub duration: Option<Duration>,
+    /// Whether the path is written as access logs quote a text.
+    pub(super) is_quoted: bool,
     pub(super) status_text: &'a [u8],
     pub(super) bytes_text: &'a [u8],
     pub(super) tail: Tail<'a>,
@@ -52,6 +55,7 @@ impl<'a> Record<'a> {
             status: None,
             bytes: None,
             duration: None,
+            is_quoted: false,
             status_text: b"",
             bytes_text: b"",
             tail: Tail::default(),
@@ -59,15 +63,16 @@ impl<'a> Record<'a> {
         }
     }
 
-    /// Returns the user agent. Found on demand in access logs: the search costs some 20 ns that most replays need not pay.
+    /// Returns the user agent. Found on demand in access logs: the search costs some 20 ns that most replays need not pay. Allocates only
+    /// where an access log escaped something in it.
     #[must_use]
-    pub fn agent(&self) -> &'a [u8] {
+    pub fn agent(&self) -> Cow<'a, [u8]> {
         self.tail.agent()
     }
 
     /// Returns the page that linked here. Found on demand, like [`Record::agent`].
     #[must_use]
-    pub fn referer(&self) -> &'a [u8] {
+    pub fn referer(&self) -> Cow<'a, [u8]> {
         self.tail.referer()
     }
 
@@ -107,25 +112,34 @@ impl Record<'_> {
 
     /// Adds what is wanted of the request to a descriptor, which is large and so best filled where it stays.
     pub(crate) fn describe_into<'r>(&'r self, wanted: &Wanted, request: &mut Descriptor<'r>) {
-        let mut push = |wanted, name: &'static str, value| {
+        let push = |request: &mut Descriptor<'r>, wanted, name: &'static str, value| {
             if wanted && !<[u8]>::is_empty(value) {
                 request.push(name, text(value));
             }
         };
-        push(wanted.method, "request.method", self.method);
-        push(wanted.path, "request.path", self.path);
-        push(wanted.host, "request.host", self.host);
-        push(wanted.client, "client.ip", self.client);
-        push(wanted.user, "user.id", self.user);
+        let push_cow = |request: &mut Descriptor<'r>, name: &'static str, value: Cow<'r, [u8]>| {
+            if !value.is_empty() {
+                request.push(name, whole_text(value));
+            }
+        };
+        push(request, wanted.method, "request.method", self.method);
+        if wanted.path && self.is_quoted {
+            push_cow(request, "request.path", undone(self.path));
+        } else {
+            push(request, wanted.path, "request.path", self.path);
+        }
+        push(request, wanted.host, "request.host", self.host);
+        push(request, wanted.client, "client.ip", self.client);
+        push(request, wanted.user, "user.id", self.user);
         // These two are searched for in the line.
         if wanted.agent {
-            push(true, "request.header.user-agent", self.agent());
+            push_cow(request, "request.header.user-agent", self.agent());
         }
         if wanted.referer {
-            push(true, "request.header.referer", self.referer());
+            push_cow(request, "request.header.referer", self.referer());
         }
-        push(wanted.status, "response.status", self.status_text);
-        push(wanted.bytes, "response.bytes", self.bytes_text);
+        push(request, wanted.status, "response.status", self.status_text);
+        push(request, wanted.bytes, "response.bytes", self.bytes_text);
         for (name, value) in self.extras() {
             if wanted.has_extra(name) {
                 request.push(name, text(value));
@@ -140,6 +154,14 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     match std::str::from_utf8(bytes) {
         Ok(text) => Cow::Borrowed(text),
         Err(_) => Cow::Owned(bytes.iter().map(|&byte| char::from(byte)).collect()),
+    }
+}
+
+/// Reads bytes that may be owned, like [`text`].
+fn whole_text(bytes: Cow<'_, [u8]>) -> Cow<'_, str> {
+    match bytes {
+        Cow::Borrowed(bytes) => text(bytes),
+        Cow::Owned(bytes) => Cow::Owned(text(&bytes).into_owned()),
     }
 }
 

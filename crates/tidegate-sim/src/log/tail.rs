@@ -1,6 +1,8 @@
 //! Referer and agent of an access log's line, which are looked for only when somebody asks.
 
-use super::quoting::{known, quoted};
+use std::borrow::Cow;
+
+use super::quoting::{known, quoted, undone};
 
 /// What follows the byte count, or what other formats found in its place.
 #[derive(Clone, Copy, Debug)]
@@ -18,17 +20,17 @@ impl Default for Tail<'_> {
 }
 
 impl<'a> Tail<'a> {
-    pub(super) fn referer(&self) -> &'a [u8] {
+    pub(super) fn referer(&self) -> Cow<'a, [u8]> {
         match *self {
-            Self::Unread(rest) => known(quoted(rest).0),
-            Self::Read { referer, .. } => referer,
+            Self::Unread(rest) => undone(known(quoted(rest).0)),
+            Self::Read { referer, .. } => Cow::Borrowed(referer),
         }
     }
 
-    pub(super) fn agent(&self) -> &'a [u8] {
+    pub(super) fn agent(&self) -> Cow<'a, [u8]> {
         match *self {
-            Self::Unread(rest) => known(quoted(quoted(rest).1).0),
-            Self::Read { agent, .. } => agent,
+            Self::Unread(rest) => undone(known(quoted(quoted(rest).1).0)),
+            Self::Read { agent, .. } => Cow::Borrowed(agent),
         }
     }
 }

@@ -21,7 +21,7 @@ impl Temp {
 
 /// Shows each record on a line: seconds, the fields, the extras.
 fn show(record: &Record<'_>) -> String {
-    let t = |bytes| text(bytes).into_owned();
+    let t = |bytes: &[u8]| text(bytes).into_owned();
     let seconds = record.time.since(Tick::EPOCH).as_micros() as f64 / 1e6;
     let mut out = format!(
         "{seconds} {}|{}|{}|{}|{}|{:?}|{:?}|{}",
@@ -32,7 +32,7 @@ fn show(record: &Record<'_>) -> String {
         t(record.path),
         record.status,
         record.bytes,
-        t(record.agent())
+        t(&record.agent())
     );
     for (name, value) in record.extras() {
         out += &format!(" {name}={}", t(value));

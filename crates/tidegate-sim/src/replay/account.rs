@@ -168,8 +168,8 @@ impl Account {
         }
         if denied || unbound {
             seen.deny(at, cost);
-            if denied {
-                self.denied += 1;
+            self.denied += u64::from(denied);
+            if denied || shadow_denied {
                 self.first_denied.get_or_insert(at);
             }
         }

@@ -108,7 +108,7 @@ pub struct PolicyOutcome {
     /// What each of its guards did, in the order of its limits.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub guards: Vec<GuardOutcome>,
-    /// When it first refused anything.
+    /// When it first refused anything or, where it is only measured, would have.
     #[serde(rename = "first_denied_at", serialize_with = "json_units::maybe_time")]
     pub first_denied: Option<Tick>,
 }

@@ -56,6 +56,20 @@ fn counts_keys_and_peaks_are_those_of_the_traffic() {
     );
 }
 
+/// A policy in shadow said that it would never have denied anything, while its keys said when.
+#[test]
+fn a_shadow_denial_has_a_first_time_too() {
+    let replay = run(
+        "  - { name: per-ip, mode: shadow, by: [client.ip], limit: { algorithm: gcra, rate: 10/s, burst: 20 } }\n",
+        "steady 8/s 10s key good, burst 50 key bad",
+    );
+    let outcome = &replay.outcomes()[0];
+    let policy = &outcome.policies[0];
+    assert_eq!((policy.denied, policy.shadow_denied), (0, 30));
+    assert_eq!(policy.first_denied, Some(Tick::from_secs(1_000_010)));
+    assert_eq!(policy.first_denied, policy.worst.as_ref().unwrap().first_denied);
+}
+
 /// The worst key counted denied units under the word that counts requests everywhere else, so that a key could have more denials
 /// than its policy, and one dear call outdid many refusals.
 #[test]

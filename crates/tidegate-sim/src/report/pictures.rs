@@ -113,6 +113,11 @@ pub(super) fn over_time<T>(
 
 /// Hands over the chart of what each of several runs denied, and how it differs from the first.
 fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &dyn Chart) -> T) -> T {
+    let highest = |run| {
+        let series = replay.series(run).filter(|series| series.width() > series.resolution())?;
+        let name = format!("denied in the highest {}", window_words(series.resolution()));
+        Some(Curve::peaks(name, series, DENIED))
+    };
     let panel = |(run, outcome): (usize, &Outcome)| {
         let denied = Curve::averages(outcome.name.as_str(), replay.series(run)?, DENIED);
         let difference = match (run, outcome.denied.cmp(&outcomes[0].denied)) {
@@ -132,10 +137,16 @@ fn compared<T>(replay: &Replay, outcomes: &[Outcome], draw: impl FnOnce(&str, &d
             grouped(outcome.denied),
             grouped(hit)
         );
-        Some(Panel { name, difference, denied })
+        Some(Panel { name, difference, denied, highest: highest(run) })
     };
     let step = replay.series(0).map_or(String::new(), |series| {
-        format!(", on average over each step of {}", window_words(series.width()))
+        let step = window_words(series.width());
+        if series.width() > series.resolution() {
+            let within = window_words(series.resolution());
+            format!(": the average of each step of {step}, and the highest {within} within it")
+        } else {
+            format!(", in steps of one {step}")
+        }
     });
     let chart = Panels {
         title: "What each algorithm denies of the same requests",

@@ -38,7 +38,8 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
     }
     let pays = |edge: &&Edge| edge.denied_share >= PAYS;
     let edge = |spare| cut::edge(needs, spare);
-    let (meant, unsigned, any) = (edge(Spare::Ordinary(known)), edge(Spare::SignedIn), edge(Spare::Nobody));
+    let (meant, unsigned, any) =
+        (edge(Spare::Ordinary(known)), edge(Spare::SignedIn(known)), edge(Spare::Nobody));
     let stricter = |edge: &Edge| edge.cut(needs, Purpose::Stricter);
     let hashes = |edge: &Edge| edge.cut(needs, Purpose::Gap).hit;
     let stand_out: HashSet<u64> = [&meant, &unsigned, &any].into_iter().flatten().flat_map(hashes).collect();
@@ -50,10 +51,14 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
         Finding::Gap
     } else {
         let paying = unsigned.as_ref().filter(pays);
+        let mut worst = None;
         let (finding, cut) = match (paying, any.as_ref().filter(pays)) {
             _ if has_culprits => (Finding::NoFaster, None),
             (Some(edge), _) => (ordinary(needs, known, edge), Some(stricter(edge))),
-            (_, Some(edge)) => (Finding::SignedIn, Some(stricter(edge))),
+            (_, Some(edge)) => {
+                worst = edge.lenient(needs);
+                (Finding::SignedIn, Some(stricter(edge)))
+            }
             _ => {
                 let few = (keys >= HUNDREDTH).then_some((keys / 100) as usize);
                 let few = few.and_then(|few| cut::most_demanding(needs, Purpose::Hundredth, few));
@@ -63,7 +68,7 @@ pub(super) fn choose(needs: &Needs, known: &Known, kept: Option<Cut>, has_culpri
                 (finding, few)
             }
         };
-        cuts.extend(cut.into_iter().chain(ceiling()));
+        cuts.extend(cut.into_iter().chain(worst).chain(ceiling()));
         finding
     };
     let mut seen: Vec<HashSet<u64>> = Vec::new();

@@ -63,21 +63,45 @@ pub(super) enum Spare<'k> {
     /// Nobody.
     Nobody,
     /// Those who signed in.
-    SignedIn,
+    SignedIn(&'k Known),
     /// Those who signed in, and whoever does not look like one that a limit is meant for.
     Ordinary(&'k Known),
 }
 
 /// What is known of the keys that stand out.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Known {
     /// What they look like; whoever is not in it is unclear.
     pub(super) looks: HashMap<u64, Looks>,
     /// The peak that nine keys in ten do not go above.
     pub(super) usual_peak: u64,
+    /// Whether nearly all keys signed in, so that to have signed in tells nobody apart, and something else tells offices.
+    all_sign_in: bool,
 }
 
+/// The share of the keys that signed in, from which on to have signed in tells nobody apart: an interface that serves nobody else, or
+/// keys that are users.
+const SIGN_IN: f64 = 0.9;
+
 impl Known {
+    /// Takes together what is known of the keys that were looked at, and of all. `shows_offices` says that several people behind one key can be
+    /// told, or that there are none.
+    pub(super) fn new(needs: &Needs, shows_offices: bool, looks: impl Fn(u64) -> Looks) -> Self {
+        let keys = needs.remembered();
+        let looks = keys.iter().map(|key| (key.hash, looks(key.hash)));
+        let looks = looks.filter(|(_, looks)| *looks != Looks::Unclear).collect();
+        let peaks = needs.falling_peaks();
+        let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
+        let signed_in = keys.iter().filter(|key| key.signed_in).count();
+        let all_sign_in = shows_offices && signed_in as f64 >= SIGN_IN * keys.len() as f64;
+        Self { looks, usual_peak, all_sign_in }
+    }
+
+    /// Says whether a key signed in where not nearly all do.
+    pub(super) fn signed_in(&self, key: &KeyNeed) -> bool {
+        key.signed_in && !self.all_sign_in
+    }
+
     pub(super) fn looks(&self, key: &KeyNeed) -> Looks {
         self.looks.get(&key.hash).copied().unwrap_or(Looks::Unclear)
     }
@@ -86,7 +110,7 @@ impl Known {
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
         let is_machine = matches!(self.looks(key), Looks::Timer | Looks::Program);
         let is_modest = key.peak() < self.usual_peak.saturating_mul(MACHINE);
-        key.signed_in || self.looks(key) == Looks::People || (is_machine && is_modest)
+        self.signed_in(key) || self.looks(key) == Looks::People || (is_machine && is_modest)
     }
 }
 
@@ -116,7 +140,7 @@ fn edges_at(needs: &Needs, spare: Spare<'_>, rate: usize) -> Vec<Edge> {
     let burst = |place: usize| needs.burst(key(place), rate);
     let is_spared = |place: usize| match spare {
         Spare::Nobody => false,
-        Spare::SignedIn => key(place).signed_in,
+        Spare::SignedIn(known) => known.signed_in(key(place)),
         Spare::Ordinary(known) => known.spares(key(place)),
     };
     let (spared, falling): (Vec<usize>, Vec<usize>) =

@@ -6,6 +6,7 @@ use foldhash::quality::RandomState;
 use tidegate::Rate;
 use tidegate::policy::Policy;
 
+use super::caution::Caution;
 use super::choose::choose;
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
@@ -13,9 +14,8 @@ use super::narrower::{Apart, NARROWER, Narrower, narrower};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::Looks;
 use super::stand_out::{self, Fate};
-use super::suggestion::{Caution, Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
+use super::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
 use super::watch::Watch;
 use crate::replay::PeakRate;
 use crate::what_if::{Asking, Candidate, WhatIf, WhatIfOptions, WhatIfOutcome};
@@ -169,6 +169,7 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
         let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
         let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
+        cautions.extend(stand_out::doubts(&self.needs, &watch, &known, &cut));
         let missed: Vec<u64> = culprits.into_iter().filter(|key| !cut.contains(key)).collect();
         let stand_out = stand_out::told(&self.needs, &watch, &cut, &missed, &choice.stand_out);
         let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
@@ -211,11 +212,11 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
                 watch.feed(record, hasher.hash_one(&asked.key));
             }
         })?;
-        let looks = self.needs.remembered().iter().map(|key| (key.hash, watch.looks(key.hash)));
-        let looks = looks.filter(|(_, looks)| *looks != Looks::Unclear).collect();
-        let peaks = self.needs.falling_peaks();
-        let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
-        Ok((watch, Known { looks, usual_peak }))
+        // Only what an office shows tells it from a customer who runs wild; a user is no office.
+        let is_by_user = self.options.by.iter().any(|name| name == "user.id");
+        let shows_offices = is_by_user || watch.has_paths && watch.has_agents;
+        let known = Known::new(&self.needs, shows_offices, |key| watch.looks(key));
+        Ok((watch, known))
     }
 
     /// Finds the knee of each cut's curve, then the least count that needs no more burst, with as many readings as that takes.

@@ -48,8 +48,6 @@ impl Looks {
 
 /// The seed of the hashes of paths.
 pub(super) const PATHS: u64 = 0;
-/// Requests in a round, from which on an even pace is a job's, whatever it asks for: a crawler at an even pace asks one page at a time.
-const ROUND: u64 = 5;
 /// Of fewer pages, nobody can say whether they are visited once each by habit.
 const PAGES: u64 = 30;
 /// A crawler's different pages, as a share of all pages it asked for, at least. The count of many pages is an estimate (9 %).
@@ -158,7 +156,7 @@ impl Evident {
             self.unauthorized += u64::from(matches!(status, 401 | 403 | 407));
             self.missing += u64::from(matches!(status, 400 | 404 | 410));
         }
-        self.add_agent(record.agent());
+        self.add_agent(&record.agent());
     }
 
     fn add_agent(&mut self, agent: &[u8]) {
@@ -196,6 +194,11 @@ impl Evident {
         (self.agent.1 * 10 >= self.requests * 9 && self.agent.1 > 0).then_some(&*self.agent.0)
     }
 
+    /// Says whether so many agents were sent that several people, or machines, may be behind a key.
+    pub(super) fn has_several_agents(&self) -> bool {
+        self.agents.len() >= SEVERAL
+    }
+
     /// Says whether no people are among several keys: none of their requests is for what belongs to a page. Where the crowd loads no such
     /// things either, the agent must be none of a browser: those begin with the same word.
     pub(super) fn is_of_programs(&self, crowd: Loads) -> bool {
@@ -209,8 +212,7 @@ impl Evident {
     pub(super) fn looks(&self, crowd: Loads) -> Looks {
         let asked = self.loads.pages + self.loads.parts;
         let same = asked >= PAGES && share(self.paths.about(), asked) <= SAME;
-        let in_rounds = self.requests >= ROUND * self.rhythm.rounds();
-        let is_timer = asked > 0 && self.rhythm.pace().is_some() && (same || in_rounds);
+        let is_timer = asked > 0 && (same && self.rhythm.pace().is_some() || self.rhythm.is_in_rounds());
         let unauthorized = share(self.unauthorized, self.statuses);
         let missing = share(self.missing, self.statuses);
         if unauthorized >= MOST || (unauthorized + missing >= MOST && !is_timer) {
@@ -220,13 +222,13 @@ impl Evident {
         let loads = crowd_loads && self.loads.share() >= crowd.share() / 2.0;
         let once = self.loads.pages >= PAGES && share(self.pages.about(), self.loads.pages) >= ONCE;
         // Where nobody loads images or scripts, several agents may be several people who read different pages.
-        if once && !loads && !is_timer && (crowd_loads || self.agents.len() < SEVERAL) {
+        if once && !loads && !is_timer && (crowd_loads || !self.has_several_agents()) {
             return Looks::Crawler;
         }
         if is_timer {
             return Looks::Timer;
         }
-        if loads || (self.agents.len() >= SEVERAL && !once) {
+        if loads || (self.has_several_agents() && !once) {
             return Looks::People;
         }
         if same { Looks::Program } else { Looks::Unclear }

@@ -4,9 +4,10 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
+use super::caution::Caution;
 use super::cut::Known;
 use super::needs::{KeyNeed, Needs};
-use super::signs::{Looks, Signs};
+use super::signs::{Evident, Looks, Signs};
 use super::watch::Watch;
 
 /// Keys told of for each fate.
@@ -47,7 +48,9 @@ pub struct StandsOut {
 /// Returns the keys that a limit is meant for and that ask this much at least, those that ask most first.
 pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&'n KeyNeed> {
     let meant = |key: &&KeyNeed| {
-        known.looks(key).is_culprit() && !key.signed_in && key.asked() as f64 >= least * needs.units as f64
+        known.looks(key).is_culprit()
+            && !known.signed_in(key)
+            && key.asked() as f64 >= least * needs.units as f64
     };
     let mut culprits: Vec<&KeyNeed> = needs.remembered().iter().filter(meant).collect();
     sort(&mut culprits);
@@ -91,6 +94,28 @@ pub(super) fn told(
         out.extend(keys.into_iter().filter_map(with).take(TOLD));
     }
     out
+}
+
+/// Says what may be wrong with cutting these keys: jobs and programs, several people behind one of them, customers.
+pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<u64>) -> Vec<Caution> {
+    let mut keys: Vec<&KeyNeed> = needs.remembered().iter().filter(|key| cut.contains(&key.hash)).collect();
+    sort(&mut keys);
+    let doubt = |is_doubtful: &dyn Fn(&KeyNeed) -> bool, caution: fn(String, u64) -> Caution| {
+        let first = keys.iter().find(|key| is_doubtful(key))?;
+        let count = keys.iter().filter(|key| is_doubtful(key)).count() as u64;
+        Some(caution(first.name.to_string(), count))
+    };
+    let is_program = |key: &KeyNeed| matches!(known.looks(key), Looks::Timer | Looks::Program);
+    // Whoever is refused most of the time changes its agent to hide.
+    let is_several = |key: &KeyNeed| {
+        known.looks(key) != Looks::Refused && watch.evident(key.hash).is_some_and(Evident::has_several_agents)
+    };
+    let doubts = [
+        doubt(&is_program, |key, keys| Caution::CutPrograms { key, keys }),
+        doubt(&is_several, |key, keys| Caution::CutSeveral { key, keys }),
+        doubt(&|key| key.signed_in, |key, keys| Caution::CutSignedIn { key, keys }),
+    ];
+    doubts.into_iter().flatten().collect()
 }
 
 fn sort(keys: &mut [&KeyNeed]) {

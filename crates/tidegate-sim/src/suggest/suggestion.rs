@@ -1,11 +1,11 @@
 //! What is proposed, with its price, or why nothing can be.
 
-use std::fmt;
 use std::time::Duration;
 
 use serde::ser::SerializeStruct as _;
 use serde::{Serialize, Serializer};
 
+use super::caution::Caution;
 use super::cut::Purpose;
 use super::narrower::Narrower;
 use super::stand_out::StandsOut;
@@ -103,90 +103,6 @@ pub struct Proposal {
     pub mildest_hit_needs: Option<u64>,
     /// What twice the rate and twice the burst would have done.
     pub doubled: Evidence,
-}
-
-/// What a reader should know before believing the numbers.
-#[derive(Clone, Debug, PartialEq)]
-#[non_exhaustive]
-pub enum Caution {
-    /// The share of keys to keep is every key.
-    EveryKey {
-        /// The share asked for, 0 to 1.
-        keep: f64,
-        /// The keys there are.
-        keys: u64,
-    },
-    /// The log names no users.
-    NoUsers,
-    /// The log lacks what tells a crawler from an office.
-    NoEvidence {
-        /// Whether it has paths.
-        paths: bool,
-        /// Whether it has agents.
-        agents: bool,
-    },
-    /// The cost of some requests could not be found.
-    CostsGuessed {
-        /// How many.
-        requests: u64,
-    },
-    /// More keys than could be remembered.
-    Forgotten {
-        /// The most burst that a forgotten key needed.
-        most: u64,
-    },
-    /// Keys were forgotten while a proposal was replayed.
-    Evicted {
-        /// How many.
-        keys: u64,
-    },
-}
-
-impl fmt::Display for Caution {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::EveryKey { keep, keys } => {
-                let fewer = percent(1.0 - 1.0 / (*keys).max(2) as f64);
-                write!(
-                    f,
-                    "{} of {keys} keys is every key, the worst included; keep {fewer} or less to leave one out",
-                    percent(*keep)
-                )
-            }
-            Self::NoUsers => {
-                f.write_str("the log names no users, so nobody can be told to have signed in: look at the names of those hit")
-            }
-            Self::NoEvidence { paths, agents } => {
-                let lacks = match (paths, agents) {
-                    (false, false) => "paths and no agents",
-                    (false, true) => "paths",
-                    _ => "agents",
-                };
-                write!(
-                    f,
-                    "the log has no {lacks}, which would tell a crawler from an office or an app that polls: only those who ask five times as \
-                     fast as anybody else are cut"
-                )
-            }
-            Self::CostsGuessed { requests } => {
-                write!(f, "the cost of {} requests could not be found and was taken as 1", grouped(*requests))
-            }
-            Self::Forgotten { most } => write!(
-                f,
-                "more keys than can be remembered: the lightest, none of which needed a burst above {most}, were left out of the search, so \
-                 no burst below that is proposed; what the proposals deny was counted with all keys"
-            ),
-            Self::Evicted { keys } => {
-                write!(f, "{keys} keys were forgotten while they were in use, so denials may be too few")
-            }
-        }
-    }
-}
-
-impl Serialize for Caution {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_str(self)
-    }
 }
 
 /// A share of the keys and the peak that none of them went above.

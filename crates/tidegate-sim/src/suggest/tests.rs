@@ -113,6 +113,85 @@ fn who_signed_in_is_spared_and_the_stricter_limit_says_what_it_costs() {
     );
 }
 
+/// Where everybody signs in, whoever asked forty times as much as anybody else was spared for having signed in, and nothing proposed.
+#[test]
+fn where_everybody_signs_in_nobody_is_spared_for_it() {
+    let user = |client: u64| -> &'static str { Box::leak(format!("u{client}").into_boxed_str()) };
+    let customers = crowd(0..50).into_iter().map(|(second, client, _)| (second, client, user(client)));
+    let runaway = (0..2_400).map(|n| (900 + n / 20, 99, "u99"));
+    let requests: Vec<_> = customers.chain(runaway).collect();
+    let by_user = SuggestOptions { by: vec!["user.id".to_owned()], ..options() };
+    let found = with(&requests, &by_user).unwrap();
+    assert_eq!(found.finding, Finding::Gap, "{found:#?}");
+    let gap = &found.recommended().unwrap();
+    assert_eq!(
+        (gap.evidence.keys_hit, gap.evidence.keys_hit_signed_in, gap.hit[0].key.as_str()),
+        (1, 1, "u99")
+    );
+    assert!(found.cautions.contains(&Caution::CutSignedIn { key: "u99".to_owned(), keys: 1 }), "{found:#?}");
+    // An address may be an office, which a log without paths and agents does not show.
+    assert_eq!(with(&requests, &options()).unwrap().finding, Finding::SignedIn);
+}
+
+/// Fifty readers of a few pages each, and somebody who asks as it is given: (second, path, agent).
+fn beside_readers(somebody: impl Iterator<Item = (u64, String, String)>) -> Suggestion {
+    let page = |reader: u64, n: u64| {
+        let (at, path) = (reader * 60 + n * (9 + reader % 20), (reader * 31 + n * 7) % 300);
+        (at, reader, format!("/item/{path}"), format!("browser {}", reader % 9))
+    };
+    let mut requests: Vec<_> = (0..50).flat_map(|reader| (0..6).map(move |n| page(reader, n))).collect();
+    requests.extend(somebody.map(|(at, path, agent)| (at, 99, path, agent)));
+    requests.sort_unstable();
+    let mut text = "ts,client,path,user_agent\n".to_owned();
+    for (second, client, path, agent) in requests {
+        writeln!(text, "{},{client},{path},{agent}", 1_772_442_000 + second).unwrap();
+    }
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    suggest(&[Input::File(file.path().to_owned())], &LogOptions::default(), &options(), |_| {}).unwrap()
+}
+
+/// A partner's job, and the people of an office, were cut under "a limit can cut it and spare everybody else", and no more was said.
+#[test]
+fn what_may_be_no_abuser_and_is_cut_has_a_note() {
+    let key = || "99".to_owned();
+    let job = (0..3_600).map(|n| (n / 300 * 300 + n % 300 / 10, format!("/stock/{n}"), "sync/1".to_owned()));
+    let found = beside_readers(job);
+    assert_eq!(found.finding, Finding::Gap, "{found:#?}");
+    let note = Caution::CutPrograms { key: key(), keys: 1 };
+    assert!(found.cautions.contains(&note), "{found:#?}");
+    assert_eq!(
+        note.to_string(),
+        "99, which the recommended limit cuts, looks like a job on a timer or a program: it may be a partner's or your own; find out before \
+         the limit is enforced, or put it on an `allow` list"
+    );
+    let shared = |agents: u64| {
+        beside_readers(
+            (0..1_200).map(move |n| (900 + n / 3, format!("/item/{n}"), format!("agent {}", n % agents))),
+        )
+    };
+    let found = shared(4);
+    assert_eq!(found.finding, Finding::Gap, "{found:#?}");
+    assert!(found.cautions.contains(&Caution::CutSeveral { key: key(), keys: 1 }), "{found:#?}");
+    let doubts =
+        |caution: &Caution| matches!(caution, Caution::CutPrograms { .. } | Caution::CutSeveral { .. });
+    assert!(!shared(1).cautions.iter().any(doubts), "a crawler with one agent is one");
+}
+
+/// Of several who signed in and stand out, the worst is offered alone, too.
+#[test]
+fn of_those_who_signed_in_the_worst_is_offered_alone() {
+    let steady = |client: u64, each: u64| (0..3_000 / each).map(move |n| (n * each, client, "ann"));
+    let wild = (0..3_000).map(|n| (900 + n / 10, 99, "bob"));
+    let requests = crowd(0..50).into_iter().chain(steady(70, 3)).chain(steady(71, 3)).chain(wild);
+    let found = with(&requests.collect::<Vec<_>>(), &options()).unwrap();
+    assert_eq!((found.finding, found.recommended()), (Finding::SignedIn, None));
+    let hit = found.proposals.iter().map(|proposal| (proposal.purpose, proposal.evidence.keys_hit));
+    let hit: Vec<_> = hit.collect();
+    assert_eq!(hit[1..], [(Purpose::Lenient, 1), (Purpose::Ceiling, 0)], "{found:#?}");
+    assert_eq!(found.proposals[1].hit[0].key, "99");
+}
+
 #[test]
 fn a_job_on_a_timer_is_no_abuser() {
     // People come back every hundred seconds for twenty minutes; the job asks 24 times at once, and again half an hour later.

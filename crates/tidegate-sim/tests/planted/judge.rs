@@ -1,6 +1,6 @@
 //! Judges proposals: on the log they were made from, and on another day of the same traffic.
 
-use tidegate_sim::suggest::{Fate, Suggestion};
+use tidegate_sim::suggest::{Caution, Fate, Suggestion};
 
 use crate::harm::{Harm, harm, propose, spoken_of};
 use crate::scenarios::SCENARIOS;
@@ -39,6 +39,7 @@ fn judge(plant: Plant, seed: u64) -> Judged {
     };
     let harm_today = harm(&log, proposal);
     let verdict = match (log.bad.len() as u64, harm_today.bad_hit, harm_today.others_hit) {
+        (_, _, others @ 1..) if has_note(&found) => format!("wrong: hits {others}, with a note"),
         (_, _, others @ 1..) => format!("wrong: hits {others}"),
         (bad, hit, 0) if hit < bad => format!("found {hit} of {bad}"),
         _ => "right".to_owned(),
@@ -52,6 +53,17 @@ fn judge(plant: Plant, seed: u64) -> Judged {
         others: harm_today,
         another_day: harm(&Planted::new(seed + ANOTHER_DAY, plant), proposal),
     }
+}
+
+/// Says whether a note beside the proposal doubts that those it cuts are culprits.
+fn has_note(found: &Suggestion) -> bool {
+    let doubts = |caution: &Caution| {
+        matches!(
+            caution,
+            Caution::CutPrograms { .. } | Caution::CutSeveral { .. } | Caution::CutSignedIn { .. }
+        )
+    };
+    found.cautions.iter().any(doubts)
 }
 
 /// Judges what is said where no limit is recommended.

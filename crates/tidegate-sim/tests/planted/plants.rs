@@ -286,3 +286,77 @@ pub(crate) fn backup(log: &mut Planted) {
         at += 300 + log.chance.below(600);
     }
 }
+
+/// Three hundred people whose pages have ten to forty parts, so that each peaks at 40 to 90 a minute.
+pub(crate) fn heavy_pages(log: &mut Planted) {
+    for person in 0..300 {
+        let asker = Asker::person(format!("198.19.{}.{}", person % 70, person % 250), "", log.chance.next());
+        for _ in 0..log.chance.between(1, 3) {
+            let mut at = log.chance.below(SPAN - HOUR / 4);
+            for view in 0..log.chance.between(1, 8) {
+                log.add(at, &asker, &format!("/item/{}", log.chance.clone().below(PAGES)), 200);
+                let parts = if view == 0 { log.chance.between(10, 40) } else { log.chance.between(2, 12) };
+                for part in 0..parts {
+                    let later = at + log.chance.below(3_000);
+                    log.add(later, &asker, &format!("/static/{}.png", part * 7 % 90), 200);
+                }
+                at += log.chance.between(8_000, 45_000);
+            }
+        }
+    }
+}
+
+/// Up to three addresses that fetch page after page at 5 to 8 a second for a quarter of an hour and more.
+pub(crate) fn fast_scrapers(log: &mut Planted) {
+    for scraper in 0..=log.chance.below(3) {
+        let asker = log.bad(Asker::program(format!("203.0.113.{}", 90 + scraper), "harvest/2.1"));
+        let (mut at, gap) = (log.chance.below(SPAN - HOUR), log.chance.between(125, 200));
+        let end = at + log.chance.between(HOUR / 4, HOUR * 2 / 3);
+        let mut page = log.chance.below(100_000);
+        while at < end {
+            log.add(at, &asker, &format!("/item/{page}"), 200);
+            (page, at) = (page + 1, at + gap * 7 / 10 + log.chance.below(gap * 6 / 10));
+        }
+    }
+}
+
+/// One client that looks for holes at 8 a second for half an hour; nothing is there.
+pub(crate) fn fast_scanner(log: &mut Planted) {
+    let asker = log.bad(Asker::program("203.0.113.79", "scan/0.x"));
+    let start = log.chance.below(SPAN - HOUR);
+    for path in 0..8 * 1_800 {
+        log.add(start + path * 125, &asker, &format!("/wp-{path}.php"), 404);
+    }
+}
+
+/// A customer who asks for one thing at 30 a second for half an hour.
+pub(crate) fn runaway(log: &mut Planted) {
+    let asker = log.bad(Asker::program("203.0.113.80", "sdk/3"));
+    let mut at = log.chance.below(SPAN - HOUR);
+    for _ in 0..30 * 1_800 {
+        log.add(at, &asker, "/api/orders", 200);
+        at += log.chance.below(67);
+    }
+}
+
+/// A partner that asks for two hundred different things every half hour.
+pub(crate) fn partner(log: &mut Planted) {
+    let asker = Asker::program("198.51.100.221", "stock-sync/1.0");
+    for round in 0..SPAN / (HOUR / 2) {
+        for thing in 0..200 {
+            let path = format!("/api/stock/{}", log.chance.below(20_000));
+            log.add(round * HOUR / 2 + thing * 100, &asker, &path, 200);
+        }
+    }
+}
+
+/// An office of a hundred, and behind its address somebody who scrapes at three a second; the log has no users.
+pub(crate) fn office_with_a_scraper(log: &mut Planted) {
+    offices_of(log, 1, 100, 100);
+    let asker = Asker::program("198.51.100.0", "harvest/2.1");
+    let start = log.chance.below(SPAN - HOUR);
+    for page in 0..4_500 {
+        log.add(start + page * 333, &asker, &format!("/item/{page}"), 200);
+    }
+    log.without_users();
+}

@@ -57,4 +57,21 @@ pub(crate) static SCENARIOS: &[(&str, Plant)] = &[
     // These two were written when the method was done, and have changed nothing in it.
     ("health checks, one a second", health_checks),
     ("a backup that fetches two thousand pages once", backup),
+    // These were written after others had tried the method on logs of their own, and it was mended for the first five.
+    (
+        "heavy pages and scrapers at 5 to 8 a second, times in whole seconds",
+        both!(heavy_pages, fast_scrapers, Planted::in_whole_seconds),
+    ),
+    ("the same with milliseconds", both!(heavy_pages, fast_scrapers)),
+    (
+        "heavy pages and one who looks for holes at 8 a second, times in whole seconds",
+        both!(heavy_pages, fast_scanner, Planted::in_whole_seconds),
+    ),
+    (
+        "everybody signs in, and one customer runs wild",
+        both!(power_law, runaway, Planted::everybody_signs_in),
+    ),
+    ("everybody signs in, and nobody runs wild", both!(power_law, Planted::everybody_signs_in)),
+    ("a partner that asks for two hundred different things every half hour", partner),
+    ("an office of a hundred with a scraper inside, in a log without users", office_with_a_scraper),
 ];

@@ -41,6 +41,8 @@ struct Says {
     users: bool,
     paths: bool,
     parts: bool,
+    /// Whether times have milliseconds.
+    millis: bool,
 }
 
 /// A log of some hours, made up from a seed.
@@ -92,7 +94,7 @@ pub(crate) type Plant = fn(&mut Planted);
 impl Planted {
     /// Makes the people of a log, who visit all day, and plants something among them.
     pub(crate) fn new(seed: u64, plant: Plant) -> Self {
-        let says = Says { users: true, paths: true, parts: true };
+        let says = Says { users: true, paths: true, parts: true, millis: true };
         let mut log = Self { chance: Chance(seed), requests: Vec::new(), bad: HashSet::new(), says };
         for person in 0..240 {
             let signed_in = log.chance.below(4) == 0;
@@ -147,6 +149,18 @@ impl Planted {
         self.says.users = false;
     }
 
+    /// Cuts the times to whole seconds, as most access logs have them.
+    pub(crate) fn in_whole_seconds(&mut self) {
+        self.says.millis = false;
+    }
+
+    /// Makes everybody sign in, each address as another user.
+    pub(crate) fn everybody_signs_in(&mut self) {
+        for request in self.requests.iter_mut().filter(|request| request.user.is_empty()) {
+            request.user = format!("of-{}", request.client);
+        }
+    }
+
     /// Leaves all out of the log but times and addresses.
     pub(crate) fn bare(&mut self) {
         self.says = Says { users: false, paths: false, ..self.says };
@@ -164,7 +178,7 @@ impl Planted {
         let mut text = format!("timestamp,client_ip,user,status{columns}\n");
         for Request { at, client, user, path, status, agent } in &self.requests {
             let user = if self.says.users && !user.is_empty() { user } else { "-" };
-            let time = 1_772_442_000_000 + at;
+            let time = 1_772_442_000_000 + if self.says.millis { *at } else { at / 1_000 * 1_000 };
             text.push_str(&if self.says.paths {
                 format!("{time},{client},{user},{status},{path},{agent}\n")
             } else {

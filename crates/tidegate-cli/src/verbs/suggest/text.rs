@@ -119,9 +119,13 @@ fn finding(found: &Suggestion) -> String {
             let count = if count == 1 { String::new() } else { format!("{} ", grouped(count)) };
             format!("{count}{stand} out from the crowd: a limit can cut {those} and spare everybody else.")
         }
-        Finding::SignedIn => "Those who stand out from the crowd have signed in: no limit is recommended. A limit by user, or an \
-             override for them, may fit better."
-            .to_owned(),
+        Finding::SignedIn => {
+            let better =
+                if found.by.iter().any(|name| name == "user.id") { "An" } else { "A limit by user, or an" };
+            format!(
+                "Those who stand out from the crowd have signed in: no limit is recommended. {better} override for them may fit better."
+            )
+        }
         Finding::Ordinary => "Those who stand out look like people behind one address, jobs on a timer or programs that use an interface: no limit is \
              recommended."
             .to_owned(),

@@ -20,7 +20,7 @@ fn show(log: &mut CloudFront, line: &str) -> String {
     match log.read(line.as_bytes()) {
         Err(error) => format!("malformed: {error}"),
         Ok(r) => {
-            let t = |bytes| crate::log::text(bytes).into_owned();
+            let t = |bytes: &[u8]| crate::log::text(bytes).into_owned();
             format!(
                 "{} {}|{}|{}|{}|{:?}|{:?}|{:?}|{}|{}",
                 r.time.as_nanos() / 1_000_000_000,
@@ -31,8 +31,8 @@ fn show(log: &mut CloudFront, line: &str) -> String {
                 r.status,
                 r.bytes,
                 r.duration,
-                t(r.referer()),
-                t(r.agent())
+                t(&r.referer()),
+                t(&r.agent())
             )
         }
     }

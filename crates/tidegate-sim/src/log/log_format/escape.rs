@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use super::super::quoting::hex_escaped;
+
 /// The word behind `escape=`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Escape {
@@ -49,16 +51,9 @@ impl Escape {
 }
 
 fn hex_undone(mut value: &[u8]) -> Vec<u8> {
-    let digit = |byte: u8| char::from(byte).to_digit(16).map(|digit| digit as u8);
     let mut out = Vec::with_capacity(value.len());
     while let [first, rest @ ..] = value {
-        let escaped = match value {
-            [b'\\', b'x', high, low, after @ ..] => {
-                digit(*high).zip(digit(*low)).map(|(high, low)| (high << 4 | low, after))
-            }
-            _ => None,
-        };
-        let (byte, after) = escaped.unwrap_or((*first, rest));
+        let (byte, after) = hex_escaped(value).unwrap_or((*first, rest));
         out.push(byte);
         value = after;
     }

@@ -7,7 +7,7 @@ use super::super::text;
 use super::*;
 
 fn show(record: &Record<'_>) -> String {
-    let t = |bytes| text(bytes).into_owned();
+    let t = |bytes: &[u8]| text(bytes).into_owned();
     let mut out = format!(
         "{} {}|{}|{}|{}|{}|{:?}|{:?}|{:?}|{}|{}",
         record.time.as_nanos() / 1_000_000,
@@ -19,8 +19,8 @@ fn show(record: &Record<'_>) -> String {
         record.status,
         record.bytes,
         record.duration.map(|took| took.as_millis()),
-        t(record.referer()),
-        t(record.agent())
+        t(&record.referer()),
+        t(&record.agent())
     );
     for (name, value) in record.extras() {
         out += &format!(" {name}={}", t(value));

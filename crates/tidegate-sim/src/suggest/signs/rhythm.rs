@@ -16,26 +16,52 @@ const LONGEST: f64 = 3_600.0;
 const EVEN: f64 = 0.8;
 /// Equal pauses, at least.
 const PAUSES: u32 = 3;
+/// Requests in a round, from which on an even pace is a job's, whatever it asks for: a crawler at an even pace asks one page at a time.
+const ROUND: u64 = 5;
+/// The shortest pause between such rounds: several requests at once every second or two are a stream, as of a crawler with many connections.
+const BETWEEN_ROUNDS: Duration = Duration::from_secs(5);
+/// How far apart the times of a log are that has whole seconds, in nanoseconds, as most access logs have.
+const WHOLE: u64 = 1_000_000_000;
 
 /// The pauses of one key, sorted by their length.
 #[derive(Clone, Debug)]
 pub(super) struct Rhythm {
     last: Option<Tick>,
+    requests: u64,
+    /// Requests at the last time.
+    at_once: u64,
+    /// Rounds of requests: each time that is a second and more after the last begins one.
+    rounds: u64,
+    /// Time between requests of one stream, in seconds.
+    streaming: f64,
     /// How many there were, and how long they took together, in seconds.
     pauses: Box<[(u32, f64); PLACES]>,
 }
 
 impl Default for Rhythm {
     fn default() -> Self {
-        Self { last: None, pauses: Box::new([(0, 0.0); PLACES]) }
+        Self {
+            last: None,
+            requests: 0,
+            at_once: 0,
+            rounds: 1,
+            streaming: 0.0,
+            pauses: Box::new([(0, 0.0); PLACES]),
+        }
     }
 }
 
 impl Rhythm {
     pub(super) fn add(&mut self, at: Tick) {
         let pause = self.last.map_or(0.0, |last| at.since(last).as_secs_f64());
+        let goes_on = self.goes_on(at);
+        self.requests += 1;
+        self.at_once = if pause > 0.0 { 1 } else { self.at_once + 1 };
         self.last = self.last.max(Some(at));
-        if pause >= SHORTEST {
+        self.rounds += u64::from(pause >= SHORTEST);
+        if pause < SHORTEST || goes_on {
+            self.streaming += pause;
+        } else {
             // Beyond the last place lie pauses of days.
             let place = ((pause.log2() * STEPS) as usize).min(PLACES - 1);
             let (count, sum) = &mut self.pauses[place];
@@ -44,12 +70,21 @@ impl Rhythm {
         }
     }
 
-    /// Returns how many rounds of requests there were, with pauses between them.
-    pub(super) fn rounds(&self) -> u64 {
-        1 + self.pauses.iter().map(|(count, _)| u64::from(*count)).sum::<u64>()
+    /// Says whether a request may be one of a stream, whose times were cut to whole seconds: it came in the second behind one that had
+    /// several. Between two of them there need be no pause at all.
+    fn goes_on(&self, at: Tick) -> bool {
+        let is_next = self.last.is_some_and(|last| {
+            last.as_nanos().is_multiple_of(WHOLE) && at.as_nanos() == last.as_nanos() + WHOLE
+        });
+        is_next && self.at_once > 1
     }
 
-    /// Returns the pause of an even pace: by far the most of the time lies in pauses of about this length.
+    /// Says whether requests come in rounds of several at an even pace, with pauses of some seconds between them.
+    pub(super) fn is_in_rounds(&self) -> bool {
+        self.requests >= ROUND * self.rounds && self.pace().is_some_and(|pace| pace >= BETWEEN_ROUNDS)
+    }
+
+    /// Returns the pause of an even pace: by far the most of the pauses are of about this length, and together as long as all rounds.
     pub(super) fn pace(&self) -> Option<Duration> {
         let weight = |(count, sum): (u32, f64)| sum.min(f64::from(count) * LONGEST);
         let all: f64 = self.pauses.iter().map(|pauses| weight(*pauses)).sum();
@@ -57,7 +92,7 @@ impl Rhythm {
             (weight(pair[0]) + weight(pair[1]), pair[0].0.saturating_add(pair[1].0), pair[0].1 + pair[1].1)
         });
         let (weight, count, sum) = pairs.max_by(|(a, ..), (b, ..)| a.total_cmp(b))?;
-        let is_even = count >= PAUSES && weight >= EVEN * all;
+        let is_even = count >= PAUSES && weight >= EVEN * all && weight >= self.streaming;
         is_even.then(|| Duration::try_from_secs_f64(sum / f64::from(count)).unwrap_or(Duration::MAX))
     }
 }
@@ -66,12 +101,40 @@ impl Rhythm {
 mod tests {
     use super::*;
 
-    fn pace(seconds: impl IntoIterator<Item = f64>) -> Option<u64> {
+    fn rhythm(seconds: impl IntoIterator<Item = f64>) -> Rhythm {
         let mut rhythm = Rhythm::default();
         for second in seconds {
-            rhythm.add(Tick::from_nanos((second * 1e9) as u64));
+            rhythm.add(Tick::from_nanos((second * 1e9).round() as u64));
         }
-        rhythm.pace().map(|pace| pace.as_secs())
+        rhythm
+    }
+
+    fn pace(seconds: impl IntoIterator<Item = f64>) -> Option<u64> {
+        rhythm(seconds).pace().map(|pace| pace.as_secs())
+    }
+
+    /// With times in whole seconds, as access logs have them, a scraper's six requests a second were rounds of six every second, so it
+    /// was a timer and spared; the same log with milliseconds had no pauses.
+    #[test]
+    fn a_stream_in_whole_seconds_is_no_timer() {
+        for rate in [2.0, 5.0, 6.5, 8.0, 40.0] {
+            let stream = || (0..3_000).map(move |n| f64::from(n) / rate);
+            for stream in [rhythm(stream()), rhythm(stream().map(f64::floor))] {
+                assert!(!stream.is_in_rounds() && stream.pace().is_none(), "{rate} a second: {stream:?}");
+            }
+        }
+        // By chance: some seconds have one request, some none.
+        let chance = |n: u32| f64::from(n) / 6.0 + f64::from(n.wrapping_mul(2_654_435_769) >> 16) / 65_536.0;
+        let mut times: Vec<f64> = (0..5_000).map(|n| chance(n).floor()).collect();
+        times.sort_unstable_by(f64::total_cmp);
+        assert!(!rhythm(times).is_in_rounds());
+        assert!(!rhythm((0..3_000).map(|n| f64::from(n / 10))).is_in_rounds(), "ten at once, every second");
+        // Rounds are rounds in either: two hundred requests within twenty seconds, every half hour.
+        let job = || (0..3_200).map(|n| f64::from(n / 200 * 1_800) + f64::from(n % 200) * 0.1);
+        assert!(rhythm(job()).is_in_rounds() && rhythm(job().map(f64::floor)).is_in_rounds());
+        // One request a second is an even pace; who stalls now and then has none.
+        assert_eq!(pace((0..100).map(f64::from)), Some(1));
+        assert_eq!(pace((0..4_000).map(|n| f64::from(n) * 0.25 + f64::from(n / 1_000 * 10))), None);
     }
 
     #[test]

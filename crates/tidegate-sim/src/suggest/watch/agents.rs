@@ -36,13 +36,13 @@ impl Agents {
         if agent.is_empty() {
             return;
         }
-        let hash = self.hasher.hash_one(agent);
+        let hash = self.hasher.hash_one(&*agent);
         if let Some((count, group)) = self.counted.get_mut(&hash) {
             *count += 1;
             group.evident.add(record, key);
         } else if self.counted.len() < COUNTED {
             let mut group =
-                Group { shared: Shared::Agent(agent_name(agent).into_owned()), evident: Evident::new() };
+                Group { shared: Shared::Agent(agent_name(&agent).into_owned()), evident: Evident::new() };
             group.evident.add(record, key);
             self.counted.insert(hash, (1, group));
         } else {

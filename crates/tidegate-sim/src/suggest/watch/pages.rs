@@ -37,7 +37,7 @@ impl Pages {
         if is_full && self.followed.last_key_value().is_some_and(|(largest, _)| hash > *largest) {
             return;
         }
-        let agent = self.paths.hash_one(record.agent());
+        let agent = self.paths.hash_one(&*record.agent());
         self.followed
             .entry(hash)
             .and_modify(|(first, several)| *several |= *first != agent)

@@ -1,0 +1,146 @@
+//! What to know before a suggestion is believed, in sentences.
+
+use std::fmt;
+
+use serde::{Serialize, Serializer};
+use tidegate::visible;
+
+use crate::percent::percent;
+use crate::thousands::grouped;
+
+/// What a reader should know before believing the numbers.
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub enum Caution {
+    /// The share of keys to keep is every key.
+    EveryKey {
+        /// The share asked for, 0 to 1.
+        keep: f64,
+        /// The keys there are.
+        keys: u64,
+    },
+    /// The log names no users.
+    NoUsers,
+    /// The log lacks what tells a crawler from an office.
+    NoEvidence {
+        /// Whether it has paths.
+        paths: bool,
+        /// Whether it has agents.
+        agents: bool,
+    },
+    /// Some of those that the recommended limit cuts look like jobs on a timer, or other programs.
+    CutPrograms {
+        /// The one that asks most.
+        key: String,
+        /// How many.
+        keys: u64,
+    },
+    /// Some of those that the recommended limit cuts sent several agents, as several people behind one address do.
+    CutSeveral {
+        /// The one that asks most.
+        key: String,
+        /// How many.
+        keys: u64,
+    },
+    /// The recommended limit cuts keys that signed in, since nearly all keys did.
+    CutSignedIn {
+        /// The one that asks most.
+        key: String,
+        /// How many.
+        keys: u64,
+    },
+    /// The cost of some requests could not be found.
+    CostsGuessed {
+        /// How many.
+        requests: u64,
+    },
+    /// More keys than could be remembered.
+    Forgotten {
+        /// The most burst that a forgotten key needed.
+        most: u64,
+    },
+    /// Keys were forgotten while a proposal was replayed.
+    Evicted {
+        /// How many.
+        keys: u64,
+    },
+}
+
+impl fmt::Display for Caution {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::EveryKey { keep, keys } => {
+                let fewer = percent(1.0 - 1.0 / (*keys).max(2) as f64);
+                write!(
+                    f,
+                    "{} of {keys} keys is every key, the worst included; keep {fewer} or less to leave one out",
+                    percent(*keep)
+                )
+            }
+            Self::NoUsers => {
+                f.write_str("the log names no users, so nobody can be told to have signed in: look at the names of those hit")
+            }
+            Self::NoEvidence { paths, agents } => {
+                let lacks = match (paths, agents) {
+                    (false, false) => "paths and no agents",
+                    (false, true) => "paths",
+                    _ => "agents",
+                };
+                write!(
+                    f,
+                    "the log has no {lacks}, which would tell a crawler from an office or an app that polls: only those who ask five times as \
+                     fast as anybody else are cut"
+                )
+            }
+            Self::CutPrograms { key, keys } => {
+                let looks = ["looks like a job on a timer or a program", "look like jobs on a timer or programs"];
+                let (they, them) = if *keys == 1 { ("it", "it") } else { ("they", "them") };
+                write!(
+                    f,
+                    "{}: {they} may be a partner's or your own; find out before the limit is enforced, or put {them} on an `allow` list",
+                    of_those_cut(key, *keys, looks)
+                )
+            }
+            Self::CutSeveral { key, keys } => write!(
+                f,
+                "{}: where several people share an address, the limit cuts them all",
+                of_those_cut(key, *keys, ["sent four agents or more"; 2])
+            ),
+            Self::CutSignedIn { key, keys } => write!(
+                f,
+                "{}: nearly all keys did, so nobody is spared for it; look at who it is before the limit is enforced",
+                of_those_cut(key, *keys, ["signed in"; 2])
+            ),
+            Self::CostsGuessed { requests } => {
+                write!(f, "the cost of {} requests could not be found and was taken as 1", grouped(*requests))
+            }
+            Self::Forgotten { most } => write!(
+                f,
+                "more keys than can be remembered: the lightest, none of which needed a burst above {most}, were left out of the search, so \
+                 no burst below that is proposed; what the proposals deny was counted with all keys"
+            ),
+            Self::Evicted { keys } => {
+                write!(f, "{keys} keys were forgotten while they were in use, so denials may be too few")
+            }
+        }
+    }
+}
+
+impl Serialize for Caution {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        to.collect_str(self)
+    }
+}
+
+/// Begins a note about one key, or several, that the recommended limit cuts; `does` is said of one, then of several. A key is a stranger's
+/// text.
+fn of_those_cut(key: &str, keys: u64, [does, several_do]: [&str; 2]) -> String {
+    let key = visible::name(key);
+    match keys {
+        1 => format!("{key}, which the recommended limit cuts, {does}"),
+        keys => format!(
+            "{} of the keys that the recommended limit cuts, {key} first, {several_do}",
+            grouped(keys)
+        ),
+    }
+}
