@@ -72,13 +72,12 @@ pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
 
 /// Says whether this program has the client of an engine.
 fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
-    let built = match engine {
-        EngineKind::Redis { .. } => cfg!(feature = "redis"),
-        EngineKind::Etcd => cfg!(feature = "etcd"),
-        EngineKind::ZooKeeper => cfg!(feature = "zookeeper"),
-        _ => false,
-    };
-    if built { Ok(()) } else { Err(OpenStoreError::NotBuilt { kind: engine.word() }) }
+    match engine {
+        EngineKind::Redis { .. } if cfg!(feature = "redis") => Ok(()),
+        EngineKind::Etcd if cfg!(feature = "etcd") => Ok(()),
+        EngineKind::ZooKeeper if cfg!(feature = "zookeeper") => Ok(()),
+        _ => Err(OpenStoreError::NotBuilt { kind: engine.word() }),
+    }
 }
 
 /// Reaches the engine through which the nodes of a file agree, without being one of them.
