@@ -121,58 +121,51 @@ local function asks_of(text)
   return asks
 end
 
--- Reads the cells of each hash, and the epoch that is kept beside them: the run of the server that wrote last, and when an earlier one's
--- cells were lost. A hash of another run, or without an epoch, has lost cells: that is written down, before anything is decided by it.
+-- Returns when the cells of a hash were lost, as its epoch tells it, and whether that is news. The epoch is kept beside the cells: the run of
+-- the server that wrote last, and when an earlier one's cells were lost. A hash of another run, or without an epoch, has lost them now.
+local function lost_at(epoch, run, s, n)
+  if run == '' then return '', false end
+  if epoch and #epoch == 24 and string.sub(epoch, 1, 16) == run then return string.sub(epoch, 17), false end
+  return put('<I4I4', s, n), true
+end
+
+-- Reads the cells of each hash. What was lost is written down before anything is decided by it.
 local function read(run, counts, first, s, n)
   local values, lost, cells, anew = {}, {}, 0, {}
-  local never = run == '' and '' or NEVER
   for key = 1, #KEYS do
-    local many, epoch = byte(counts, key), never
+    local many = byte(counts, key)
     local got = redis.pcall('HMGET', KEYS[key], 'e', unpack(ARGV, first + cells, first + cells + many - 1))
     if got.err then
       if string.find(got.err, 'WRONGTYPE', 1, true) ~= 1 then return nil, got end
+      lost[key] = run == '' and '' or NEVER
       for i = 1, many do values[cells + i] = true end
     else
-      if run ~= '' then
-        local e = got[1]
-        if e and #e == 24 and string.sub(e, 1, 16) == run then
-          epoch = string.sub(e, 17)
-        else
-          epoch = put('<I4I4', s, n)
-          anew[#anew + 1] = KEYS[key]
-        end
-      end
+      local news
+      lost[key], news = lost_at(got[1], run, s, n)
+      if news then anew[#anew + 1] = KEYS[key] end
       for i = 1, many do values[cells + i] = got[i + 1] end
     end
-    lost[key] = epoch
     cells = cells + many
   end
   for i = 1, #anew do call('HSET', anew[i], 'e', run .. put('<I4I4', s, n)) end
   return values, lost, cells
 end
 
--- The usual call: one step over one cell. Decides as below, without the lists.
+-- The usual call: one step over one cell. Decides as `decide` does, without the lists.
 local function one(run, s, n)
-  local epoch, v, anew = run == '' and '' or NEVER, true, false
+  local lost, v, news = run == '' and '' or NEVER, true, false
   local got = redis.pcall('HMGET', KEYS[1], 'e', ARGV[8])
-  if got.err then
-    if string.find(got.err, 'WRONGTYPE', 1, true) ~= 1 then return got end
-  else
+  if not got.err then
     v = got[2]
-    if run ~= '' then
-      local e = got[1]
-      if e and #e == 24 and string.sub(e, 1, 16) == run then
-        epoch = string.sub(e, 17)
-      else
-        epoch = put('<I4I4', s, n)
-        call('HSET', KEYS[1], 'e', run .. epoch)
-      end
-    end
+    lost, news = lost_at(got[1], run, s, n)
+    if news then call('HSET', KEYS[1], 'e', run .. lost) end
+  elseif string.find(got.err, 'WRONGTYPE', 1, true) ~= 1 then
+    return got
   end
   local op, letter = byte(ARGV[6]), 'c'
   if op < 3 then
     local es, en = 0, 0
-    if epoch ~= '' and epoch ~= NEVER then es, en = get('<I4I4', epoch) end
+    if lost ~= '' and lost ~= NEVER then es, en = get('<I4I4', lost) end
     local a = asks_of(ARGV[5])[1]
     local follows = a.rule(v, a, s, n, es, en)
     if follows then
@@ -182,7 +175,7 @@ local function one(run, s, n)
       letter = a.binding and 'n' or 'y'
     end
   end
-  return { v, s, n, letter, epoch }
+  return { v, s, n, letter, lost }
 end
 
 -- ARGV[2]: the run; [3]: the latest tick that the node has seen, and 1 where it may be a caller's; [4]: how many cells each hash has, a byte

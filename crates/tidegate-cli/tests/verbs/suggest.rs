@@ -81,13 +81,7 @@ fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
         assert!(told.contains(said), "{said}: {told}");
     }
     assert!(!told.contains('\u{202e}'), "{told}");
-    let policy: Vec<&str> =
-        told.lines().skip_while(|line| !line.starts_with("  - name: suggested-apart")).collect();
-    let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
-    desk.write(
-        "apart.yaml",
-        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n"),
-    );
+    desk.write("apart.yaml", apart(&told));
     let json = desk.run(&["suggest", "rotating.log", "-o", "json"]).code(0).json();
     let replayed = desk.run(&["replay", "rotating.log", "-c", "apart.yaml", "-o", "json"]).code(0).json();
     let row = &replayed["runs"][0]["policies"][0];
@@ -98,6 +92,14 @@ fn a_crawler_that_changes_its_address_is_told_apart_by_its_agent() {
     assert!(row["shadow_denied"].as_u64() > Some(1_000), "{row}");
 }
 
+/// The policy for a crawler of many addresses that was proposed, in a file.
+fn apart(told: &str) -> String {
+    let policy: Vec<&str> =
+        told.lines().skip_while(|line| !line.starts_with("  - name: suggested-apart")).collect();
+    let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
+    format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n")
+}
+
 /// The policy was made of the agent as the log had escaped it, and never matched what was sent.
 #[test]
 fn a_policy_by_an_agent_with_quotes_matches_it() {
@@ -106,18 +108,12 @@ fn a_policy_by_an_agent_with_quotes_matches_it() {
         |n: u32| (n * 2, format!("203.0.113.{}", n / 8), format!("/item/{n}"), r#"Mega/2.0 (\"e.org\")"#);
     desk.write("quoted.log", log_with((0..1_600).map(asks)));
     let told = desk.run(&["suggest", "quoted.log"]).code(0).out;
-    let policy: Vec<&str> =
-        told.lines().skip_while(|line| !line.starts_with("  - name: suggested-apart")).collect();
-    let policy = policy.split(|line| line.is_empty()).next().unwrap().join("\n");
-    desk.write(
-        "apart.yaml",
-        format!("version: 1\nclient_ip: {{ trusted_proxies: [] }}\npolicies:\n{policy}\n"),
-    );
+    desk.write("apart.yaml", apart(&told));
     let agent = r#"request.header.user-agent=Mega/2.0 ("e.org")"#;
     let explained =
         desk.run(&["explain", "-c", "apart.yaml", "--attr", agent, "--attr", "client.ip=192.0.2.1"]);
     let explained = explained.code(0).out;
-    assert!(!explained.contains("do not match"), "{policy}\n{explained}");
+    assert!(!explained.contains("do not match"), "{told}\n{explained}");
 }
 
 /// Keys that are users were advised to be limited by user.

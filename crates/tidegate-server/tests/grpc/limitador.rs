@@ -8,7 +8,7 @@ use super::client::{Client, call, framed};
 use super::started;
 
 const SERVICE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/";
-const POLICIES: &str = "
+pub(super) const POLICIES: &str = "
 version: 1
 policies:
   - name: tokens

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use super::client::{Client, framed};
+use super::limitador::POLICIES;
 use super::real::program;
 use super::{started, started_with};
 
@@ -52,15 +53,6 @@ print(told.statuses[0].limit_remaining, told.statuses[0].duration_until_reset.se
 watch = asks('grpc.health.v1.Health', 'Watch', 'unary_stream')()
 print('watching', next(watch).status, flush=True)
 print([said.status for said in watch], watch.code().name)
-";
-
-const POLICIES: &str = "
-version: 1
-policies:
-  - name: tokens
-    match: { attributes: { rls.domain: shop } }
-    by: [user]
-    limit: { rate: 100/day }
 ";
 
 #[tokio::test]

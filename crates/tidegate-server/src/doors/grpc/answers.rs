@@ -1,4 +1,4 @@
-//! The answers of a call that goes on, one after the other.
+//! The answers of a call that goes on, one after the other, and what ends it.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -8,9 +8,10 @@ use h2::server::SendResponse;
 use h2::{Reason, SendStream};
 use http::Response;
 use http::header::CONTENT_TYPE;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep_until, timeout};
 
-use super::status::{self, CONTENT, Status};
+use super::status::{self, CONTENT, Code, Status};
+use crate::app::App;
 
 /// Where the answers of one call go.
 pub(super) struct Answers {
@@ -58,6 +59,24 @@ impl Answers {
         };
         // An error means that the caller is gone.
         let _ = self.stream.send_trailers(trailers);
+    }
+}
+
+/// Waits for what ends a call that its caller does not end: a drain, or the deadline that the caller gave.
+///
+/// # Cancel safety
+/// Yes.
+pub(super) async fn over(app: &App, deadline: Option<Instant>) -> Result<(), Status> {
+    let deadline = async {
+        match deadline {
+            Some(deadline) => sleep_until(deadline).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        biased;
+        () = app.drains() => Ok(()),
+        () = deadline => Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come")),
     }
 }
 

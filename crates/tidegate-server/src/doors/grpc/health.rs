@@ -9,11 +9,11 @@
 use bytes::Bytes;
 use h2::server::SendResponse;
 use prost::Message as _;
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
 
-use super::answers::Answers;
+use super::answers::{Answers, over};
 use super::counts::Open;
 use super::framing;
 use super::status::{Code, Status};
@@ -76,18 +76,11 @@ pub(super) async fn watch(
     if answers.send(body(first)).await.is_err() {
         return;
     }
-    let until = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
     let changed = open.wait_for(async {
         tokio::select! {
             biased;
             () = answers.gone() => None,
-            () = app.drains() => Some(Ok(())),
-            () = until => Some(Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come"))),
+            ended = over(app, deadline) => Some(ended),
         }
     });
     let Some(ended) = changed.await else { return };

@@ -41,18 +41,17 @@ use std::pin::pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use h2::SendStream;
 use h2::server::SendResponse;
-use http::Response;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::HeaderMap;
 use tidegate::visible::excerpt;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 
 use self::buckets::Buckets;
+use super::answers::{Answers, over};
 use super::counts::Open;
 use super::reading::{Holding, Messages};
 use super::service::Service;
-use super::status::{self, CONTENT, Code, Status};
+use super::status::{Code, Status};
 
 /// The path of the method.
 pub(super) const PATH: &str =
@@ -88,12 +87,10 @@ pub(super) async fn serve(
         Ok(ttl) => ttl,
         Err(status) => return drop(respond.send_response(status.response(), true)),
     };
-    let mut response = Response::new(());
-    response.headers_mut().insert(CONTENT_TYPE, CONTENT);
-    let Ok(mut answers) = respond.send_response(response, false) else { return };
+    let Some(mut answers) = Answers::begin(respond, terms.unread) else { return };
     let _counted = service.app.engine.metrics.quotas.stream();
     let mut buckets = Buckets::new(ttl);
-    let mut over = pin!(over(service, terms.deadline));
+    let mut over = pin!(over(&service.app, terms.deadline));
     let ended = loop {
         let next = {
             let _silent = terms.open.silent();
@@ -115,7 +112,7 @@ pub(super) async fn serve(
         let holding = messages.holding();
         let (answered, goes_on) = tokio::select! {
             biased;
-            answered = answer(service, &mut buckets, message, holding, &mut answers, terms.unread) => {
+            answered = answer(service, &mut buckets, message, holding, &mut answers) => {
                 let goes_on = answered.is_ok();
                 (answered, goes_on)
             }
@@ -130,27 +127,7 @@ pub(super) async fn serve(
             break answered;
         }
     };
-    let trailers = match ended {
-        Ok(()) => status::ok(),
-        Err(status) => status.trailers(),
-    };
-    // An error means that the caller is gone.
-    let _ = answers.send_trailers(trailers);
-}
-
-/// Waits for what ends a call that its proxy does not end: a drain, or the deadline that the proxy gave.
-async fn over(service: &Service, deadline: Option<Instant>) -> Result<(), Status> {
-    let deadline = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
-    tokio::select! {
-        biased;
-        () = service.app.drains() => Ok(()),
-        () = deadline => Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come")),
-    }
+    answers.end(ended);
 }
 
 /// Answers a report.
@@ -163,30 +140,11 @@ async fn answer(
     buckets: &mut Buckets,
     message: Bytes,
     mut holding: Holding<'_>,
-    answers: &mut SendStream<Bytes>,
-    unread: Duration,
+    answers: &mut Answers,
 ) -> Result<(), Status> {
     let answer = buckets.answer(service, message, |bytes| holding.set(bytes)).await?;
     holding.set(answer.len())?;
-    match timeout(unread, send(answers, answer)).await {
-        Ok(Ok(())) => Ok(()),
-        // The caller is gone, or reads nothing.
-        Ok(Err(_)) | Err(_) => {
-            answers.send_reset(h2::Reason::CANCEL);
-            Err(Status::new(Code::Unavailable, "the answer is not read"))
-        }
-    }
-}
-
-/// Sends an answer piece by piece, as its reader makes room.
-async fn send(answers: &mut SendStream<Bytes>, mut answer: Bytes) -> Result<(), h2::Error> {
-    while !answer.is_empty() {
-        answers.reserve_capacity(answer.len());
-        let room = std::future::poll_fn(|cx| answers.poll_capacity(cx)).await;
-        let room = room.unwrap_or_else(|| Err(h2::Reason::CANCEL.into()))?.min(answer.len());
-        answers.send_data(answer.split_to(room), false)?;
-    }
-    Ok(())
+    answers.send(answer).await.map_err(|_| Status::new(Code::Unavailable, "the answer is not read"))
 }
 
 /// Reads for how long an assignment holds.

@@ -32,7 +32,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::server::SendResponse;
 use prost::Message as _;
-use tokio::time::{Instant, sleep_until, timeout};
+use tokio::time::{Instant, timeout};
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest as Question;
 use tonic_reflection::pb::v1::server_reflection_response::MessageResponse as Answer;
 use tonic_reflection::pb::v1::{
@@ -41,7 +41,7 @@ use tonic_reflection::pb::v1::{
 };
 
 use self::files::Files;
-use super::answers::Answers;
+use super::answers::{Answers, over};
 use super::counts::Open;
 use super::framing;
 use super::reading::Messages;
@@ -70,17 +70,10 @@ pub(super) async fn serve(
     timeouts: Timeouts,
 ) {
     let Some(mut answers) = Answers::begin(respond, timeouts.unread) else { return };
-    let until = async {
-        match deadline {
-            Some(deadline) => sleep_until(deadline).await,
-            None => std::future::pending().await,
-        }
-    };
     let ended = tokio::select! {
         biased;
         ended = answer_all(messages, &mut answers, &open) => ended,
-        () = app.drains() => Some(Ok(())),
-        () = until => Some(Err(Status::new(Code::DeadlineExceeded, "the caller's deadline has come"))),
+        ended = over(app, deadline) => Some(ended),
     };
     if let Some(ended) = ended {
         answers.end(ended);
