@@ -15,6 +15,7 @@ use std::sync::LazyLock;
 use listenfd::ListenFd;
 use parking_lot::Mutex;
 use tidegate::config::Address;
+use tidegate::visible::excerpt;
 
 /// A socket that is listened on.
 #[derive(Debug)]
@@ -44,8 +45,16 @@ pub(crate) fn unclaimed() -> Vec<String> {
     INHERITED.lock().iter().map(Inherited::shown).collect()
 }
 
+/// The most sockets that are taken: far more than there are doors.
+const MOST: usize = 64;
+
 /// Takes what was handed over out of the environment. What is no listening stream is told to the log.
 fn handed_over() -> Vec<Inherited> {
+    let said = |name| std::env::var(name).ok();
+    if let Err(why) = believable(said("LISTEN_FDS").as_deref(), said("LISTEN_PID").as_deref()) {
+        tracing::warn!("no socket is taken over: {why}");
+        return Vec::new();
+    }
     let mut handed = ListenFd::from_env();
     let mut sockets = Vec::new();
     for at in 0..handed.len() {
@@ -55,6 +64,23 @@ fn handed_over() -> Vec<Inherited> {
         }
     }
     sockets
+}
+
+/// Says whether `LISTEN_FDS` and `LISTEN_PID` may be followed. Without the second, the first may have been meant for another process, and its
+/// numbers are files of our own.
+///
+/// # Errors
+/// Names the variable, what it says, and what would work.
+fn believable(fds: Option<&str>, pid: Option<&str>) -> Result<(), String> {
+    let Some(fds) = fds else { return Ok(()) };
+    match fds.parse::<usize>() {
+        Ok(count) if count <= MOST => {}
+        _ => return Err(format!("LISTEN_FDS is \"{}\", and no number up to {MOST}", excerpt(fds))),
+    }
+    match pid {
+        Some(_) => Ok(()),
+        None => Err("LISTEN_FDS says that there are some, and LISTEN_PID does not say for whom; set it to this process's number".to_owned()),
+    }
 }
 
 fn taken(handed: &mut ListenFd, at: usize) -> io::Result<Option<Inherited>> {
@@ -100,6 +126,18 @@ impl Inherited {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A billion of them were a start that did not end.
+    #[test]
+    fn what_the_environment_says_is_followed_within_bounds() {
+        assert_eq!(believable(None, None), Ok(()));
+        assert_eq!(believable(Some("2"), Some("77")), Ok(()));
+        for wrong in ["999999999", "-1", "", "two"] {
+            let why = believable(Some(wrong), Some("77")).unwrap_err();
+            assert!(why.contains("LISTEN_FDS") && why.contains(wrong), "{why}");
+        }
+        assert!(believable(Some("1"), None).unwrap_err().contains("LISTEN_PID"));
+    }
 
     #[test]
     fn a_socket_belongs_to_its_address_and_no_other() {
