@@ -31,7 +31,7 @@ pub(crate) struct Access {
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
     jobs: BlockingJobs,
-    /// Held from reading to storing: of two renewals the one that read last is stored last.
+    /// Held while the files are read and stored, so that two renewals do not overlap and the later one wins.
     turn: Turn<()>,
 }
 

@@ -25,7 +25,7 @@ pub(super) enum Inherited {
     Unix(UnixListener),
 }
 
-/// Those of this process that no door has taken yet. A process is handed them once.
+/// The sockets that this process was handed and that no door has taken yet. They are handed over once, at its start.
 static INHERITED: LazyLock<Mutex<Vec<Inherited>>> = LazyLock::new(|| Mutex::new(handed_over()));
 
 /// Takes the socket of an address, where there is one.

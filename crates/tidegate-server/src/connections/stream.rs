@@ -77,7 +77,8 @@ impl Stream {
         }
     }
 
-    /// Tells the peer that no more comes, where there is a word for it: TLS, whose clients else take the end for an attack. Waits for nothing.
+    /// Sends the closing message of TLS (`close_notify`), without which clients take the end of a connection for an attack. A plain connection has
+    /// none. Does not wait until it is sent.
     pub(crate) fn say_end(&mut self) {
         match self {
             Self::Tcp(_) => {}
@@ -118,14 +119,14 @@ impl Stream {
             Self::Tls(stream) => {
                 let written =
                     stream.write(bytes).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))?;
-                // What is held back is seen by whoever asks for it.
+                // What the system does not take now stays in the TLS buffer: [`Stream::is_flushed`] tells.
                 drop(stream.flush().now_or_never());
                 Ok(written)
             }
         }
     }
 
-    /// Says whether nothing that was written is held back on this side of the system.
+    /// Says whether the system has taken all that was written. Only TLS has a buffer of its own before that.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Tcp(_) => true,
@@ -146,7 +147,7 @@ impl Stream {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.into_std().map(Moving::Unix),
-            // Moved before its handshake: what shook hands stays where it is.
+            // Connections are moved to their thread before the handshake, so none that is encrypted comes here.
             #[cfg(feature = "tls")]
             Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }

@@ -85,7 +85,7 @@ impl Drop for UnixSocket {
 /// the socket of the first for one that was left behind, since nobody listens yet.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when another one does not get on with it.
+/// [`io::ErrorKind::AddrInUse`] when another program keeps the folder locked for too long.
 fn alone_in(folder: &Path) -> io::Result<fs::File> {
     let folder = fs::File::open(folder)?;
     for _ in 0..TRIES {

@@ -93,7 +93,7 @@ impl Line {
         Pin::new(&mut self.0.lock().stream).poll_shutdown(cx)
     }
 
-    /// Tells the peer that no more comes, without waiting for anything, where there is a word for it.
+    /// Sends the closing message of TLS, as [`Stream::say_end`] does.
     pub(super) fn say_end(&self) {
         self.0.lock().stream.say_end();
     }

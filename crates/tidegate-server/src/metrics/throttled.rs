@@ -6,7 +6,8 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{Decided, ThrottleLabel};
 
-/// The series of these decisions, which are counted without a look-up by name. None is ever held back.
+/// The counters of these decisions, found once and kept, so that counting looks up no name. A delayed one counts as allowed: Redis clients are
+/// never made to wait.
 #[derive(Debug)]
 pub(crate) struct Throttled {
     allowed: Counter,

@@ -40,7 +40,7 @@ pub(crate) struct Certificates {
     /// Why the last renewal was refused, unless a good one followed.
     refused: Mutex<Option<Arc<TlsError>>>,
     jobs: BlockingJobs,
-    /// Held from reading to storing: of two renewals the one that read last is stored last.
+    /// Held while the files are read and stored, so that two renewals do not overlap and the later one wins.
     turn: Turn<()>,
     /// Handshakes that came to nothing.
     pub(crate) failures: Failures,

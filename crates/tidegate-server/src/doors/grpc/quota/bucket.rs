@@ -171,12 +171,12 @@ impl Bucket {
         let until = now.after(ttl).after(ON_ITS_WAY);
         let mut held: SmallVec<[Locked<'_>; 1]> = lines.iter().map(Line::lock).collect();
         for (at, line) in held.iter_mut().enumerate() {
-            // What one limit has denied, no other was asked for.
+            // Requests that the tightest limit denied are no demand on the others.
             let is_asked_for_all = self.given.is_none() || at == self.binding;
             let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
             line.report(asked, now);
         }
-        // First, since one that has ended is none that could be told again.
+        // Renewed first: an assignment that has ended cannot be told again.
         let mut renewed = true;
         for line in &mut held {
             renewed &= line.renew(until, now);
@@ -185,7 +185,7 @@ impl Bucket {
         if let Some((part, binding)) = Locked::offered_by_all(&mut held, now)
             && self.given.is_none_or(|given| self.dearer || given.is_worth_replacing(part))
         {
-            // All have been locked since they offered it, so they grant it.
+            // The limits have been locked since they made their offers, so none of them refuses now.
             let granted = held.iter_mut().all(|line| line.grant(part, until, now));
             (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
             let (assignment, assigned) = if granted {

@@ -212,11 +212,11 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
     }
     let engine = &service.app.engine;
     match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
-        // An engine that is away takes no part from a proxy. Others ask again by the next report.
+        // While an engine is away a proxy keeps its part. Buckets without one are looked up again with the next report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
-            // What stands in for an engine knows less than that: the next report asks again.
+            // A fallback does not know all limits: they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
             bucket.limit_by(&decision, &asked.request, &service.pools, (number, now));
         }

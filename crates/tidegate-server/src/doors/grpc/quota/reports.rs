@@ -90,7 +90,7 @@ impl Usage {
             match field {
                 BUCKET_ID => {
                     let id = piece(wire, &mut left)?;
-                    // Parts of one message that come apart are that message one after the other.
+                    // A field that holds a message may come in several parts, which are merged (protobuf, "Last One Wins").
                     if usage.id.is_empty() {
                         usage.id = id;
                     } else {
