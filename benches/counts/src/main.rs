@@ -11,6 +11,7 @@
 //! load on any machine.
 
 mod counted;
+mod layers;
 mod paths;
 
 use std::process::ExitCode;

@@ -13,6 +13,7 @@ use tidegate::{
 
 use crate::counted::Want::{Denied, Permitted};
 use crate::counted::{CHECKS, Stepping, path};
+use crate::layers;
 
 /// Keys that are there already, in a table with room for twice as many.
 const KEYS: usize = CHECKS as usize;
@@ -45,7 +46,7 @@ pub(crate) fn run() -> Result<()> {
     for matching in [1, 4, 16] {
         gate(1000, matching)?;
     }
-    Ok(())
+    layers::run()
 }
 
 fn admitting(limiter: Limiter) -> impl FnMut() -> bool {

@@ -5,6 +5,10 @@
 //! enough that the line is never empty, and that more room is noticed. In each period the share of what was let in that found room is
 //! known; the share of arrivals to let in next is the last one, multiplied by that and by a fifth more. The least important are refused first.
 //!
+//! The share falls by at most a fifth in a period. A service that stands still for a moment has its line turn everybody away, and replies that come
+//! back together leave the line empty and full by turns; a door that followed either would keep places idle afterwards, while one that closes late
+//! costs no more than some who wait in vain.
+//!
 //! # When
 //! Right in front of a limit with a line that orders by priority, whatever moves that limit. It needs no knowledge of either: only who was
 //! turned away from the line ([`Throttle::learn`] with [`Outcome::Overloaded`]), and when places are free ([`Throttle::sense`]), which ends
@@ -33,6 +37,8 @@ use crate::time::{Tick, onward};
 const FEWEST: u64 = 20;
 /// How often free places are believed, in a period.
 const LOOKS: u32 = 10;
+/// What is kept of the share in a period at least.
+const KEPT: f64 = 0.8;
 /// What is let in grows by so much with each look at free places.
 const OPENING: f64 = 2.0;
 
@@ -49,12 +55,12 @@ const OPENING: f64 = 2.0;
 /// let arrival = Arrival { at: Tick::EPOCH, priority: Priority::default(), draw: 0 };
 /// for count in 0..100 {
 ///     throttle.admit(&mut state, &arrival);
-///     // The line had room for half of them.
-///     let outcome = if count % 2 == 0 { Outcome::Success } else { Outcome::Overloaded };
+///     // The line had room for three of four.
+///     let outcome = if count % 4 != 0 { Outcome::Success } else { Outcome::Overloaded };
 ///     throttle.learn(&mut state, Tick::EPOCH, Duration::from_millis(5), outcome);
 /// }
-/// // A tenth of a second later half is let in, and a fifth of that.
-/// assert_eq!(throttle.refused_share(&state, Tick::from_nanos(100_000_000)), 400_000);
+/// // A tenth of a second later three quarters are let in, and a fifth of that.
+/// assert_eq!(throttle.refused_share(&state, Tick::from_nanos(100_000_000)), 100_000);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shedding {
@@ -117,7 +123,7 @@ impl Shedding {
         // Those who wait long are turned away in a later period than they were let in.
         let away = state.turned_away.min(state.let_in);
         let room = (state.let_in - away) as f64 / state.let_in.max(1) as f64;
-        (state.open * room * self.surplus).clamp(1.0 - MOST_SHARE, 1.0)
+        (state.open * (room * self.surplus).max(KEPT)).clamp(1.0 - MOST_SHARE, 1.0)
     }
 }
 
@@ -168,12 +174,12 @@ mod tests {
     use super::*;
     use crate::priority::{Criticality, Priority};
 
-    /// Half a second of arrivals, one in each tenth of a millisecond, of which `room` in a hundred find room.
+    /// A second of arrivals, one in each tenth of a millisecond, of which `room` in a hundred find room.
     fn overloaded(room: u64) -> (Shedding, SheddingState, [u64; 4]) {
         let throttle = Shedding::default();
         let mut state = throttle.start(Tick::EPOCH);
         let (mut let_in, mut served) = ([0; 4], 0);
-        for count in 0..5_000_u64 {
+        for count in 0..10_000_u64 {
             let at = Tick::from_nanos(count * 100_000);
             let level = count as usize % 4;
             let arrival = Arrival {
@@ -182,7 +188,7 @@ mod tests {
                 draw: (count * 0x9e37_79b9) as u32,
             };
             if throttle.admit(&mut state, &arrival) {
-                let_in[level] += u64::from(count >= 2_500);
+                let_in[level] += u64::from(count >= 7_500);
                 let outcome =
                     if served * 100 < count * room { Outcome::Success } else { Outcome::Overloaded };
                 served += u64::from(outcome == Outcome::Success);
@@ -197,8 +203,23 @@ mod tests {
         let (throttle, state, let_in) = overloaded(40);
         let share = throttle.refused_share(&state, Tick::EPOCH);
         assert!((500_000..540_000).contains(&share), "{share} of a million: 1 − 1.2 · 0.4");
-        assert_eq!(let_in[3], 625, "all of the most important in the second half");
+        assert_eq!(let_in[3], 625, "all of the most important in the last quarter");
         assert!(let_in[0] < 10, "{let_in:?}");
+    }
+
+    #[test]
+    fn a_period_in_which_nobody_finds_room_closes_the_door_by_a_fifth() {
+        let (throttle, mut state, _) = overloaded(40);
+        let before = 1.0 - f64::from(throttle.refused_share(&state, Tick::EPOCH)) / 1e6;
+        for count in 0..1_000 {
+            let at = Tick::from_nanos(1_000_000_000 + count * 100_000);
+            let arrival = Arrival { at, priority: Priority::default(), draw: (count * 0x9e37_79b9) as u32 };
+            if throttle.admit(&mut state, &arrival) {
+                throttle.learn(&mut state, at, Duration::ZERO, Outcome::Overloaded);
+            }
+        }
+        let after = 1.0 - f64::from(throttle.refused_share(&state, Tick::from_nanos(1_100_000_000))) / 1e6;
+        assert!((after / before - 0.8).abs() < 0.01, "{before}, then {after}");
     }
 
     #[test]
@@ -206,7 +227,7 @@ mod tests {
         let (throttle, mut state, _) = overloaded(10);
         assert!(throttle.refused_share(&state, Tick::EPOCH) > 800_000);
         for look in 0..5 {
-            let at = Tick::from_nanos(600_000_000 + look * 10_000_000);
+            let at = Tick::from_nanos(1_100_000_000 + look * 10_000_000);
             throttle.sense(&mut state, at, Room { free: 3, waiting: 0 });
         }
         assert_eq!(throttle.refused_share(&state, Tick::EPOCH), 0);

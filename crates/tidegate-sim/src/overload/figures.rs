@@ -1,6 +1,7 @@
 //! The figures of the manual: tables as Markdown, curves as SVG, made anew by one command.
 
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use tidegate::Tick;
@@ -16,6 +17,12 @@ use crate::chart::{Chart, ChartError, Curve, OverTime, TimeAxis};
 
 /// Over how many seeds figures are taken, unless chance asks for more.
 pub const SEEDS: u64 = 3;
+
+/// The service by which the laws are drawn one by one: its capacity falls, rises and falls again.
+const STEPS: &str = "capacity steps";
+
+/// Over which seeds the default is compared with the best published law: other ones than anything was chosen by.
+pub const UNSEEN_SEEDS: RangeInclusive<u64> = 1001..=1012;
 
 /// Returns the page of tables.
 #[must_use]
@@ -34,6 +41,7 @@ pub fn page() -> String {
         heading(&mut page, &format!("p99 at {times} times the capacity"), &all);
         write_rows(&mut page, &rows, |score| score.p99.as_millis().to_string());
     }
+    beside_the_best(&mut page, &table);
     let few = [DEFAULT, NONE, RIGHT];
     for (times, name) in [(0.5, "Goodput at half the capacity"), (1.0, "Goodput at the capacity")] {
         heading(&mut page, name, &few);
@@ -50,6 +58,7 @@ pub fn page() -> String {
         write_rows(&mut page, &scores(&unseen, &peers, times), |score| format!("{:.2}", score.goodput));
     }
     scenarios(&mut page);
+    one_by_one(&mut page);
     page
 }
 
@@ -66,12 +75,54 @@ fn write_rows(page: &mut String, rows: &[(String, Vec<Score>)], cell: impl Fn(&S
     }
 }
 
-/// Judges each controller on each service, on all processors.
+/// Judges each controller on each service.
 fn scores(backends: &[Backend], controllers: &[Controller], times: f64) -> Vec<(String, Vec<Score>)> {
+    scores_over(1..=SEEDS, backends, controllers, times)
+}
+
+/// The same over other seeds, on all processors.
+fn scores_over(
+    seeds: RangeInclusive<u64>,
+    backends: &[Backend],
+    controllers: &[Controller],
+    times: f64,
+) -> Vec<(String, Vec<Score>)> {
     side_by_side(backends, |backend| {
-        let scores = controllers.iter().map(|controller| overload(backend, controller, times, 1..=SEEDS));
+        let scores = controllers.iter().map(|controller| overload(backend, controller, times, seeds.clone()));
         (backend.name.clone(), scores.collect())
     })
+}
+
+/// Writes the default beside the published law that is best on each service, and by how many standard errors they differ.
+fn beside_the_best(page: &mut String, table: &[Backend]) {
+    let peers = [&[DEFAULT][..], &PUBLISHED].concat();
+    for times in [2.0, 10.0] {
+        let _ = write!(
+            page,
+            "\n## The default and the best published law, over {} other seeds, at {times} times the capacity\n\n\
+             Means with their standard errors. Less is said where the best law has more by two standard errors of the difference or more.\n\n\
+             | service | default | best published law | |\n|---|---:|---:|---|\n",
+            UNSEEN_SEEDS.count()
+        );
+        for (name, scores) in scores_over(UNSEEN_SEEDS, table, &peers, times) {
+            let Some((default, published)) = scores.split_first() else { continue };
+            let laws = published.iter().zip(&PUBLISHED);
+            let Some((best, law)) = laws.max_by(|(a, _), (b, _)| a.goodput.total_cmp(&b.goodput)) else {
+                continue;
+            };
+            let less = best.goodput - default.goodput >= 2.0 * default.error.hypot(best.error);
+            let _ = writeln!(
+                page,
+                "| {name} | {:.3} ± {:.3} | {:.3} ± {:.3} {} | {} |",
+                default.goodput,
+                default.error,
+                best.goodput,
+                best.error,
+                law.name,
+                if less { "less" } else { "" }
+            );
+        }
+    }
 }
 
 fn side_by_side<T: Sync, R: Send>(items: &[T], work: impl Fn(&T) -> R + Sync) -> Vec<R> {
@@ -124,19 +175,38 @@ fn span(span: Option<Duration>) -> String {
     span.map_or_else(|| "never".to_owned(), |span| format!("{} ms", span.as_millis()))
 }
 
+/// Writes what each law is, with its picture.
+fn one_by_one(page: &mut String) {
+    let _ = write!(
+        page,
+        "\n## The laws, one by one\n\nEach on *{STEPS}* at 2 times the capacity, beside the default.\n"
+    );
+    for law in PUBLISHED {
+        let (name, about, file) = (law.name, law.about, law_picture(law.name));
+        let _ = write!(page, "\n**{name}**: {about}.\n\n![goodput of {name}](../images/{file})\n");
+    }
+}
+
+fn law_picture(name: &str) -> String {
+    format!("overload-law-{}.svg", name.to_lowercase())
+}
+
 /// Returns the pictures, each with its file name.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
-pub fn pictures() -> Result<Vec<(&'static str, String)>, ChartError> {
+pub fn pictures() -> Result<Vec<(String, String)>, ChartError> {
     let [aimd, vegas, gradient, ..] = PUBLISHED;
-    Ok(vec![
+    let together = [
         ("overload-lock-contention.svg", goodput("lock contention", 2.0, &[DEFAULT, aimd, vegas, gradient])?),
-        ("overload-capacity-steps.svg", goodput("capacity steps", 2.0, &[DEFAULT, aimd, vegas, gradient])?),
+        ("overload-capacity-steps.svg", goodput(STEPS, 2.0, &[DEFAULT, aimd, vegas, gradient])?),
         ("overload-latency-shift.svg", goodput("latency shift", 2.0, &[DEFAULT, aimd, vegas, RIGHT])?),
-        ("overload-limit.svg", limits(&["capacity steps", "latency shift", "lock contention", "knee"], 2.0)?),
+        ("overload-limit.svg", limits(&[STEPS, "latency shift", "lock contention", "knee"], 2.0)?),
         ("overload-storm.svg", storm(&[DEFAULT, NONE, vegas])?),
-    ])
+    ];
+    let each =
+        PUBLISHED.iter().map(|law| Ok((law_picture(law.name), goodput(STEPS, 2.0, &[*law, DEFAULT])?)));
+    together.into_iter().map(|(name, svg)| Ok((name.to_owned(), svg))).chain(each).collect()
 }
 
 /// Draws goodput over time against the ideal.

@@ -25,6 +25,8 @@ pub const OVERLOAD: (Duration, Duration) = (secs(2), secs(22));
 pub struct Score {
     /// Goodput over the ideal.
     pub goodput: f64,
+    /// The standard error of it, by the spread between seeds; zero where there is one seed.
+    pub error: f64,
     /// The 99th percentile of good answers.
     pub p99: Duration,
 }
@@ -44,12 +46,15 @@ pub fn overload(
     for seed in seeds {
         let measured = run(vec![service(backend, controller)], &load, seed);
         let p99 = measured.quantile(0.99, from, to);
-        scores.push(Score { goodput: measured.goodput(from, to) / ideal, p99 });
+        scores.push((measured.goodput(from, to) / ideal, p99));
     }
     let count = scores.len().max(1) as f64;
+    let mean = scores.iter().map(|(goodput, _)| goodput).sum::<f64>() / count;
+    let squares: f64 = scores.iter().map(|(goodput, _)| (goodput - mean) * (goodput - mean)).sum();
     Score {
-        goodput: scores.iter().map(|score| score.goodput).sum::<f64>() / count,
-        p99: scores.iter().map(|score| score.p99).sum::<Duration>().div_f64(count),
+        goodput: mean,
+        error: (squares / (count - 1.0).max(1.0) / count).sqrt(),
+        p99: scores.iter().map(|(_, p99)| *p99).sum::<Duration>().div_f64(count),
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::backend::{self, Backend, Contention, Excess, Sharing, Speed, Wait, Work};
 use super::controllers::{DEFAULT, NONE, fixed};
 use super::scenario::{self, Chain};
-use super::{Front, Load, Measured, Service, ideal, run};
+use super::{Front, Load, Measured, Service, figures, ideal, run};
 
 const fn secs(secs: u64) -> Duration {
     Duration::from_secs(secs)
@@ -119,6 +119,18 @@ fn short_runs_of_the_default_are_as_they_were() {
         format!("{}: {:.2}, p99 {} ms\n", backend.name, score.goodput, score.p99.as_millis())
     });
     insta::assert_snapshot!(rows.collect::<String>());
+}
+
+#[test]
+fn the_pictures_of_the_manual_are_what_the_simulation_draws() {
+    let images = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/images");
+    for (name, svg) in figures::pictures().unwrap() {
+        let kept = std::fs::read_to_string(format!("{images}/{name}")).unwrap_or_default();
+        assert!(
+            kept == svg,
+            "{name}: draw it again with `cargo run --release -p tidegate-sim --example overload`"
+        );
+    }
 }
 
 #[test]

@@ -15,6 +15,10 @@ const FEWEST: f64 = 20.0;
 const MOST: f64 = 160.0;
 /// A measurement covers at least so many mean latencies, so that work that ends in waves is measured over two of them.
 const SPAN: f64 = 2.4;
+/// From this step on, which is to twice the places, goodput changes by up to as much again. That shows sooner, and while a service that became
+/// slower is given its places back, each latency costs goodput.
+const WIDE_STEP: f64 = 1.0;
+const WIDE_SPAN: f64 = 1.6;
 /// What cannot be overlooked needs less.
 const GROSS_SPAN: f64 = 1.2;
 /// After so many mean latencies a measurement ends with the samples it has.
@@ -200,7 +204,8 @@ impl Epoch {
         let collapsed = expected >= 2.0 * FEWEST && good * 2.0 <= expected;
         let failing = failed >= 2.0 * FEWEST && failed >= good;
         let gross = span >= GROSS_SPAN * typical && (collapsed || failing);
-        tired || gross || span >= SPAN * typical && good >= wanted
+        let least = if evidence.step >= WIDE_STEP { WIDE_SPAN } else { SPAN };
+        tired || gross || span >= least * typical && good >= wanted
     }
 
     /// Says whether nothing ended for so long that the service cannot have been at work: no limit would have made it faster, so what was

@@ -16,7 +16,7 @@ const VERY_LONG_QUEUE: f64 = 10.0;
 const WORTH: (f64, f64) = (0.1, 0.45);
 /// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
 /// long one.
-const LOSS: (f64, f64) = (-0.45, 0.3);
+const LOSS: (f64, f64) = (-0.45, 0.2);
 /// Fewer places that cost at least this share were all needed: nobody had waited.
 const NEEDED: f64 = 0.5;
 /// By so many deviations a loss has to be beyond doubt before the base goes up.
