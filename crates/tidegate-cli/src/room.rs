@@ -11,8 +11,9 @@ const USUAL: usize = 1_000_000;
 pub(crate) fn no_room(word: &str, keys: usize, tables: usize) -> anyhow::Error {
     let bytes = (keys as u64).saturating_mul(BYTES).saturating_mul(tables as u64);
     let tables = if tables == 1 { "a table".to_owned() } else { format!("{tables} tables") };
+    let fewer = USUAL.min(keys / 10).max(1);
     anyhow::anyhow!(
-        "{word} {keys}: the system has no memory for {tables} of so many keys, some {} MB or more; use fewer, such as {USUAL}",
+        "{word} {keys}: the system has no memory for {tables} of so many keys, some {} MB or more; use fewer, such as {fewer}",
         grouped(bytes.div_ceil(1_000_000))
     )
 }

@@ -158,6 +158,8 @@ fn help_has_each_word_under_its_heading() {
     for verb in ["replay", "suggest"] {
         let help = desk.run(&[verb, "-h"]).code(0).out;
         assert!(help.contains("\nArguments:\n  [LOG]...  "), "{help}");
+        // The readings of a suggestion are several, and standard input can be read once.
+        assert_eq!(help.contains("reads standard input"), verb == "replay", "{help}");
         let (options, reading) = help.split_once("\nReading:\n").unwrap();
         assert!(options.contains("  --by <NAMES>") && reading.contains("  --reorder <TIME>"), "{help}");
     }
