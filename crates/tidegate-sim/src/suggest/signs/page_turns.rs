@@ -1,4 +1,4 @@
-//! Whether somebody goes from page to page at the pace of a machine, from the times between pages, in 100 bytes.
+//! Whether somebody goes from page to page at the pace of a machine, from the times between pages, in 140 bytes.
 //!
 //! A reader stays long on one page and leaves the next at once, and goes away in between; readers who share an address ask at random,
 //! which spreads the times between their pages as wide. A machine that waits a few seconds before each page stays within narrow bounds
