@@ -13,6 +13,7 @@ mod output;
 mod pictures;
 mod policies;
 mod reading;
+mod room;
 mod schemas;
 mod styled;
 mod table;

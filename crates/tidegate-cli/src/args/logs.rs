@@ -56,6 +56,7 @@ pub(crate) struct Replay {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("logs", |arg| arg.help("Access logs, plain, gzip or zstd: files, since each is read several times")))]
 pub(crate) struct Suggest {
     /// Who is limited: attributes, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]

@@ -1,6 +1,7 @@
 //! How the values of flags are read, with an error that says what would work.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::num::{IntErrorKind, ParseIntError};
 use std::time::Duration;
 
 use tidegate::Priority;
@@ -34,14 +35,17 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 
 /// Reads a whole number, 0 included: whoever takes it says what 0 means.
 pub(super) fn whole(text: &str) -> Result<u64, String> {
-    text.parse().map_err(|_| format!("`{text}` is no whole number; write one as 20"))
+    text.parse().map_err(|error: ParseIntError| match error.kind() {
+        IntErrorKind::PosOverflow => format!("`{text}` is too large; use {} at most", u64::MAX),
+        _ => format!("`{text}` is no whole number; write one as 20"),
+    })
 }
 
 pub(super) fn priority(text: &str) -> Result<Priority, String> {
     text.parse().map_err(|error| format!("`{text}` {error}"))
 }
 
-/// Room for a billion keys takes 4 GiB before the first has come; more is a slip of the finger.
+/// Room for a billion keys takes 24 GB before the first has come; more is a slip of the finger.
 const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
@@ -264,6 +268,16 @@ mod tests {
     fn what_there_may_be_most_of_is_a_number_or_a_share() {
         assert_eq!((most("0"), most("1%")), (Ok(Most::Count(0)), Ok(Most::Share(0.01))));
         assert!(["", "-1", "101%", "1.5"].iter().all(|bad| most(bad).is_err()));
+    }
+
+    #[test]
+    fn a_whole_number_may_be_too_large() {
+        assert_eq!(whole("18446744073709551615"), Ok(u64::MAX));
+        let too_large = whole("18446744073709551616").unwrap_err();
+        assert_eq!(too_large, "`18446744073709551616` is too large; use 18446744073709551615 at most");
+        for bad in ["", "-1", "1e9", "NaN", "\u{663}", "1 "] {
+            assert_eq!(whole(bad).unwrap_err(), format!("`{bad}` is no whole number; write one as 20"));
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result};
 use serde_json::json;
 use tidegate::policy::PolicySet;
+use tidegate::store::CapacityError;
 use tidegate_sim::ladder::Ladders;
 use tidegate_sim::log::{Log, Record, Tally};
 use tidegate_sim::replay::{Replay, ReplayOptions, Threshold, Trust, shadow_limit_name};
@@ -24,6 +25,7 @@ use crate::keys_hit::{self, HitList};
 use crate::limit_words::LimitWords;
 use crate::output::Printer;
 use crate::pictures::Plot;
+use crate::room::no_room;
 use crate::styled::{Look, Styled};
 use crate::{outcome, policies, reading, writing};
 
@@ -53,7 +55,11 @@ pub(crate) fn run(replay: &args::Replay, printer: &Printer) -> Result<Exit> {
         Some(plot) if plot.has_report() => Ladders::new(&policies, &options),
         _ => Ladders::default(),
     };
-    let mut runs = Replay::try_new(sets, options)?;
+    let tables = sets.len();
+    let mut runs = Replay::try_new(sets, options).map_err(|error| match error {
+        CapacityError::NoMemory { keys } => no_room("--keys", keys, tables),
+        error => error.into(),
+    })?;
     let mut log = reading::open(&replay.reading, printer)?;
     let took = feed(&mut log, replay.speed, printer, |records| {
         runs.feed_all(records);

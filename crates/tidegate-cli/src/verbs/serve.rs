@@ -22,6 +22,7 @@ use crate::exit::{Exit, Mistake};
 use crate::log::Log;
 use crate::output::Printer;
 use crate::policies;
+use crate::room::no_room;
 
 pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let imports = serve.imports.files();
@@ -85,7 +86,11 @@ pub(crate) fn run(serve: &Serve, printer: &Printer, log: &Log) -> Result<Exit> {
     let ended = runtime.block_on(async {
         let clock = Arc::clone(&options.clock);
         let opened = open_store(&store, serve.keys, &options.http, clock, options.drain).await;
-        options.decide_by(opened.map_err(unopened)?);
+        let asked = if serve.keys.is_some() { "--keys" } else { "store.keys" };
+        options.decide_by(opened.map_err(|error| match error.too_many_keys() {
+            Some(keys) => no_room(asked, keys, 1),
+            None => unopened(error),
+        })?);
         let server = Server::bind(options, source).await.map_err(refusal)?;
         if printer.remarks() {
             log.say(greeting(&server, quickstart));

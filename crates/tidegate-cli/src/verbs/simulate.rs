@@ -36,7 +36,8 @@ pub(crate) fn run(simulate: &Simulate, printer: &Printer) -> Result<Exit> {
     let traffic: Traffic = traffic.parse().map_err(|error| Mistake(format!("--{error}")))?;
     let sets = sets(simulate, printer)?;
     let names: Vec<String> = sets[0].1.policies().iter().flat_map(|policy| policy.by.clone()).collect();
-    let mut replay = Replay::new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() });
+    let mut replay =
+        Replay::try_new(sets, ReplayOptions { hold: simulate.hold, ..ReplayOptions::default() })?;
     if replay.holds()
         && simulate.hold.is_none()
         && let Some(segment) = traffic.untimed()

@@ -158,10 +158,76 @@ fn help_has_each_word_under_its_heading() {
     for verb in ["replay", "suggest"] {
         let help = desk.run(&[verb, "-h"]).code(0).out;
         assert!(help.contains("\nArguments:\n  [LOG]...  "), "{help}");
+        // The readings of a suggestion are several, and standard input can be read once.
+        assert_eq!(help.contains("reads standard input"), verb == "replay", "{help}");
         let (options, reading) = help.split_once("\nReading:\n").unwrap();
         assert!(options.contains("  --by <NAMES>") && reading.contains("  --reorder <TIME>"), "{help}");
     }
     let help = desk.run(&["simulate", "-h"]).code(0).out;
     let (options, limit) = help.split_once("\nLimit:\n").unwrap();
     assert!(options.contains("  --traffic <TRAFFIC>") && limit.contains("  --burst <N>"), "{help}");
+}
+
+/// Where the system hands out too little memory, the error named neither the flag nor what would work.
+#[test]
+#[cfg(target_os = "linux")]
+fn room_that_there_is_no_memory_for_is_refused_by_its_word() {
+    let desk = Desk::new();
+    desk.write("k.yaml", "version: 1\nstore: { kind: memory, keys: 1000000000 }\npolicies: []\n");
+    let log = sample("access.log");
+    let limited = |words: &str| {
+        let words = format!("ulimit -v 3000000; exec \"$0\" {words}");
+        let mut command = std::process::Command::new("sh");
+        let command =
+            command.args(["-c", &words, env!("CARGO_BIN_EXE_tidegate")]).current_dir(desk.path("."));
+        let output = command.env_remove("TIDEGATE_CONFIG").env_remove("TIDEGATE_KEYS").output().unwrap();
+        (output.status.code(), String::from_utf8(output.stderr).unwrap())
+    };
+    let wants = |words: &str, word: &str, room: &str| {
+        let says = format!(
+            "error: {word} 1000000000: the system has no memory for {room} MB or more; use fewer, such as 1000000\n"
+        );
+        assert_eq!(limited(words), (Some(1), says), "{words}");
+    };
+    let replay = format!("replay -q '{log}' --rate 2/s --keys 1000000000");
+    wants(&replay, "--keys", "a table of so many keys, some 24,000");
+    wants(&format!("{replay} --compare token-bucket"), "--keys", "2 tables of so many keys, some 48,000");
+    wants("serve -q --http 127.0.0.1:0 --keys 1000000000", "--keys", "a table of so many keys, some 24,000");
+    wants("serve -q --http 127.0.0.1:0 -c k.yaml", "store.keys", "a table of so many keys, some 24,000");
+}
+
+/// What is no number, or one that nothing here can be, is refused by each flag that takes one; nothing panics.
+#[test]
+fn numbers_that_cannot_be_are_refused() {
+    let desk = Desk::new();
+    let log = sample("access.log");
+    let replay = ["replay", &log, "-q", "--algorithm", "gcra"];
+    let flags: [(&[&str], &str); 12] = [
+        (&[&replay[..], &["--rate", "5/s", "--keys"]].concat(), "--keys"),
+        (&[&replay[..], &["--rate", "5/s", "--hit"]].concat(), "--hit"),
+        (&[&replay[..], &["--rate", "5/s", "--burst"]].concat(), "--burst"),
+        (&[&replay[..], &["--rate", "5/s", "--hold"]].concat(), "--hold"),
+        (&[&replay[..], &["--rate", "5/s", "--reorder"]].concat(), "--reorder"),
+        (&[&replay[..], &["--rate", "5/s", "--max-malformed"]].concat(), "--max-malformed"),
+        (&[&replay[..], &["--rate"]].concat(), "--rate"),
+        (&["suggest", &log, "--per"], "--per"),
+        (&["suggest", &log, "--keep"], "--keep"),
+        (&["bench", "--connections"], "--connections"),
+        (&["bench", "--rate"], "--rate"),
+        (&["serve", "--http", "127.0.0.1:0", "--connections"], "--connections"),
+    ];
+    for bad in
+        ["-1", "NaN", "inf", "", "\u{663}", "1e400", "18446744073709551616", "99999999999999999999days"]
+    {
+        for (words, flag) in &flags {
+            let told = desk.run(&[words, &[bad][..]].concat()).code(2);
+            assert!(told.err.starts_with("error: ") && told.err.contains(flag), "{bad}: {told:?}");
+            assert!(!told.err.contains("panicked"), "{told:?}");
+        }
+    }
+    let told = desk.run(&["explain", "--cost", "18446744073709551616"]).code(2);
+    assert!(told.err.contains("is too large; use 18446744073709551615 at most"), "{told:?}");
+    let told =
+        desk.run(&[&replay[..], &["--rate", "5/s", "--burst", "9223372036854775807"]].concat()).code(2);
+    assert!(told.err.contains("--burst: \"9223372036854775807\" is out of range; use 1 to 2^60"), "{told:?}");
 }

@@ -139,6 +139,16 @@ pub(super) fn of_region(message: &impl ToString) -> String {
 }
 
 impl OpenStoreError {
+    /// Returns the number of keys that the system has no memory for, where it is that.
+    #[must_use]
+    pub const fn too_many_keys(&self) -> Option<usize> {
+        match self {
+            Self::Capacity(CapacityError::NoMemory { keys })
+            | Self::Disk(tidegate_disk::OpenError::Capacity(CapacityError::NoMemory { keys })) => Some(*keys),
+            _ => None,
+        }
+    }
+
     /// Says whether it is the file, or the choice of program, that has to change: not the machine, a folder or the engine.
     #[must_use]
     pub const fn is_in_the_file(&self) -> bool {

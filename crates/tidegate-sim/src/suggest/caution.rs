@@ -35,6 +35,22 @@ pub enum Caution {
         /// How many.
         keys: u64,
     },
+    /// Some of those that the recommended limit cuts are crawlers with an agent that says what they are, as a backup or a search engine has.
+    CutCrawlers {
+        /// The one that asks most.
+        key: String,
+        /// How many.
+        keys: u64,
+    },
+    /// People send this agent, and a crawler of many keys does, too.
+    BorrowedAgent {
+        /// The agent.
+        agent: String,
+        /// How many keys send it.
+        keys: u64,
+        /// How many requests they make with it.
+        requests: u64,
+    },
     /// Some of those that the recommended limit cuts sent several agents, as several people behind one address do.
     CutSeveral {
         /// The one that asks most.
@@ -101,10 +117,28 @@ impl fmt::Display for Caution {
                     of_those_cut(key, *keys, looks)
                 )
             }
+            Self::CutCrawlers { key, keys } => {
+                let reads = ["reads page after page under a name of its own", "read page after page under names of their own"];
+                let them = if *keys == 1 { "it" } else { "them" };
+                write!(
+                    f,
+                    "{}, as a scraper does, and a backup, a mirror or a search engine, too: the log does not tell which, so where you know {them}, \
+                     put {them} on an `allow` list",
+                    of_those_cut(key, *keys, reads)
+                )
+            }
+            Self::BorrowedAgent { agent, keys, requests } => write!(
+                f,
+                "{} requests of {} keys have the agent {} and load hardly an image or script, though people send it, too: a crawler may be among \
+                 them that changes its address; nothing in the log parts them by a limit, so none is proposed for it",
+                grouped(*requests),
+                grouped(*keys),
+                visible::name(agent)
+            ),
             Self::CutSeveral { key, keys } => write!(
                 f,
                 "{}: where several people share an address, the limit cuts them all",
-                of_those_cut(key, *keys, ["sent four agents or more"; 2])
+                of_those_cut(key, *keys, ["sent several agents"; 2])
             ),
             Self::CutSignedIn { key, keys } => write!(
                 f,

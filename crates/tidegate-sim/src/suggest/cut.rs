@@ -73,6 +73,8 @@ pub(super) enum Spare<'k> {
 pub(super) struct Known {
     /// What they look like; whoever is not in it is unclear.
     pub(super) looks: HashMap<u64, Looks>,
+    /// What timers ask in one period of the rate, on average while they work, in cost units.
+    timers: HashMap<u64, u64>,
     /// The peak that nine keys in ten do not go above.
     pub(super) usual_peak: u64,
     /// Whether nearly all keys signed in, so that to have signed in tells nobody apart, and something else tells offices.
@@ -85,16 +87,24 @@ const SIGN_IN: f64 = 0.9;
 
 impl Known {
     /// Takes together what is known of the keys that were looked at, and of all. `shows_offices` says that several people behind one key can be
-    /// told, or that there are none.
-    pub(super) fn new(needs: &Needs, shows_offices: bool, looks: impl Fn(u64) -> Looks) -> Self {
+    /// told, or that there are none; `lasted` says how many periods of the rate passed between the first request of a key and its last.
+    pub(super) fn new(
+        needs: &Needs,
+        shows_offices: bool,
+        looks: impl Fn(u64) -> Looks,
+        lasted: impl Fn(u64) -> f64,
+    ) -> Self {
         let keys = needs.remembered();
+        let timers = keys.iter().filter(|key| looks(key.hash) == Looks::Timer);
+        let timers =
+            timers.map(|key| (key.hash, (key.asked() as f64 / lasted(key.hash).max(1.0)) as u64)).collect();
         let looks = keys.iter().map(|key| (key.hash, looks(key.hash)));
         let looks = looks.filter(|(_, looks)| *looks != Looks::Unclear).collect();
         let peaks = needs.falling_peaks();
         let usual_peak = peaks.get(peaks.len() / 10).copied().unwrap_or(1);
         let signed_in = keys.iter().filter(|key| key.signed_in).count();
         let all_sign_in = shows_offices && signed_in as f64 >= SIGN_IN * keys.len() as f64;
-        Self { looks, usual_peak, all_sign_in }
+        Self { looks, timers, usual_peak, all_sign_in }
     }
 
     /// Says whether a key signed in where not nearly all do.
@@ -108,15 +118,22 @@ impl Known {
 
     /// Says whether a key is spared whatever it needs.
     pub(super) fn spares(&self, key: &KeyNeed) -> bool {
-        let is_machine = matches!(self.looks(key), Looks::Timer | Looks::Program);
-        let is_modest = key.peak() < self.usual_peak.saturating_mul(MACHINE);
-        self.signed_in(key) || self.looks(key) == Looks::People || (is_machine && is_modest)
+        let is_modest = |asked: u64| asked < self.usual_peak.saturating_mul(MACHINE);
+        let is_spared = match self.looks(key) {
+            Looks::People | Looks::Shared => true,
+            // All its requests of an hour may come within a minute.
+            Looks::Timer => is_modest(self.timers.get(&key.hash).copied().unwrap_or(0).min(key.peak())),
+            Looks::Program => is_modest(key.peak()),
+            Looks::Crawler | Looks::Refused | Looks::Unclear => false,
+        };
+        is_spared || self.signed_in(key)
     }
 }
 
 /// Who looks like nothing known, and peaks less than so many times as high as anybody in the crowd, may be anybody: it is not cut.
 const BURST: u64 = 5;
-/// A job on a timer, or another program, that peaks so many times as high as nine keys in ten, or higher, is cut like anybody else.
+/// A program that peaks so many times as high as nine keys in ten, or higher, is cut like anybody else; and so is a job on a timer that asks
+/// so much on average.
 const MACHINE: u64 = 10;
 
 /// Finds where the crowd ends: the clear gap, over all rates, that gains most.

@@ -10,11 +10,12 @@ use super::caution::Caution;
 use super::choose::choose;
 use super::curve::{self, Point};
 use super::cut::{self, Cut, Known, Purpose, WORTH_A_POLICY};
-use super::narrower::{Apart, NARROWER, Narrower, narrower};
+use super::narrower::{NARROWER, Narrower, apart, narrower};
 use super::needs::{KeyNeed, Needs};
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::stand_out::{self, Fate};
+use super::signs::Looks;
+use super::stand_out;
 use super::suggestion::{Evidence, Finding, KeysPeak, Proposal, Spared, Suggestion};
 use super::watch::Watch;
 use crate::replay::PeakRate;
@@ -166,7 +167,18 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
             .collect();
         let of_groups = culprits.iter().copied().collect();
         let groups = watch.groups(&of_groups, self.needs.requests, WORTH_A_POLICY);
-        let choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
+        let borrowed = watch.borrowed_agents(&of_groups, self.needs.requests, WORTH_A_POLICY);
+        let borrowed = borrowed.into_iter().take(NARROWER);
+        cautions.extend(borrowed.map(|(agent, keys, requests)| Caution::BorrowedAgent {
+            agent,
+            keys,
+            requests,
+        }));
+        let all_share = groups.is_empty() && culprits.iter().all(|key| watch.looks(*key) == Looks::Shared);
+        let mut choice = choose(&self.needs, &known, self.kept(), !culprits.is_empty() || !groups.is_empty());
+        if choice.finding == Finding::NoFaster && all_share {
+            choice.finding = Finding::Shared;
+        }
         let gap = choice.cuts.iter().find(|cut| cut.purpose == Purpose::Gap);
         let cut = gap.map(|cut| cut.hit.clone()).unwrap_or_default();
         cautions.extend(stand_out::doubts(&self.needs, &watch, &known, &cut));
@@ -175,18 +187,8 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         let periods = (self.needs.span().as_secs_f64() / self.options.per.as_secs_f64()).max(1.0);
         let pace = |asked: u64| (asked as f64 / periods) as u64;
         let a_request = self.needs.units / self.needs.requests.max(1);
-        let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).map(|told| Apart {
-            agent: told.signs.agent.clone(),
-            key: (self.options.by.len() == 1).then(|| told.key.clone()),
-            is_one_key: true,
-            pace: pace(told.requests.saturating_mul(a_request)),
-            signs: told.signs.clone(),
-        });
-        let groups = groups.into_iter().map(|group| {
-            let asked = group.evident.requests().saturating_mul(a_request);
-            Apart::group(group.shared, pace(asked), group.evident.signs())
-        });
-        let apart: Vec<Apart> = missed.chain(groups).take(NARROWER).collect();
+        let pace = |requests: u64| pace(requests.saturating_mul(a_request));
+        let apart = apart(&stand_out, groups, &watch, &self.options.by, pace);
         let narrower = narrower(&mut self.readings, self.options, &self.asking, &apart, known.usual_peak)?;
         let fitted = self.fit(choice.cuts)?;
         let (proposals, evicted) = self.replay(&fitted)?;
@@ -215,7 +217,9 @@ impl<'l, W: FnMut(Step)> Measured<'l, W> {
         // Only what an office shows tells it from a customer who runs wild; a user is no office.
         let is_by_user = self.options.by.iter().any(|name| name == "user.id");
         let shows_offices = is_by_user || watch.has_paths && watch.has_agents;
-        let known = Known::new(&self.needs, shows_offices, |key| watch.looks(key));
+        let per = self.options.per.as_secs_f64();
+        let lasted = |key| watch.evident(key).map_or(0.0, |evident| evident.lasted().as_secs_f64() / per);
+        let known = Known::new(&self.needs, shows_offices, |key| watch.looks(key), lasted);
         Ok((watch, known))
     }
 

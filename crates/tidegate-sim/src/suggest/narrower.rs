@@ -8,8 +8,9 @@ use tidegate::policy::{Glob, Limit, Match, Policy, Want};
 
 use super::options::{SuggestError, SuggestOptions};
 use super::readings::{Readings, Step};
-use super::signs::Signs;
-use super::watch::Shared;
+use super::signs::{Looks, Signs};
+use super::stand_out::{Fate, StandsOut};
+use super::watch::{Group, Shared, Watch};
 use super::written::{cost_line, in_words};
 use crate::replay::PeakRate;
 use crate::thousands::grouped;
@@ -83,14 +84,35 @@ pub(super) struct Apart {
     pub(super) signs: Signs,
 }
 
-impl Apart {
-    pub(super) fn group(shared: Shared, pace: u64, signs: Signs) -> Self {
-        let (agent, key) = match shared {
+/// Returns those to be told apart: those whom the limit misses, then the groups. `pace` says what so many requests come to in one period.
+pub(super) fn apart(
+    stand_out: &[StandsOut],
+    groups: Vec<Group>,
+    watch: &Watch,
+    by: &[String],
+    pace: impl Fn(u64) -> u64,
+) -> Vec<Apart> {
+    let group = |group: Group, is_one_key: bool| {
+        let (agent, key) = match group.shared {
             Shared::Agent(agent) => (Some(agent), None),
             Shared::Network(pattern) => (None, Some(pattern)),
         };
-        Self { agent, key, is_one_key: false, pace, signs }
-    }
+        Apart { agent, key, is_one_key, pace: pace(group.evident.requests()), signs: group.evident.signs() }
+    };
+    let missed = stand_out.iter().filter(|told| told.fate == Fate::Missed).filter_map(|told| {
+        if told.looks == Looks::Shared {
+            // The key is that of people, too: only an agent of its own tells the crawler from them.
+            return watch.crawler_behind(told.hash).map(|behind| group(behind.clone(), true));
+        }
+        Some(Apart {
+            agent: told.signs.agent.clone(),
+            key: (by.len() == 1).then(|| told.key.clone()),
+            is_one_key: true,
+            pace: pace(told.requests),
+            signs: told.signs.clone(),
+        })
+    });
+    missed.chain(groups.into_iter().map(|one| group(one, false))).take(NARROWER).collect()
 }
 
 /// A policy that is being replayed.

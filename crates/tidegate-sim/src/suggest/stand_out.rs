@@ -30,6 +30,9 @@ pub enum Fate {
 pub struct StandsOut {
     /// The key.
     pub key: String,
+    /// Its hash, by which it is found again.
+    #[serde(skip)]
+    pub(super) hash: u64,
     /// What becomes of it.
     pub fate: Fate,
     /// What its requests look like.
@@ -49,7 +52,8 @@ pub struct StandsOut {
 pub(super) fn culprits<'n>(needs: &'n Needs, known: &Known, least: f64) -> Vec<&'n KeyNeed> {
     let meant = |key: &&KeyNeed| {
         known.looks(key).is_culprit()
-            && !known.signed_in(key)
+            // Of those who share a key with a crawler somebody may have signed in.
+            && (known.looks(key) == Looks::Shared || !known.signed_in(key))
             && key.asked() as f64 >= least * needs.units as f64
     };
     let mut culprits: Vec<&KeyNeed> = needs.remembered().iter().filter(meant).collect();
@@ -83,6 +87,7 @@ pub(super) fn told(
             let evident = watch.evident(key.hash)?;
             Some(StandsOut {
                 key: key.name.to_string(),
+                hash: key.hash,
                 fate: wanted,
                 looks: watch.looks(key.hash),
                 requests: evident.requests(),
@@ -108,14 +113,28 @@ pub(super) fn doubts(needs: &Needs, watch: &Watch, known: &Known, cut: &HashSet<
     let is_program = |key: &KeyNeed| matches!(known.looks(key), Looks::Timer | Looks::Program);
     // Whoever is refused most of the time changes its agent to hide.
     let is_several = |key: &KeyNeed| {
-        known.looks(key) != Looks::Refused && watch.evident(key.hash).is_some_and(Evident::has_several_agents)
+        let has_agents = watch.evident(key.hash).is_some_and(Evident::has_several_agents);
+        let is_read = known.looks(key).is_culprit() && watch.readers(key.hash) > 0;
+        (known.looks(key) != Looks::Refused && has_agents)
+            || is_read && watch.crawler_behind(key.hash).is_some()
+    };
+    let has_a_name = |key: &KeyNeed| {
+        let agent = watch.evident(key.hash).and_then(Evident::only_agent);
+        known.looks(key) == Looks::Crawler && agent.is_some_and(is_a_name)
     };
     let doubts = [
         doubt(&is_program, |key, keys| Caution::CutPrograms { key, keys }),
         doubt(&is_several, |key, keys| Caution::CutSeveral { key, keys }),
+        doubt(&has_a_name, |key, keys| Caution::CutCrawlers { key, keys }),
         doubt(&|key| key.signed_in, |key, keys| Caution::CutSignedIn { key, keys }),
     ];
     doubts.into_iter().flatten().collect()
+}
+
+/// Says whether an agent is the name of a program: browsers begin with the same word, and so do search engines, which say what they are
+/// behind it.
+fn is_a_name(agent: &str) -> bool {
+    !agent.starts_with("Mozilla/") || agent.contains("compatible;")
 }
 
 fn sort(keys: &mut [&KeyNeed]) {

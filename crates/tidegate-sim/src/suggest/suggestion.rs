@@ -34,6 +34,8 @@ pub enum Finding {
     Unclear,
     /// Some look like crawlers, or are refused most of the time, and ask no faster than others who are to be spared.
     NoFaster,
+    /// Those who look like crawlers, or are refused most of the time, share their keys with people, whom a limit would cut, too.
+    Shared,
     /// Some stand out, and to cut them would save too little to be worth a limit.
     NotWorthIt {
         /// The share of the requests that it would save, 0 to 1.

@@ -155,8 +155,16 @@ fn beside_readers(somebody: impl Iterator<Item = (u64, String, String)>) -> Sugg
 #[test]
 fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     let key = || "99".to_owned();
-    let job = (0..3_600).map(|n| (n / 300 * 300 + n % 300 / 10, format!("/stock/{n}"), "sync/1".to_owned()));
-    let found = beside_readers(job);
+    let job = |pause: u64| {
+        (0..3_600).map(move |n| (n / 300 * pause + n % 300 / 10, format!("/stock/{n}"), "sync/1".to_owned()))
+    };
+    let spared = beside_readers(job(900));
+    assert_eq!(
+        spared.finding,
+        Finding::Ordinary,
+        "twenty a minute on average, all of them within half a minute: {spared:#?}"
+    );
+    let found = beside_readers(job(100));
     assert_eq!(found.finding, Finding::Gap, "{found:#?}");
     let note = Caution::CutPrograms { key: key(), keys: 1 };
     assert!(found.cautions.contains(&note), "{found:#?}");
@@ -175,7 +183,15 @@ fn what_may_be_no_abuser_and_is_cut_has_a_note() {
     assert!(found.cautions.contains(&Caution::CutSeveral { key: key(), keys: 1 }), "{found:#?}");
     let doubts =
         |caution: &Caution| matches!(caution, Caution::CutPrograms { .. } | Caution::CutSeveral { .. });
-    assert!(!shared(1).cautions.iter().any(doubts), "a crawler with one agent is one");
+    let crawler = shared(1);
+    assert!(!crawler.cautions.iter().any(doubts), "a crawler with one agent is one");
+    let named = Caution::CutCrawlers { key: key(), keys: 1 };
+    assert!(crawler.cautions.contains(&named), "{crawler:#?}");
+    assert_eq!(
+        named.to_string(),
+        "99, which the recommended limit cuts, reads page after page under a name of its own, as a scraper does, and a backup, a mirror or a \
+         search engine, too: the log does not tell which, so where you know it, put it on an `allow` list"
+    );
 }
 
 /// Of several who signed in and stand out, the worst is offered alone, too.

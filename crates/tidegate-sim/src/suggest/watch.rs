@@ -88,23 +88,65 @@ impl Watch {
         self.evident(key).map_or(Looks::Unclear, |evident| evident.looks(self.crowd))
     }
 
+    /// Says whether several keys ask as one crawler does, and so much at least.
+    fn is_a_crawler(&self, group: &Group, least: u64) -> bool {
+        let Group { evident, .. } = group;
+        evident.keys() >= GROUP
+            && evident.requests() >= least.max(1)
+            && evident.looks(self.crowd) == Looks::Crawler
+            && self.pages.are_read_by_others(evident)
+    }
+
+    /// Returns the agents that people send and a crawler of many keys, too: too few images and scripts are loaded with them. Each with its
+    /// keys and requests, those with most requests first. The keys in `known` are told of by themselves.
+    pub(super) fn borrowed_agents(
+        &self,
+        known: &HashSet<u64>,
+        requests: u64,
+        share: f64,
+    ) -> Vec<(String, u64, u64)> {
+        if !self.crowd.is_of_browsers() {
+            return Vec::new();
+        }
+        let is_borrowed = |group: &&Group| {
+            self.is_a_crawler(group, (requests as f64 * share) as u64)
+                && !group.evident.is_of_programs(self.crowd)
+                && self.told_of(group, known) * 2 < group.evident.requests()
+        };
+        let told = |group: &Group| match &group.shared {
+            Shared::Agent(agent) => Some((agent.clone(), group.evident.keys(), group.evident.requests())),
+            Shared::Network(_) => None,
+        };
+        let mut out: Vec<_> = self.agents.groups().filter(is_borrowed).filter_map(told).collect();
+        out.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| a.0.cmp(&b.0)));
+        out
+    }
+
+    /// Returns what only this key sends of all that asks as a crawler or a guesser does, by its agent; `None` where its agent is another's, too.
+    pub(super) fn crawler_behind(&self, key: u64) -> Option<&Group> {
+        self.agents.only_of(key, |evident| evident.looks(self.crowd).is_culprit())
+    }
+
+    /// Returns how many readers share a key: agents that load pages as browsers do.
+    pub(super) fn readers(&self, key: u64) -> usize {
+        self.evident(key).map_or(0, |evident| evident.readers(self.crowd))
+    }
+
+    /// Returns how many of the requests with an agent are of keys that are told of by themselves.
+    fn told_of(&self, group: &Group, known: &HashSet<u64>) -> u64 {
+        let Shared::Agent(agent) = &group.shared else { return 0 };
+        let keys = known.iter().filter_map(|key| self.evident(*key));
+        keys.filter(|key| key.only_agent() == Some(agent)).map(Evident::requests).sum()
+    }
+
     /// Returns the groups whose requests look like those of one crawler and are a share of all at least; each such crawler once, under
     /// its agent where it has one. The keys in `known` are told of by themselves, and no group that is mostly one of them.
     pub(super) fn groups(&self, known: &HashSet<u64>, requests: u64, share: f64) -> Vec<Group> {
         let least = (requests as f64 * share) as u64;
-        let told_of = |group: &Group| -> u64 {
-            let Shared::Agent(agent) = &group.shared else { return 0 };
-            let keys = known.iter().filter_map(|key| self.evident(*key));
-            keys.filter(|key| key.only_agent() == Some(agent)).map(Evident::requests).sum()
-        };
         let is_one = |group: &&Group| {
-            let Group { evident, .. } = group;
-            evident.keys() >= GROUP
-                && evident.requests() >= least.max(1)
-                && evident.looks(self.crowd) == Looks::Crawler
-                && evident.is_of_programs(self.crowd)
-                && self.pages.are_read_by_others(evident)
-                && told_of(group) * 2 < evident.requests()
+            self.is_a_crawler(group, least)
+                && group.evident.is_of_programs(self.crowd)
+                && self.told_of(group, known) * 2 < group.evident.requests()
         };
         let mut out: Vec<Group> = self.agents.groups().filter(is_one).cloned().collect();
         for network in self.networks.iter().filter(is_one) {

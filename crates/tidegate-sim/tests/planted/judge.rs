@@ -1,6 +1,6 @@
 //! Judges proposals: on the log they were made from, and on another day of the same traffic.
 
-use tidegate_sim::suggest::{Caution, Fate, Suggestion};
+use tidegate_sim::suggest::{Caution, Fate, Finding, Suggestion};
 
 use crate::harm::{Harm, harm, propose, spoken_of};
 use crate::scenarios::SCENARIOS;
@@ -60,23 +60,35 @@ fn has_note(found: &Suggestion) -> bool {
     let doubts = |caution: &Caution| {
         matches!(
             caution,
-            Caution::CutPrograms { .. } | Caution::CutSeveral { .. } | Caution::CutSignedIn { .. }
+            Caution::CutPrograms { .. }
+                | Caution::CutSeveral { .. }
+                | Caution::CutSignedIn { .. }
+                | Caution::CutCrawlers { .. }
         )
     };
     found.cautions.iter().any(doubts)
 }
 
+/// Says whether a note tells of a crawler that cannot be told from people.
+fn borrows(found: &Suggestion) -> bool {
+    found.cautions.iter().any(|caution| matches!(caution, Caution::BorrowedAgent { .. }))
+}
+
 /// Judges what is said where no limit is recommended.
 fn without_a_limit(log: &Planted, found: &Suggestion, apart: Option<(u64, u64)>) -> String {
-    let is_bad = |key: &String| log.bad.contains(key);
+    let is_bad = |key: &str| log.has_bad(key);
     let accused = found.stand_out.iter().filter(|told| told.fate == Fate::Missed && !is_bad(&told.key));
-    let verdict = match (log.bad.is_empty(), apart) {
+    let is_named = found.stand_out.iter().any(|told| is_bad(&told.key));
+    let cannot_tell = matches!(found.finding, Finding::Unclear | Finding::Shared);
+    let verdict = match (log.is_innocent(), apart) {
         (_, Some((_, 1..))) => "wrong: the policies speak of others",
         _ if accused.count() > 0 => "wrong: accuses others",
         (true, None) => "right",
         (true, Some(_)) => "wrong: tells apart nobody",
         (false, Some(_)) => "right: told apart",
-        (false, None) if found.stand_out.iter().any(|told| is_bad(&told.key)) => "missed: named, not cut",
+        (false, None) if is_named && cannot_tell => "cannot tell, and says so",
+        (false, None) if is_named => "missed: named, not cut",
+        (false, None) if borrows(found) => "cannot tell, and says so",
         (false, None) => "missed",
     };
     verdict.to_owned()

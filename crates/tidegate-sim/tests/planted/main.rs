@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
 mod harm;
+mod held_out;
 mod judge;
 mod plants;
 mod scenarios;

@@ -353,7 +353,7 @@ pub(crate) fn partner(log: &mut Planted) {
 /// An office of a hundred, and behind its address somebody who scrapes at three a second; the log has no users.
 pub(crate) fn office_with_a_scraper(log: &mut Planted) {
     offices_of(log, 1, 100, 100);
-    let asker = Asker::program("198.51.100.0", "harvest/2.1");
+    let asker = log.bad_within(Asker::program("198.51.100.0", "harvest/2.1"));
     let start = log.chance.below(SPAN - HOUR);
     for page in 0..4_500 {
         log.add(start + page * 333, &asker, &format!("/item/{page}"), 200);

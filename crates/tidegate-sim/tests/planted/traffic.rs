@@ -52,6 +52,8 @@ pub(crate) struct Planted {
     pub(crate) requests: Vec<Request>,
     /// The clients that a limit should cut.
     pub(crate) bad: HashSet<String>,
+    /// Those to cut whose client is that of others, too: the client and the agent.
+    pub(crate) bad_within: HashSet<(String, String)>,
     says: Says,
 }
 
@@ -95,7 +97,13 @@ impl Planted {
     /// Makes the people of a log, who visit all day, and plants something among them.
     pub(crate) fn new(seed: u64, plant: Plant) -> Self {
         let says = Says { users: true, paths: true, parts: true, millis: true };
-        let mut log = Self { chance: Chance(seed), requests: Vec::new(), bad: HashSet::new(), says };
+        let mut log = Self {
+            chance: Chance(seed),
+            requests: Vec::new(),
+            bad: HashSet::new(),
+            bad_within: HashSet::new(),
+            says,
+        };
         for person in 0..240 {
             let signed_in = log.chance.below(4) == 0;
             let visits = 1 + log.chance.run(35, 4);
@@ -144,6 +152,22 @@ impl Planted {
         asker
     }
 
+    /// Names one to cut by the agent, among others with the same client.
+    pub(crate) fn bad_within(&mut self, asker: Asker) -> Asker {
+        self.bad_within.insert((asker.client.clone(), asker.agent.clone()));
+        asker
+    }
+
+    /// Says whether nobody is to be cut.
+    pub(crate) fn is_innocent(&self) -> bool {
+        self.bad.is_empty() && self.bad_within.is_empty()
+    }
+
+    /// Says whether a client is one to cut, or has one among others.
+    pub(crate) fn has_bad(&self, client: &str) -> bool {
+        self.bad.contains(client) || self.bad_within.iter().any(|(within, _)| within == client)
+    }
+
     /// Leaves the users out of the log.
     pub(crate) fn without_users(&mut self) {
         self.says.users = false;
@@ -190,6 +214,8 @@ impl Planted {
 
     /// Says whether a request is of one to cut.
     pub(crate) fn is_bad(&self, request: &Request) -> bool {
-        self.bad.contains(&request.client)
+        let is_within =
+            |(client, agent): &(String, String)| *client == request.client && *agent == request.agent;
+        self.bad.contains(&request.client) || self.bad_within.iter().any(is_within)
     }
 }

@@ -149,6 +149,11 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         }
         return units(node).map(CostRule::Fixed);
     }
+    // What YAML calls infinite, or no number, has a dot as the names of attributes have.
+    if matches!(text.trim_start_matches(['-', '+']).to_ascii_lowercase().as_str(), ".nan" | ".inf") {
+        findings.error(node.spot, format_args!("{key}: {text} is not a whole number of 1 or more"));
+        return None;
+    }
     if is_attribute_name(text) {
         if let Err(reason) = names::attribute(text) {
             findings.error(node.spot, format_args!("{key}: {reason}"));

@@ -244,7 +244,12 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
         Kind::Whole(least, most) => match whole_number(text) {
             Ok(number) if (*least..=*most).contains(&number) => Ok(()),
             Ok(number) => Err(format!("{number} is out of range; use {}", range(*least, *most))),
-            Err(_) => Err(format!("\"{shown}\" is not a whole number; use {}", range(*least, *most))),
+            Err(_) => {
+                // All digits: more than any number here can be.
+                let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
+                let wrong = if is_number { "is out of range" } else { "is not a whole number" };
+                Err(format!("\"{shown}\" {wrong}; use {}", range(*least, *most)))
+            }
         },
         Kind::Rate => text.parse::<WrittenRate>().map(drop).map_err(|error| error.to_string()),
         Kind::Span => span(text).map(drop).map_err(|error| error.to_string()),

@@ -174,6 +174,18 @@ fn mistakes_of_a_policy() {
             &["t:6:11  error  policy \"p\": cost: 0 is not a whole number of 1 or more"][..],
         ),
         (
+            &["limit: { rate: 5/s }", "cost: .nan"][..],
+            &["t:6:11  error  policy \"p\": cost: .nan is not a whole number of 1 or more"][..],
+        ),
+        (
+            &["limit: { rate: 5/s }", "cost: -.Inf"][..],
+            &["t:6:11  error  policy \"p\": cost: -.inf is not a whole number of 1 or more"][..],
+        ),
+        (
+            &["limit: { algorithm: gcra, rate: 5/s, burst: 9223372036854775807 }"][..],
+            &["t:5:49  error  policy \"p\": burst: \"9223372036854775807\" is out of range; use 1 to 2^60"][..],
+        ),
+        (
             &["limit: { rate: 5/s }", "cost: { by: request.method, values: { GET: 1, POST: 50 } }"][..],
             &[
                 "t:5:20  error  policy \"p\": a request may cost 50, and gcra 5/s never grants more than 5 at once",

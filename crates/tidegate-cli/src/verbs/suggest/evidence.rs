@@ -42,6 +42,7 @@ const fn looks(looks: Looks) -> &'static str {
     match looks {
         Looks::Crawler => "a crawler",
         Looks::Refused => "a guesser",
+        Looks::Shared => "a crawler or guesser among people",
         Looks::People => "people",
         Looks::Timer => "a timer",
         Looks::Program => "a program",
@@ -56,6 +57,7 @@ fn because(told: &StandsOut) -> String {
     let parts = match told.looks {
         Looks::Crawler => [said.pages, said.parts, said.agents],
         Looks::Refused => [said.refused, said.paths, said.agents],
+        Looks::Shared => [said.agents, said.pages, said.refused],
         Looks::People => [said.agents, said.parts, said.pages],
         Looks::Timer => [said.paths, said.every, said.agents],
         Looks::Program => [said.paths, said.agents, Some(format!("peak {}", grouped(told.peak)))],

@@ -136,6 +136,11 @@ fn finding(found: &Suggestion) -> String {
             "Some look like crawlers or guessers, and are no faster than others: no limit by {} is recommended.",
             found.by.join(", ")
         ),
+        Finding::Shared => format!(
+            "Some ask as crawlers or guessers do, and people ask from the same {}: a limit would cut those, too, so none is recommended.{}",
+            if found.by == ["client.ip"] { "address" } else { "key" },
+            if found.narrower.is_empty() { " The log does not tell their requests apart." } else { "" }
+        ),
         Finding::Bursts => "Those who stand out come in bursts and ask no more than others over time, as jobs on a timer do: no limit is \
              recommended."
             .to_owned(),

@@ -26,6 +26,7 @@ const WHOLE: u64 = 1_000_000_000;
 /// The pauses of one key, sorted by their length.
 #[derive(Clone, Debug)]
 pub(super) struct Rhythm {
+    first: Option<Tick>,
     last: Option<Tick>,
     requests: u64,
     /// Requests at the last time.
@@ -41,6 +42,7 @@ pub(super) struct Rhythm {
 impl Default for Rhythm {
     fn default() -> Self {
         Self {
+            first: None,
             last: None,
             requests: 0,
             at_once: 0,
@@ -57,6 +59,7 @@ impl Rhythm {
         let goes_on = self.goes_on(at);
         self.requests += 1;
         self.at_once = if pause > 0.0 { 1 } else { self.at_once + 1 };
+        self.first = self.first.or(Some(at));
         self.last = self.last.max(Some(at));
         self.rounds += u64::from(pause >= SHORTEST);
         if pause < SHORTEST || goes_on {
@@ -68,6 +71,11 @@ impl Rhythm {
             *count = count.saturating_add(1);
             *sum += pause;
         }
+    }
+
+    /// Returns how much time passed from the first request to the last.
+    pub(super) fn lasted(&self) -> Duration {
+        self.first.zip(self.last).map_or(Duration::ZERO, |(first, last)| last.since(first))
     }
 
     /// Says whether a request may be one of a stream, whose times were cut to whole seconds: it came in the second behind one that had

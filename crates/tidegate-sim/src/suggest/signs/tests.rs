@@ -78,3 +78,54 @@ fn a_long_agent_is_cut_between_characters() {
     assert_eq!(agent_name(long.as_bytes()), format!("{}*", "\u{e4}".repeat(60)));
     assert_eq!(agent_name(&[0x80; 130]).chars().count(), 121, "bytes that are no text");
 }
+
+/// A limit on the address of an office where somebody scrapes cut everybody there, under a note.
+#[test]
+fn a_crawler_among_people_is_no_crawler_alone() {
+    let scraper = |n: u32| one(900 + n / 2, format!("/item/{n}"), 99);
+    let person = |n: u32, agent: u32| {
+        let path = if n % 3 == 0 { format!("/item/{}", n % 40) } else { format!("/a/{}.css", n % 9) };
+        one(n * 11 + agent, path, agent)
+    };
+    let office = |people: u32| {
+        let mut requests: Vec<_> = (0..2_000).map(scraper).collect();
+        requests.extend((0..people).flat_map(|agent| (0..60).map(move |n| person(n, agent))));
+        requests.sort_by(|a, b| a.0.total_cmp(&b.0));
+        evident(requests)
+    };
+    assert_eq!((office(0).looks(crowd()), office(1).looks(crowd())), (Looks::Crawler, Looks::Crawler));
+    assert_eq!((office(2).looks(crowd()), office(5).looks(crowd())), (Looks::Shared, Looks::Shared));
+    assert_eq!((office(5).readers(crowd()), office(1).readers(crowd())), (5, 1));
+    let fakes = evident((0..2_000).map(|n| one(n, format!("/item/{n}"), n % 30)));
+    assert_eq!(fakes.looks(crowd()), Looks::Crawler, "a crawler that changes its agent has no readers");
+}
+
+/// A crawler that loads what belongs to its pages was taken for people, whatever its pace.
+#[test]
+fn a_crawler_that_loads_images_has_the_pace_of_a_machine() {
+    let loading = |pause: fn(u32) -> u32, agents: u32| {
+        let mut at = 0;
+        evident((0..1_200).map(move |n| {
+            let page = n / 4;
+            at += if n % 4 == 0 { pause(page) } else { 0 };
+            let path = if n % 4 == 0 { format!("/item/{page}") } else { format!("/a/{}.css", n % 4) };
+            one(at, path, page % agents)
+        }))
+    };
+    assert_eq!(loading(|page| 4 + page * 7 % 6, 1).looks(crowd()), Looks::Crawler);
+    assert_eq!(loading(|page| 4 + page * 7 % 6, 6).looks(crowd()), Looks::People, "several browsers");
+    assert_eq!(loading(|page| 2 + page * page % 90, 1).looks(crowd()), Looks::People, "one who reads");
+}
+
+#[test]
+fn a_browser_that_loads_no_images_is_no_known_program() {
+    let asks = |agent: &str| {
+        let agent = agent.to_owned();
+        let ask = move |n: u32| (f64::from(n * 3 + n * n % 5), "/search".to_owned(), 200, agent.clone());
+        evident((0..300).map(ask))
+    };
+    assert_eq!(asks("sdk/3").looks(crowd()), Looks::Program);
+    assert_eq!(asks("Mozilla/5.0 (compatible; feeds)").looks(crowd()), Looks::Program);
+    assert_eq!(asks("Mozilla/5.0 (X11)").looks(crowd()), Looks::Unclear);
+    assert_eq!(asks("Mozilla/5.0 (X11)").looks(Loads::default()), Looks::Program, "nobody loads any");
+}

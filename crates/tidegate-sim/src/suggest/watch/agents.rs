@@ -53,6 +53,15 @@ impl Agents {
         }
     }
 
+    /// Returns the agent of most requests among those that only this key sends and that pass.
+    pub(super) fn only_of(&self, key: u64, passes: impl Fn(&Evident) -> bool) -> Option<&Group> {
+        let own =
+            self.groups().filter(|group| group.evident.only_key() == Some(key) && passes(&group.evident));
+        own.max_by(|a, b| {
+            a.evident.requests().cmp(&b.evident.requests()).then_with(|| b.shared.cmp(&a.shared))
+        })
+    }
+
     pub(super) fn groups(&self) -> impl Iterator<Item = &Group> {
         self.counted.values().map(|(_, group)| group)
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use anyhow::Result;
 use tidegate::config::Config;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet};
+use tidegate::store::CapacityError;
 use tidegate::{Gate, ManualClock, Tick};
 
 use super::super::question::Question;
 use crate::exit::Mistake;
+use crate::room::no_room;
 
 /// How long a charge may wait in the accounts of the refusals: what the server let through is charged there, whether or not there are units
 /// left.
@@ -102,9 +104,13 @@ impl Judged {
         // Each limit of each key has a place, and room beside it, so that none is crowded out.
         let limits: usize = policies.policies().iter().map(|policy| policy.limits.len()).sum();
         let places = (keys as usize).saturating_mul(limits.max(1)).saturating_mul(2).max(1_000);
-        let gate = Gate::in_memory(Arc::clone(policies), places)?
-            .with_clock(clock.clone())
-            .with_machine(tidegate::signals::Reading::default);
+        let gate = Gate::in_memory(Arc::clone(policies), places).map_err(|error| match error {
+            CapacityError::NoMemory { keys: places } => {
+                no_room(&format!("--keys {keys} with --config:"), places, 1)
+            }
+            error => error.into(),
+        })?;
+        let gate = gate.with_clock(clock.clone()).with_machine(tidegate::signals::Reading::default);
         Ok((gate, clock))
     }
 }

@@ -1,0 +1,91 @@
+//! Whether somebody goes from page to page at the pace of a machine, from the times between pages, in 140 bytes.
+//!
+//! A reader stays long on one page and leaves the next at once, and goes away in between; readers who share an address ask at random,
+//! which spreads the times between their pages as wide. A machine that waits a few seconds before each page stays within narrow bounds
+//! for hours, whatever else it loads.
+
+use tidegate::Tick;
+
+/// Steps to a doubling.
+const STEPS: f64 = 2.0;
+/// From one second to four hours and a half; the first place is for what is shorter than a second, the last for what is longer than all.
+const PLACES: usize = 30;
+/// Places that hold what differs by a factor of four.
+const NARROW: usize = 4;
+/// The share of the times that lie within that factor. Of random arrivals, no factor of four holds more than half.
+const WITHIN: f64 = 0.95;
+/// Times between pages, at least.
+const PAGES: u32 = 200;
+
+/// The times between the pages of one key, sorted by their length.
+#[derive(Clone, Debug, Default)]
+pub(super) struct PageTurns {
+    last: Option<Tick>,
+    turns: [u32; PLACES],
+}
+
+impl PageTurns {
+    /// Takes in a request for a page.
+    pub(super) fn add(&mut self, at: Tick) {
+        if let Some(last) = self.last {
+            let seconds = at.since(last).as_secs_f64();
+            let place = if seconds < 1.0 { 0 } else { 1 + (seconds.log2() * STEPS) as usize };
+            let count = &mut self.turns[place.min(PLACES - 1)];
+            *count = count.saturating_add(1);
+        }
+        self.last = self.last.max(Some(at));
+    }
+
+    /// Says whether nearly all times are a second and more, and within a factor of four of each other.
+    pub(super) fn are_of_a_machine(&self) -> bool {
+        let all = self.turns.iter().fold(0, |sum: u32, count| sum.saturating_add(*count));
+        let narrow =
+            self.turns[1..].windows(NARROW).map(|counts| counts.iter().map(|count| f64::from(*count)).sum());
+        all >= PAGES && narrow.fold(0.0, f64::max) >= WITHIN * f64::from(all)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_machine(pauses: impl Iterator<Item = f64>) -> bool {
+        let (mut turns, mut at) = (PageTurns::default(), 1e6);
+        for pause in pauses {
+            at += pause;
+            turns.add(Tick::from_nanos((at * 1e9) as u64));
+        }
+        turns.are_of_a_machine()
+    }
+
+    /// A number from 0 to 1 that looks like chance.
+    fn chance(n: u32) -> f64 {
+        f64::from(n.wrapping_mul(2_654_435_769) ^ n.wrapping_mul(40_503).rotate_left(13))
+            / f64::from(u32::MAX)
+    }
+
+    #[test]
+    fn a_machine_waits_evenly_and_people_do_not() {
+        for (least, most) in [(4.0, 9.0), (1.2, 3.0), (20.0, 60.0)] {
+            assert!(is_machine((0..500).map(|n| least + (most - least) * chance(n))), "{least} to {most} s");
+        }
+        assert!(!is_machine((0..100).map(|n| 4.0 + chance(n))), "a hundred pages are few");
+        assert!(!is_machine((0..900).map(|n| 0.1 + 0.2 * chance(n))), "faster than the log can tell");
+        for mean in [0.3, 1.0, 2.0, 5.0, 30.0] {
+            let office = |n| -mean * chance(n).max(1e-9).ln();
+            assert!(
+                !is_machine((0..2_000).map(office)),
+                "readers who share an address, a page every {mean} s"
+            );
+            let mut at = 0.0;
+            let whole = (0..2_000).map(|n| {
+                let before = f64::floor(at);
+                at += office(n);
+                at.floor() - before
+            });
+            assert!(!is_machine(whole), "the same in whole seconds, {mean} s");
+        }
+        let reader = |n: u32| if n % 20 == 0 { 2_000.0 } else { 2.0 + 60.0 * chance(n).powi(3) };
+        assert!(!is_machine((0..600).map(reader)), "one who reads all day");
+    }
+}
