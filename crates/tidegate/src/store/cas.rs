@@ -9,6 +9,7 @@ mod byte_map;
 mod decide;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::batch::{BatchWork, Batches};
 pub use self::byte_map::{ByteMap, Read, Versioned, Write, Written};
@@ -48,13 +49,16 @@ pub struct CasStore<M> {
 struct Shared<M> {
     map: M,
     times: Times,
+    /// How many exchanges were answered. Relaxed: it is compared with what it was a deadline ago.
+    exchanges: AtomicU64,
 }
 
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        Self { shared: Arc::new(Shared { map, times: Times::default() }), batches: Arc::default() }
+        let shared = Shared { map, times: Times::default(), exchanges: AtomicU64::new(0) };
+        Self { shared: Arc::new(shared), batches: Arc::default() }
     }
 }
 
@@ -85,6 +89,10 @@ impl<M: ByteMap> Store for CasStore<M> {
     fn home(&self) -> Home {
         Home::Nodes
     }
+
+    fn exchanges(&self) -> u64 {
+        self.shared.exchanges.load(Ordering::Relaxed)
+    }
 }
 
 impl<M: ByteMap> Shared<M> {
@@ -95,6 +103,13 @@ impl<M: ByteMap> Shared<M> {
         }
     }
 
+    /// Counts an exchange that is answered.
+    async fn answered<T>(&self, exchange: Later<Result<T, StoreError>>) -> Result<T, StoreError> {
+        let answer = exchange.await?;
+        self.exchanges.fetch_add(1, Ordering::Relaxed);
+        Ok(answer)
+    }
+
     async fn try_to_settle(&self, work: &BatchWork) -> Result<(), StoreError> {
         // What the keys hold, and whether that was read after all of the steps were asked: only then a refusal may go by it.
         let (mut held, mut is_fresh) = (None, true);
@@ -103,7 +118,7 @@ impl<M: ByteMap> Shared<M> {
                 Some(read) => read,
                 None => {
                     is_fresh = true;
-                    self.map.read(work.tag, &work.keys).await?
+                    self.answered(self.map.read(work.tag, &work.keys)).await?
                 }
             };
             let members = work.members();
@@ -112,7 +127,7 @@ impl<M: ByteMap> Shared<M> {
             let Decided { answers, writes } = decide(&self.times, &steps, &work.keys, &read, most);
             if !writes.is_empty() {
                 let all_keys = writes.len() == work.keys.len();
-                match self.map.write_if_unchanged(work.tag, writes).await? {
+                match self.answered(self.map.write_if_unchanged(work.tag, writes)).await? {
                     Written::All => {}
                     Written::Nothing(now) => {
                         held = now.filter(|_| all_keys);
