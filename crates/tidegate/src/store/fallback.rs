@@ -9,7 +9,7 @@
 //! (see [Outages](#outages)).
 //! [`StoreError::Contended`], [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] speak of keys and not of the engine: that step is
 //! decided here, the next one is the engine's again. So does a deadline that was over while the engine answered other exchanges
-//! ([`Store::exchanges`](super::Store::exchanges)), as where other nodes write the same key first each time. All others are mistakes of the caller
+//! ([`Store::exchanges`]), as where other nodes write the same key first each time. All others are mistakes of the caller
 //! and returned.
 //!
 //! # Outages

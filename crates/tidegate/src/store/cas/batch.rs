@@ -38,7 +38,7 @@ pub(super) struct Asked {
 enum Standing {
     /// In this batch, or waiting for its end.
     Waits(Arc<Batch>),
-    Answered(Answer),
+    Answered(Box<Answer>),
     /// Whoever asked has gone, or has its answer.
     Gone,
 }
@@ -90,10 +90,10 @@ impl Batches {
         loop {
             let batch = match &*asked.standing.lock() {
                 Standing::Waits(batch) => Arc::clone(batch),
-                Standing::Answered(answer) => return answer.clone(),
+                Standing::Answered(answer) => return Answer::clone(answer),
                 Standing::Gone => unreachable!("only this future leaves"),
             };
-            // Given up or not, it is over.
+            // Ended or given up: those who waited go on.
             let _ = batch.exchange.clone().await;
             self.follow(&batch, settle);
         }
@@ -119,7 +119,6 @@ impl Batches {
         let mut by_key = self.by_key.lock();
         let lists = mem::take(&mut *over.work.lists.lock());
         over.remove_from(&mut by_key);
-        // A step whose exchange was given up with nobody in it, and one that found room in none, are among them.
         let left = lists.waiting.into_iter().filter(|asked| asked.waits());
         let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
         for asked in left {
@@ -154,7 +153,7 @@ impl Batches {
         };
         batch.work.without_the_gone(&batch.abort);
         let mut by_key = self.by_key.lock();
-        // Nobody else is left: all others have dropped theirs under this lock too.
+        // Whether nobody else is left: each who leaves drops its own under this lock.
         if Arc::strong_count(&batch) == 1 {
             batch.remove_from(&mut by_key);
         }
@@ -181,7 +180,7 @@ impl Asked {
     pub(super) fn answer(&self, answer: Answer) {
         let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Waits(_)) {
-            *standing = Standing::Answered(answer);
+            *standing = Standing::Answered(Box::new(answer));
         }
     }
 }

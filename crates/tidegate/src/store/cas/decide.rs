@@ -97,7 +97,7 @@ fn decide_one(
                 }
                 Err(source) => {
                     let digest = lent.charges.get(at).map_or(0, |charge| XxHash64::oneshot(0, charge.key));
-                    return Err(StoreError::Corrupt { charge: at, digest, source: source.clone() });
+                    return Err(StoreError::Corrupt { charge: at, digest, source: *source });
                 }
             });
         }
@@ -108,7 +108,8 @@ fn decide_one(
         }
         let (mut settled, changed): (Settled, bool) = settle(&Step { now, ..*lent }, &mut cells);
         settled.by = DecidedBy::Engine;
-        if !changed && !(repaired && settled.allowed) {
+        let mended = repaired && settled.allowed;
+        if !changed && !mended {
             return Ok(settled);
         }
         let too_large = |cell: &Cell| largest_cell.map(|most| (cell.encode().len(), most));
