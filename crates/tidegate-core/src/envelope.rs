@@ -117,6 +117,48 @@ impl Envelope {
         self.add(ideal, admitted);
     }
 
+    /// Changes the limit from a tick on, as one central limit is changed that is in use ([`Replace::AsIs`](crate::Replace::AsIs)): what was spent
+    /// stays spent, up to the new burst, and what comes back of it comes back at the new rate. A tick before the latest that was told counts as that
+    /// one.
+    ///
+    /// The excess so far stays. Spans that began before the change count by what was spent of the new limit then, so that the change by
+    /// itself is no excess, and whatever is admitted beyond what the changed limit has left is one.
+    ///
+    /// # Errors
+    /// [`QuotaError::Burst`] when the burst is out of range; nothing has changed then.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate_core::envelope::Envelope;
+    /// use tidegate_core::{Rate, Tick};
+    ///
+    /// let mut judge = Envelope::new(Rate::new(10, Duration::from_secs(1))?, 8)?;
+    /// judge.ask(Tick::from_secs(1), 3, true);
+    /// judge.change(Tick::from_secs(1), Rate::new(5, Duration::from_secs(1))?, 4)?;
+    /// judge.batch(Tick::from_secs(1), 4, 1);
+    /// assert_eq!(judge.utilisation().ideal, 4, "three before, and one of four is left");
+    /// assert_eq!(judge.excess(), 0);
+    /// # Ok::<(), tidegate_core::QuotaError>(())
+    /// ```
+    pub fn change(&mut self, at: Tick, rate: Rate, burst: u64) -> Result<(), QuotaError> {
+        let burst = burst_in_range(burst)?;
+        self.move_to(at);
+        let (excess, (count, period)) = (self.excess_scaled().0, rate.reduced());
+        let (new, old) = (u128::from(period), u128::from(self.period));
+        // Parts of a unit count as spent. What is beyond 2^128 parts saturates, as elsewhere here.
+        let convert = |parts: u128| {
+            let whole = (parts / old).saturating_mul(new);
+            whole.saturating_add((parts % old * new).div_ceil(old))
+        };
+        (self.count, self.period, self.burst) = (count, period, burst);
+        let full = self.full();
+        self.spent = convert(self.spent).min(full);
+        self.level = convert(self.level).min(full);
+        self.highest = if excess == 0 { self.level } else { full.saturating_add(convert(excess)) };
+        Ok(())
+    }
+
     /// Returns the excess in units, rounded up: the most by which what was admitted in any span exceeded `burst + rate · span`; 0 if nothing
     /// did.
     #[must_use]

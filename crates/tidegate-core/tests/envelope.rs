@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use tidegate_core::envelope::{Envelope, WindowEnvelope, allowed_within};
-use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Tick, Transition};
+use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Replace, Tick, Transition};
 
 /// When, how much, and whether it was admitted.
 type Asked = (u64, u64, bool);
@@ -81,6 +81,43 @@ proptest! {
         prop_assert_eq!(told.admitted, told.ideal);
     }
 
+    /// A limit that is changed while it is in use, to one that is smaller or larger, faster or slower: the ideal is the library's own limit, which
+    /// carries over what was spent. The judge gave the new limit's whole burst again.
+    #[test]
+    fn the_ideal_of_a_changed_limit_is_one_that_was_changed(
+        gaps in gaps(),
+        limits in prop::collection::vec((1..40_u64, 1..900_u64, 1..20_u64), 2..5),
+    ) {
+        let quota = |(count, period, burst): (u64, u64, u64)| {
+            Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra().unwrap()
+        };
+        let mut quotas = limits.into_iter().map(quota);
+        let mut quota = quotas.next().unwrap();
+        let mut state = quota.fresh(Tick::EPOCH);
+        let mut judge = Envelope::of(&quota).unwrap();
+        for (number, (at, cost, _)) in timed(gaps).into_iter().enumerate() {
+            let now = Tick::from_nanos(at);
+            if let Some(next) = quotas.next().filter(|_| number % 7 == 6) {
+                state = next.carry(&quota, &state, now, Replace::AsIs);
+                quota = next;
+                let (rate, burst) = quota.flow().unwrap();
+                judge.change(now, rate, burst).unwrap();
+            }
+            let Some(units) = Cost::new(cost) else { continue };
+            let admitted = match quota.decide(&state, Ask::allow(now, units)) {
+                Transition::Allowed { next, .. } => {
+                    state = next;
+                    true
+                }
+                Transition::Denied { .. } => false,
+            };
+            judge.ask(now, cost, admitted);
+        }
+        prop_assert_eq!(judge.excess_scaled().0, 0);
+        let told = judge.utilisation();
+        prop_assert_eq!(told.admitted, told.ideal);
+    }
+
     #[test]
     fn the_excess_of_windows_is_that_of_the_fullest(asked in prop::collection::vec((0..4_u64, 0..9_u64, 0..9_u64), 0..40), limit in 1..30_u64) {
         let (mut judge, mut window, mut windows) = (WindowEnvelope::new(limit), 1, vec![(0_u64, 0_u64); 200]);
@@ -94,6 +131,24 @@ proptest! {
         let ideal: u64 = windows.iter().map(|(asked, _)| *asked.min(&limit)).sum();
         prop_assert_eq!((judge.excess(), judge.utilisation().ideal), (excess, ideal));
     }
+}
+
+/// What nodes still grant of the limit before is in excess of the one after; what was in excess before stays.
+#[test]
+fn what_is_granted_beyond_a_changed_limit_is_in_excess() {
+    let per_second = |count| Rate::new(count, Duration::from_secs(1)).unwrap();
+    let at = Tick::from_secs(1);
+    let mut judge = Envelope::new(per_second(100), 100).unwrap();
+    judge.ask(at, 90, true);
+    judge.change(at, per_second(50), 50).unwrap();
+    assert_eq!(judge.excess(), 0, "ninety were the old limit's");
+    judge.batch(at, 10, 10);
+    assert_eq!((judge.excess(), judge.utilisation().ideal), (10, 90), "and nothing is left of fifty");
+    judge.batch(at.after(Duration::from_secs(1)), 100, 50);
+    assert_eq!((judge.excess(), judge.utilisation().ideal), (10, 140));
+    judge.change(at.after(Duration::from_secs(1)), per_second(3), 1_000).unwrap();
+    assert_eq!(judge.excess(), 10, "as many units, whatever a unit weighs");
+    assert!(judge.change(at, per_second(1), 0).is_err());
 }
 
 #[test]

@@ -3,9 +3,9 @@
 use std::fmt;
 use std::sync::Arc;
 
-use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse};
+use etcd_client::{Compare, CompareOp, PutOptions, Txn, TxnOp, TxnOpResponse, TxnResponse};
 use sha2::{Digest as _, Sha256};
-use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write};
+use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
 
 use crate::connect::Etcd;
 use crate::error::Failed;
@@ -17,7 +17,7 @@ const NAME: usize = 24;
 /// How often a read is tried: what one member of the cluster does not answer, another one may.
 const TRIES: usize = 3;
 
-/// Cells in etcd: one transaction reads all keys of a step, one compares their revisions and writes them.
+/// Cells in etcd: one transaction reads all keys of a step, one compares their revisions and writes them, or reads them anew.
 ///
 /// Keys are hashed: so what callers send neither grows etcd's keys nor can be read in them. Cells that matter only for some time lie
 /// under leases, which many cells share (some 200 leases a node at most), rounded up by up to an eighth of their time.
@@ -76,19 +76,11 @@ impl EtcdMap {
                 answer => break answer?,
             }
         };
-        let values = response.op_responses().into_iter().map(|response| match response {
-            TxnOpResponse::Get(mut got) => got.take_kvs().pop().map_or_else(Versioned::default, |held| {
-                // Revisions are positive.
-                let version = u64::try_from(held.mod_revision()).unwrap_or(0);
-                Versioned { value: Some(held.into_key_value().1), version }
-            }),
-            _ => Versioned::default(),
-        });
-        Ok(Read { values: values.collect(), now: None })
+        Ok(read_of(&response))
     }
 
     /// Writes once, and once more where a lease was gone: then etcd has refused all of it.
-    async fn write_all(&self, writes: &[Write]) -> Result<bool, Failed> {
+    async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
         match self.try_to_write(writes).await {
             Err(failed) if failed.is_lease_gone() => {
                 self.leases.forget();
@@ -98,7 +90,7 @@ impl EtcdMap {
         }
     }
 
-    async fn try_to_write(&self, writes: &[Write]) -> Result<bool, Failed> {
+    async fn try_to_write(&self, writes: &[Write]) -> Result<Written, Failed> {
         // All are asked for before one is waited for.
         let leases: Vec<Option<Granted>> = writes
             .iter()
@@ -106,11 +98,13 @@ impl EtcdMap {
             .map(|keep| keep.map(|keep| self.leases.for_at_least(keep)))
             .collect();
         let (mut compares, mut puts) = (Vec::with_capacity(writes.len()), Vec::with_capacity(writes.len()));
+        let mut gets = Vec::with_capacity(writes.len());
         for (write, granted) in writes.iter().zip(leases) {
             let name = self.name(&write.key);
             let version = i64::try_from(write.version).unwrap_or(i64::MAX);
             // A key that is absent has revision 0.
             compares.push(Compare::mod_revision(name.clone(), CompareOp::Equal, version));
+            gets.push(TxnOp::get(name.clone(), None));
             puts.push(match (&write.value, granted) {
                 (None, _) => TxnOp::delete(name, None),
                 (Some(value), None) => TxnOp::put(name, value.clone(), None),
@@ -121,9 +115,23 @@ impl EtcdMap {
             });
         }
         let mut client = self.etcd.client();
-        let answer = self.etcd.ask(client.txn(Txn::new().when(compares).and_then(puts))).await?;
-        Ok(answer.succeeded())
+        let txn = Txn::new().when(compares).and_then(puts).or_else(gets);
+        let answer = self.etcd.ask(client.txn(txn)).await?;
+        Ok(if answer.succeeded() { Written::All } else { Written::Nothing(Some(read_of(&answer))) })
     }
+}
+
+/// What a transaction of reads alone has read.
+fn read_of(response: &TxnResponse) -> Read {
+    let values = response.op_responses().into_iter().map(|response| match response {
+        TxnOpResponse::Get(mut got) => got.take_kvs().pop().map_or_else(Versioned::default, |held| {
+            // Revisions are positive.
+            let version = u64::try_from(held.mod_revision()).unwrap_or(0);
+            Versioned { value: Some(held.into_key_value().1), version }
+        }),
+        _ => Versioned::default(),
+    });
+    Read { values: values.collect(), now: None }
 }
 
 impl ByteMap for EtcdMap {
@@ -133,7 +141,7 @@ impl ByteMap for EtcdMap {
         self.etcd.later(async move { map.read_all(&names).await.map_err(Failed::into_store) })
     }
 
-    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
         self.etcd.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
     }

@@ -11,8 +11,8 @@
 use std::fmt;
 use std::sync::Arc;
 
-use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write};
-use zookeeper_client::{Error, MultiReadResult, MultiWriteError};
+use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Versioned, Write, Written};
+use zookeeper_client::{Client, Error, MultiReadResult, MultiWriteError};
 
 use crate::cell;
 use crate::connect::ZooKeeper;
@@ -68,74 +68,57 @@ impl ZooKeeperMap {
     }
 
     async fn read_all(&self, places: &[Place]) -> Result<Read, Failed> {
-        let mut buckets: Vec<&str> = places.iter().map(|place| place.bucket.as_str()).collect();
-        buckets.sort_unstable();
-        buckets.dedup();
+        let buckets = buckets_of(places);
         let mut tries = 0;
         loop {
             tries += 1;
             let client = self.zookeeper.client().await?;
-            let mut reader = client.new_multi_reader();
-            for bucket in &buckets {
-                reader.add_get_data(bucket)?;
-            }
-            for place in places {
-                reader.add_get_data(&place.cell)?;
-            }
-            let read = match self.zookeeper.ask(reader.commit()).await {
+            let read = match self.zookeeper.ask(self.send_read(&client, &buckets, places)?).await {
                 Err(Failed::Said(Error::ConnectionLoss)) if tries < TRIES => continue,
                 answer => answer?,
             };
-            let Some((of_buckets, of_cells)) = read.split_at_checked(buckets.len()) else {
-                return Err(Error::NoNode.into());
-            };
-            let mut versions = Vec::with_capacity(buckets.len());
-            for (bucket, result) in buckets.iter().zip(of_buckets) {
-                match result {
-                    MultiReadResult::Data { stat, .. } => versions.push(stat.version),
-                    MultiReadResult::Error { err: Error::NoNode } if tries < TRIES => {
-                        match self
-                            .zookeeper
-                            .ask(client.create(bucket, &[], &self.zookeeper.persistent()))
-                            .await
-                        {
-                            Ok(_) | Err(Failed::Said(Error::NodeExists)) => {}
-                            Err(failed) => return Err(failed),
-                        }
+            for (bucket, result) in buckets.iter().zip(&read) {
+                if matches!(result, MultiReadResult::Error { err: Error::NoNode }) && tries < TRIES {
+                    match self.zookeeper.ask(client.create(bucket, &[], &self.zookeeper.persistent())).await {
+                        Ok(_) | Err(Failed::Said(Error::NodeExists)) => {}
+                        Err(failed) => return Err(failed),
                     }
-                    other => return Err(unexpected(other)),
                 }
             }
-            if versions.len() < buckets.len() {
+            match read_of(&buckets, places, &read) {
                 // A bucket has just been made.
-                continue;
+                Err(Failed::Said(Error::NoNode)) if tries < TRIES => {}
+                answer => return answer,
             }
-            let mut values = Vec::with_capacity(places.len());
-            for (place, result) in places.iter().zip(of_cells) {
-                // Every place's bucket is among the buckets.
-                let bucket = buckets.binary_search(&place.bucket.as_str()).map_or(0, |at| versions[at]);
-                values.push(match result {
-                    MultiReadResult::Data { data, stat } => Versioned {
-                        value: Some(cell::state(data).to_vec()),
-                        version: pack(bucket, stat.version.cast_unsigned()),
-                    },
-                    MultiReadResult::Error { err: Error::NoNode } => {
-                        Versioned { value: None, version: pack(bucket, ABSENT) }
-                    }
-                    other => return Err(unexpected(other)),
-                });
-            }
-            return Ok(Read { values, now: None });
         }
     }
 
-    async fn write_all(&self, writes: &[Write]) -> Result<bool, Failed> {
+    /// Sends the request that reads buckets and places, and returns its answer to be awaited. ZooKeeper answers the requests of one client in their
+    /// order.
+    fn send_read(
+        &self,
+        client: &Client,
+        buckets: &[&str],
+        places: &[Place],
+    ) -> Result<impl Future<Output = Result<Vec<MultiReadResult>, Error>>, Failed> {
+        let mut reader = client.new_multi_reader();
+        for bucket in buckets {
+            reader.add_get_data(bucket)?;
+        }
+        for place in places {
+            reader.add_get_data(&place.cell)?;
+        }
+        Ok(reader.commit())
+    }
+
+    async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
         let client = self.zookeeper.client().await?;
+        let places: Vec<Place> =
+            writes.iter().map(|write| self.zookeeper.paths().place(&write.key)).collect();
         let mut writer = client.new_multi_writer();
         // Each bucket once: its version, and whether a cell of it is deleted.
         let mut buckets: Vec<(String, i32, bool)> = Vec::with_capacity(writes.len());
-        for write in writes {
-            let place = self.zookeeper.paths().place(&write.key);
+        for (write, place) in writes.iter().zip(&places) {
             let (bucket, cell) = unpack(write.version);
             let mut deletes = false;
             match (&write.value, cell) {
@@ -161,9 +144,9 @@ impl ZooKeeperMap {
             }
             match buckets.iter_mut().find(|(known, _, _)| *known == place.bucket) {
                 // Not read at one instant: so something has changed since.
-                Some((_, version, _)) if *version != bucket => return Ok(false),
+                Some((_, version, _)) if *version != bucket => return Ok(Written::Nothing(None)),
                 Some((_, _, known)) => *known |= deletes,
-                None => buckets.push((place.bucket, bucket, deletes)),
+                None => buckets.push((place.bucket.clone(), bucket, deletes)),
             }
         }
         for (bucket, version, deletes) in &buckets {
@@ -173,10 +156,16 @@ impl ZooKeeperMap {
                 writer.add_check_version(bucket, *version)?;
             }
         }
-        match self.zookeeper.ask(writer.commit()).await {
-            Ok(_) => Ok(true),
+        // The read is sent right behind the write, and looked at where that has lost.
+        let buckets = buckets_of(&places);
+        let (written, read) = (writer.commit(), self.send_read(&client, &buckets, &places)?);
+        match self.zookeeper.ask(written).await {
+            Ok(_) => Ok(Written::All),
             // Another version, another cell, none any more: in each case nothing was written.
-            Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => Ok(false),
+            Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
+                let read = self.zookeeper.ask(read).await;
+                Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))
+            }
             Err(failed) => Err(failed),
         }
     }
@@ -189,7 +178,7 @@ impl ByteMap for ZooKeeperMap {
         self.zookeeper.later(async move { map.read_all(&places).await.map_err(Failed::into_store) })
     }
 
-    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
         self.zookeeper.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
     }
@@ -198,6 +187,42 @@ impl ByteMap for ZooKeeperMap {
     fn len(&self) -> usize {
         0
     }
+}
+
+/// The buckets of places, each once, in order.
+fn buckets_of(places: &[Place]) -> Vec<&str> {
+    let mut buckets: Vec<&str> = places.iter().map(|place| place.bucket.as_str()).collect();
+    buckets.sort_unstable();
+    buckets.dedup();
+    buckets
+}
+
+/// What a request has read of buckets and places.
+fn read_of(buckets: &[&str], places: &[Place], read: &[MultiReadResult]) -> Result<Read, Failed> {
+    let Some((of_buckets, of_cells)) = read.split_at_checked(buckets.len()) else {
+        return Err(Error::NoNode.into());
+    };
+    let version = |result: &MultiReadResult| match result {
+        MultiReadResult::Data { stat, .. } => Ok(stat.version),
+        other => Err(unexpected(other)),
+    };
+    let versions: Vec<i32> = of_buckets.iter().map(version).collect::<Result<_, _>>()?;
+    let mut values = Vec::with_capacity(places.len());
+    for (place, result) in places.iter().zip(of_cells) {
+        // Every place's bucket is among the buckets.
+        let bucket = buckets.binary_search(&place.bucket.as_str()).map_or(0, |at| versions[at]);
+        values.push(match result {
+            MultiReadResult::Data { data, stat } => Versioned {
+                value: Some(cell::state(data).to_vec()),
+                version: pack(bucket, stat.version.cast_unsigned()),
+            },
+            MultiReadResult::Error { err: Error::NoNode } => {
+                Versioned { value: None, version: pack(bucket, ABSENT) }
+            }
+            other => return Err(unexpected(other)),
+        });
+    }
+    Ok(Read { values, now: None })
 }
 
 impl From<MultiWriteError> for Failed {

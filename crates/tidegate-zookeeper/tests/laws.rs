@@ -58,7 +58,7 @@ fn a_cell_that_was_made_again_is_another_one() {
     let key: Arc<[u8]> = b"key".as_slice().into();
     let read = || runtime.block_on(map.read(0, &[Arc::clone(&key)])).unwrap().values.remove(0);
     let replace = |version, value| {
-        runtime.block_on(map.write_if_unchanged(0, write(&key, version, value, None))).unwrap()
+        runtime.block_on(map.write_if_unchanged(0, write(&key, version, value, None))).unwrap().is_all()
     };
     let absent = read().version;
     assert!(replace(absent, Some(1)));
@@ -92,7 +92,9 @@ fn cells_are_deleted_when_their_time_is_over() {
             _ => Some(Duration::from_secs(1)),
         };
         let version = runtime.block_on(map.read(0, &[Arc::clone(key)])).unwrap().values[0].version;
-        assert!(runtime.block_on(map.write_if_unchanged(0, write(key, version, Some(1), keep))).unwrap());
+        assert!(
+            runtime.block_on(map.write_if_unchanged(0, write(key, version, Some(1), keep))).unwrap().is_all()
+        );
     }
     within("the short ones are gone", || values() == 2);
 }

@@ -30,7 +30,7 @@ mod take;
 
 pub use crate::later::Later;
 pub use breaker_view::{BreakerView, Handling};
-pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write};
+pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Written};
 pub use cell::Cell;
 pub use fallback::Fallback;
 pub use leased::Leased;
@@ -124,6 +124,13 @@ pub trait Store: Debug + Send + Sync {
         self.home()
     }
 
+    /// Returns how many exchanges the engine has answered so far, whatever came of the steps they were for. Where the number has grown while a step
+    /// went without its answer, the engine is there, and the step's key is what could not be had in time. The default is a store that does not
+    /// count.
+    fn exchanges(&self) -> u64 {
+        0
+    }
+
     /// Settles one step, and holds the calling thread while an engine is asked. For tests and for programs without async; never for
     /// async code, whose thread it would hold.
     ///
@@ -196,6 +203,10 @@ impl<S: Store + ?Sized> Store for Arc<S> {
 
     fn home_of(&self, by_fallback: bool) -> Home {
         (**self).home_of(by_fallback)
+    }
+
+    fn exchanges(&self) -> u64 {
+        (**self).exchanges()
     }
 }
 

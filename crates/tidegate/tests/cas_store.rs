@@ -6,14 +6,14 @@ mod byte_map;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tidegate::gate::Unfit;
 use tidegate::policy::{Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     Answer, ByteMap, Caps, CasStore, Charge, Durable, Ending, Home, Later, Occupancy, Op, OwnedStep,
-    PlainStore, Read, Settled, Settling, Step, Store, StoreError, Write, conformance,
+    PlainStore, Read, Settled, Settling, Step, Store, StoreError, Write, Written, conformance,
 };
 use tidegate::{Clock as _, Cost, Gate, ManualClock, Quota, Tick};
 use tidegate_core::Finish;
@@ -28,6 +28,11 @@ fn over(fault: &Fault) -> CasStore<Faulty> {
 #[test]
 fn it_conforms_although_every_third_write_loses() {
     conformance::run(|| over(&Fault::Loses), &conformance::quotas(), 10_000);
+}
+
+#[test]
+fn it_conforms_over_an_engine_that_tells_what_a_lost_write_found() {
+    conformance::run(|| over(&Fault::Tells), &conformance::quotas(), 4_000);
 }
 
 #[test]
@@ -124,8 +129,8 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
         fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
             self.0.read(tag, keys)
         }
-        fn write_if_unchanged(&self, _: u64, _: Vec<Write>) -> Later<Result<bool, StoreError>> {
-            Box::pin(async { Ok(false) })
+        fn write_if_unchanged(&self, _: u64, _: Vec<Write>) -> Later<Result<Written, StoreError>> {
+            Box::pin(async { Ok(Written::Nothing(None)) })
         }
         fn len(&self) -> usize {
             self.0.len()
@@ -139,32 +144,44 @@ fn a_key_contended_for_ever_is_an_error_and_changes_nothing() {
     assert_eq!(store.occupancy().used, 0);
 }
 
-/// Whoever waits for an engine that never answers goes away in the end; nobody else waits for that.
+/// Polls a step so many times; the answer, if it came.
+fn poll(step: &mut Later<Answer>, times: u64) -> Poll<Answer> {
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut polls = (0..times).map(|_| step.as_mut().poll(&mut cx));
+    polls.find(Poll::is_ready).unwrap_or(Poll::Pending)
+}
+
+fn later(store: &impl Store, step: &Step<'_>) -> Later<Answer> {
+    let Settling::Later(later) = store.settle_into(step, &mut Settled::default()) else { panic!("it waits") };
+    later
+}
+
+/// Whoever waits for an engine that never answers goes away in the end. Those who wait for the same key go on then, and no others wait for that.
 #[test]
 fn an_engine_that_never_answers_one_step_answers_others() {
     let silent = Arc::new(AtomicU64::new(0));
     let store = over(&Fault::Never(Arc::clone(&silent)));
     let quotas = conformance::quotas();
-    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
-    let take = Step::new(Tick::from_secs(1), Op::Take, &charges);
-    let mut waiting = Vec::new();
-    for _ in 0..3 {
+    let take = |key: &[u8]| {
+        let charges = [Charge::new(key, &quotas[0], Cost::ONE)];
+        later(&store, &Step::new(Tick::from_secs(1), Op::Take, &charges))
+    };
+    for _ in 0..2 {
         silent.store(1, Ordering::Relaxed);
-        let Settling::Later(mut later) = store.settle_into(&take, &mut Settled::default()) else {
-            panic!("it waits")
-        };
-        for _ in 0..100 {
-            assert!(later.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
-        }
-        waiting.push(later);
-        // While it waits, and when it is given up.
-        assert!(store.blocking_settle(&take).is_ok());
-        if waiting.len() == 2 {
-            waiting.clear();
-        }
+        let mut first = take(b"k");
+        assert!(poll(&mut first, 100).is_pending());
+        let (mut second, mut third) = (take(b"k"), take(b"k"));
+        assert!(poll(&mut second, 100).is_pending());
+        assert!(poll(&mut third, 100).is_pending());
+        assert!(poll(&mut take(b"other"), 100).is_ready(), "another key");
+        drop(first);
+        drop(second);
+        assert!(poll(&mut third, 100).is_ready());
     }
-    let left = store.blocking_settle(&Step { op: Op::Peek, ..take }).unwrap().lines[0].decision.standing;
-    assert_eq!(left.remaining, left.limit - 3, "those that were not answered spent nothing");
+    let charges = [Charge::new(b"k", &quotas[0], Cost::ONE)];
+    let peek = Step::new(Tick::from_secs(1), Op::Peek, &charges);
+    let left = store.blocking_settle(&peek).unwrap().lines[0].decision.standing;
+    assert_eq!(left.remaining, left.limit - 2, "those that were not answered spent nothing");
 }
 
 /// Moves an engine's clock to each step's tick, so that it deletes by the time that decides.
@@ -310,7 +327,7 @@ fn an_engine_that_returns_fewer_values_than_keys_has_not_answered() {
             read.values.pop();
             Box::pin(async move { Ok(read) })
         }
-        fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
             self.0.write_if_unchanged(tag, writes)
         }
         fn len(&self) -> usize {

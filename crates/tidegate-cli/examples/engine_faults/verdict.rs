@@ -6,7 +6,7 @@ use std::time::Duration;
 use tidegate::{Rate, Tick};
 use tidegate_core::envelope::{Envelope, Utilisation};
 
-use crate::act::Row;
+use crate::act::{Limit, Row};
 use crate::run::Seen;
 
 /// The stretches in which it is looked whether all is as before.
@@ -74,26 +74,23 @@ fn returned(row: &Row, span: Duration) -> u64 {
 /// Judges what was seen.
 pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
     let mut stretches: Vec<Utilisation> = Vec::new();
-    let (mut excess, mut total) = (0, Utilisation::default());
-    for (at, (from, limit)) in seen.limits.iter().enumerate() {
-        let until = seen.limits.get(at + 1).map_or(Tick::MAX, |(from, _)| *from);
-        let rate = Rate::new(limit.rate, Duration::from_secs(1)).expect("a rate in range");
-        let mut judge = Envelope::new(rate, limit.burst).expect("a burst in range");
-        for asked in seen.asked.iter().filter(|asked| asked.at >= *from && asked.at < until) {
-            let Some(allowed) = asked.allowed else { continue };
-            let before = judge.utilisation();
-            judge.ask(asked.at, 1, allowed);
-            let after = judge.utilisation();
-            let stretch = (asked.at.since(Tick::EPOCH).as_nanos() / STRETCH.as_nanos()) as usize;
-            if stretches.len() <= stretch {
-                stretches.resize(stretch + 1, Utilisation::default());
-            }
-            for sum in [&mut stretches[stretch], &mut total] {
-                sum.admitted += after.admitted - before.admitted;
-                sum.ideal += after.ideal - before.ideal;
-            }
+    let rate = |limit: &Limit| Rate::new(limit.rate, Duration::from_secs(1)).expect("a rate in range");
+    let mut judge = Envelope::new(rate(&row.limit), row.limit.burst).expect("a burst in range");
+    let mut changes = seen.limits.iter().skip(1).peekable();
+    for asked in &seen.asked {
+        let Some(allowed) = asked.allowed else { continue };
+        if let Some((from, limit)) = changes.next_if(|(from, _)| asked.at >= *from) {
+            judge.change(*from, rate(limit), limit.burst).expect("a burst in range");
         }
-        excess = excess.max(judge.excess());
+        let before = judge.utilisation();
+        judge.ask(asked.at, 1, allowed);
+        let after = judge.utilisation();
+        let stretch = (asked.at.since(Tick::EPOCH).as_nanos() / STRETCH.as_nanos()) as usize;
+        if stretches.len() <= stretch {
+            stretches.resize(stretch + 1, Utilisation::default());
+        }
+        stretches[stretch].admitted += after.admitted - before.admitted;
+        stretches[stretch].ideal += after.ideal - before.ideal;
     }
     let healed = seen.healed.since(Tick::EPOCH).as_nanos().div_ceil(STRETCH.as_nanos()) as usize;
     let good = |stretch: &[Utilisation]| {
@@ -107,9 +104,9 @@ pub(crate) fn judge(row: &Row, seen: &Seen) -> Outcome {
     let late = seen.asked.iter().map(|asked| asked.late).max().unwrap_or_default();
     let ends = |node: usize| row.acts.iter().filter_map(|(_, act)| act.ends()).any(|which| which.has(node));
     Outcome {
-        excess,
+        excess: judge.excess(),
         most: most(row, seen, late),
-        used_per_mille: total.per_mille(),
+        used_per_mille: judge.utilisation().per_mille(),
         back_after: back.map(|at| STRETCH * u32::try_from(at).unwrap_or(u32::MAX)),
         p99: took.get(took.len() * 99 / 100).copied().unwrap_or_default(),
         asked: seen.asked.len(),

@@ -251,7 +251,7 @@ policies:
             "all leased leases 1 for a lease of up to 25 units, else 0 -",
             "few leased script 1 -",
             "own local process 0 -",
-            "work central compare-and-set 2; a refusal 1, each writer that came first 2 more 2",
+            "work central compare-and-set 2; a refusal 1, each writer that came first at most 2 more 2",
         ],
         "{told}"
     );

@@ -72,6 +72,10 @@ impl<S: Store> Store for TimedStore<S> {
     fn home_of(&self, by_fallback: bool) -> Home {
         self.store.home_of(by_fallback)
     }
+
+    fn exchanges(&self) -> u64 {
+        self.store.exchanges()
+    }
 }
 
 #[cfg(test)]

@@ -164,6 +164,10 @@ impl Store for Dialling {
     fn home(&self) -> Home {
         Home::Nodes
     }
+
+    fn exchanges(&self) -> u64 {
+        self.0.reached.get().map_or(0, |engine| engine.store.exchanges())
+    }
 }
 
 /// The coordinator of an engine that is dialled.

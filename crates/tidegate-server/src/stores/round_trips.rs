@@ -4,11 +4,12 @@
 
 use std::sync::Arc;
 
-use tidegate::Quota;
+use tidegate::cluster::Part;
 use tidegate::config::{EngineKind, StoreKind, StoreSettings};
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Share};
 use tidegate::store::CAS_ROUND_TRIPS;
 use tidegate::store::leased::most_held;
+use tidegate::{Quota, Tick};
 
 use crate::live::settles;
 
@@ -54,7 +55,8 @@ pub struct PolicyCost {
     /// The round trips of a request that passes, while no other node writes the same key; of [`DecidedIn::Leases`] those of a draw, and most requests
     /// make none.
     pub round_trips: Option<u32>,
-    /// Of leases: the most units that a draw brings to this node while all the nodes there may be are there.
+    /// Of leases: the most units that a draw brings to this node while all the nodes there may be are there, of one region among others while all
+    /// regions have the same part of the limit.
     pub lease_units: Option<u64>,
     /// The round trips of the settlement that each request is followed by; 0 where none is expected.
     pub settling: u32,
@@ -65,10 +67,11 @@ pub struct PolicyCost {
 pub fn round_trips(store: &StoreSettings, policies: &PolicySet) -> Vec<PolicyCost> {
     let StoreKind::Engine(engine) = &store.kind else { return Vec::new() };
     let asked = policies.policies().iter().filter(|policy| policy.mode != Mode::Off);
-    asked.map(|policy| cost_of(policy, &engine.engine, engine.nodes)).collect()
+    let regions = engine.region.as_ref().map_or(1, |region| region.most);
+    asked.map(|policy| cost_of(policy, &engine.engine, regions, engine.nodes)).collect()
 }
 
-fn cost_of(policy: &Policy, engine: &EngineKind, nodes: u64) -> PolicyCost {
+fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> PolicyCost {
     let share = policy.share.unwrap_or(Share::Leased);
     let limits = || policy.limits.iter().chain(&policy.shadow_limit);
     let quotas: Vec<&Arc<Quota>> =
@@ -85,7 +88,8 @@ fn cost_of(policy: &Policy, engine: &EngineKind, nodes: u64) -> PolicyCost {
     }
     if share == Share::Leased {
         let waits = limits().any(|limit| !limit.max_wait.is_zero());
-        let held: Option<Vec<u64>> = quotas.iter().map(|quota| most_held(quota, nodes)).collect();
+        let held: Option<Vec<u64>> =
+            quotas.iter().map(|quota| most_held(&of_one_region(quota, regions), nodes)).collect();
         if let (Some(least), false) = (held.and_then(|held| held.into_iter().min()), waits || follows) {
             let draw = scripted(engine, &quotas).map(|scripted| if scripted { 1 } else { CAS_ROUND_TRIPS });
             return made(DecidedIn::Leases, draw, Some(least));
@@ -98,6 +102,13 @@ fn cost_of(policy: &Policy, engine: &EngineKind, nodes: u64) -> PolicyCost {
     }
 }
 
+/// Returns the part of a limit that the engine of one among so many regions decides by.
+fn of_one_region(quota: &Arc<Quota>, regions: u64) -> Arc<Quota> {
+    let part = Part::even(regions).at(Tick::EPOCH);
+    // What cannot be divided is each region's own, and whole; of what is less than a unit, a region has more at times.
+    quota.divided(part, Part::WHOLE).map_or_else(|| Arc::clone(quota), Arc::new)
+}
+
 /// Says whether the engine decides all of these in its script; `None` where this program does not know.
 #[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "only the client of Redis has a script"))]
 fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
@@ -107,5 +118,18 @@ fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
         #[cfg(not(feature = "redis"))]
         EngineKind::Redis { .. } => None,
         _ => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The check told each node of a region what it would hold if the region had the whole limit.
+    #[test]
+    fn a_lease_in_a_region_is_of_its_part_of_the_limit() {
+        let quota = Arc::new(Quota::per_second(3_000).burst(8_000).gcra().expect("a limit in range"));
+        let held = |regions| most_held(&of_one_region(&quota, regions), 2);
+        assert_eq!((held(1), held(4)), (Some(200), Some(50)), "5 % of the region's burst, half of it");
     }
 }

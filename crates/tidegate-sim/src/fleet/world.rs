@@ -59,8 +59,6 @@ struct World<'a> {
     wires: Vec<Weather>,
     limit: Arc<Quota>,
     judges: HashMap<u32, Envelope>,
-    /// Excess of judges that ended when the limit changed.
-    excess_before: u64,
     outcome: Outcome,
     /// What each decision took, in nanoseconds.
     took: Vec<u64>,
@@ -98,7 +96,6 @@ impl<'a> World<'a> {
             wires: vec![scenario.weather; scenario.nodes],
             limit: Arc::clone(&scenario.limit),
             judges: HashMap::new(),
-            excess_before: 0,
             outcome: Outcome::default(),
             took: Vec::new(),
         };
@@ -298,8 +295,10 @@ impl<'a> World<'a> {
             }
             Act::Limit(limit) => {
                 self.limit = Arc::clone(limit);
-                self.excess_before = self.excess_before.max(self.excess());
-                self.judges.clear();
+                let (rate, burst) = limit.flow().expect("a limit that is a rate and a burst");
+                for judge in self.judges.values_mut() {
+                    judge.change(Tick::from_nanos(now), rate, burst).expect("a burst in range");
+                }
             }
             act => self.act_of_engines(now, act, 0..scenario.regions),
         }
@@ -358,7 +357,7 @@ impl<'a> World<'a> {
         let (asked, admitted, ideal) = (sum(|one| one.asked), sum(|one| one.admitted), sum(|one| one.ideal));
         (outcome.asked, outcome.admitted) = (asked, admitted);
         outcome.used_per_mille = (admitted * 1000).checked_div(ideal).unwrap_or(1000);
-        outcome.excess = self.excess().max(self.excess_before);
+        outcome.excess = self.excess();
         (outcome.calls_across, outcome.across_on_path) = self.across.calls();
         outcome.hung = self.nodes.iter().map(|node| node.waits() as u64).sum();
         self.took.sort_unstable();

@@ -1,107 +1,38 @@
 //! A store over any engine that offers compare-and-set on bytes.
 //!
 //! The engine knows nothing of limits: it keeps a value and a version under a key, and writes several keys at once if none has
-//! changed since it was read. The decision is the same pure [`settle`] as in memory, run again when a write loses.
+//! changed since it was read. The decision is the same pure [`settle`](super::settle()) as in memory, run again when a write loses. Steps of one
+//! process that name the same keys are settled together, so that they do not compete with each other.
 
-use std::fmt::Debug;
+mod batch;
+mod byte_map;
+mod decide;
+
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use tidegate_core::Tick;
-use twox_hash::XxHash64;
-
+use self::batch::{BatchWork, Batches};
+pub use self::byte_map::{ByteMap, Read, Versioned, Write, Written};
+use self::decide::{Decided, Times, decide};
 use super::plain::refuse_repeated;
-use super::step::{DecidedBy, Settled, Step, StepClock};
-use super::{Answer, Caps, Cell, Home, Later, Occupancy, OwnedStep, Settling, Store, StoreError, settle};
-use crate::clock::HeldTime;
+use super::step::{Settled, Step};
+use super::{Caps, Home, Occupancy, OwnedStep, Settling, Store, StoreError};
+use crate::later::Later;
 
-/// How often a step is tried before it gives up. Each loss means another step won, so the engine as a whole goes on.
+/// How often a batch is tried before it gives up. Each loss means that another node has won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
 
-/// How far ahead another node's clock may be and its ticks just count as now, as in [`HeldTime`]. A clock further ahead is one that nobody
-/// waits for to be caught up with.
-const FAR: Duration = Duration::from_secs(300);
-
-/// A value and the version it was read at; an absent key has a version too.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Versioned {
-    /// The bytes; `None` for an absent key.
-    pub value: Option<Vec<u8>>,
-    /// Changes with every write of the key.
-    pub version: u64,
-}
-
-/// The values that an engine has read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Read {
-    /// The values, in the order of the keys.
-    pub values: Vec<Versioned>,
-    /// The engine's time, where it has a clock.
-    pub now: Option<Tick>,
-}
-
-/// One key to write, with the version that it must still have.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Write {
-    /// The key.
-    pub key: Arc<[u8]>,
-    /// The version that the key must still have.
-    pub version: u64,
-    /// What is written; `None` deletes.
-    pub value: Option<Vec<u8>>,
-    /// How long it has to be kept, from now: after that it is as good as deleted. Never less than [`Write::MARGIN`]; `None` is for ever.
-    ///
-    /// Whoever deletes it then, and whoever keeps it, decides and settles alike: also where limits have changed meanwhile, from one
-    /// algorithm to another, to a guard and back. Only in the marks of receipts ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may the two
-    /// differ, where these count how a state came about.
-    pub keep: Option<Duration>,
-}
-
-impl Write {
-    /// How much longer values are kept than they matter by the clock that decided: nodes that decide by their own clocks may be so far
-    /// apart, and engines round times to live, some of them zero to an error.
-    pub const MARGIN: Duration = Duration::from_secs(1);
-}
-
-/// What an engine has to offer. Both calls do nothing before they are polled.
-///
-/// An engine that does not expire keys may leave [`Write::keep`] aside: then keys add up, one for each that was ever charged and
-/// one or two for each ticket that was ever settled.
-pub trait ByteMap: Debug + Send + Sync + 'static {
-    /// Reads keys. Called once per attempt; `tag` is that of the step, see [`Step::tag`].
-    ///
-    /// # Errors
-    /// [`StoreError::Unavailable`] when the engine does not answer.
-    fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>>;
-
-    /// Writes all values if every key is still at the version given, or none. Returns whether it wrote.
-    ///
-    /// Not to be tried again by the engine's driver on its own: a second try would lose against the first, and the step would be done
-    /// twice.
-    ///
-    /// # Errors
-    /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
-    fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>>;
-
-    /// Returns how many keys there are, as far as is known without asking.
-    fn len(&self) -> usize;
-
-    /// Says whether there are none.
-    fn is_empty(&self) -> bool {
-        self.len() == 0
-    }
-
-    /// Says what callers have to know of the engine.
-    fn caps(&self) -> Caps {
-        Caps::ENGINE
-    }
-}
-
-/// The round trips of a step that nobody else writes into: a read and a write. One that changes nothing, as a refusal, takes the read alone; each
-/// write that came too late takes both again.
+/// The round trips of a step that nobody else writes into: a read and a write. One that changes nothing, as a refusal, takes the read alone; a
+/// write that came too late takes one more where the engine tells what the keys hold instead, and two where it does not. Steps of one process that
+/// name the same keys share them.
 pub const CAS_ROUND_TRIPS: u32 = 2;
 
-/// Settles steps over a [`ByteMap`]: one read and, if something changed, one write per attempt.
+/// Settles steps over a [`ByteMap`]: one read, and if something changed one write per attempt.
+///
+/// # Steps on one key
+/// While steps are under way, others of this process that name one of their keys wait, and share the next read and write: so a process has one
+/// write of a key under way, whatever the number of steps. Every step is all or nothing by itself, and those that are settled together are settled
+/// one after the other.
 ///
 /// # Time
 /// Where the engine has no clock ([`Read::now`]), each node decides by its own. A cell that another node has written by a clock more than ten
@@ -111,22 +42,23 @@ pub const CAS_ROUND_TRIPS: u32 = 2;
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     shared: Arc<Shared<M>>,
+    batches: Arc<Batches>,
 }
 
 #[derive(Debug, Default)]
 struct Shared<M> {
     map: M,
-    /// The latest tick that was seen here; other nodes' ticks are in the states.
-    time: HeldTime,
-    /// The same of cells that clocks of other nodes wrote, more than [`FAR`] ahead.
-    ahead: HeldTime,
+    times: Times,
+    /// How many exchanges were answered. Relaxed: it is compared with what it was a deadline ago.
+    exchanges: AtomicU64,
 }
 
 impl<M: ByteMap> CasStore<M> {
     /// Wraps an engine.
     #[must_use]
     pub fn new(map: M) -> Self {
-        Self { shared: Arc::new(Shared { map, time: HeldTime::default(), ahead: HeldTime::default() }) }
+        let shared = Shared { map, times: Times::default(), exchanges: AtomicU64::new(0) };
+        Self { shared: Arc::new(shared), batches: Arc::default() }
     }
 }
 
@@ -135,8 +67,15 @@ impl<M: ByteMap> Store for CasStore<M> {
         if let Err(error) = refuse_repeated(step) {
             return Settling::Done(Err(error));
         }
-        let (shared, step) = (Arc::clone(&self.shared), OwnedStep::of(step));
-        Settling::Later(Box::pin(async move { shared.settle(&step).await }))
+        let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
+        let step = OwnedStep::of(step);
+        Settling::Later(Box::pin(async move {
+            let settle = |work: Arc<BatchWork>| -> Later<()> {
+                let shared = Arc::clone(&shared);
+                Box::pin(async move { shared.settle(&work).await })
+            };
+            batches.settle(step, &settle).await
+        }))
     }
 
     fn occupancy(&self) -> Occupancy {
@@ -150,98 +89,60 @@ impl<M: ByteMap> Store for CasStore<M> {
     fn home(&self) -> Home {
         Home::Nodes
     }
+
+    fn exchanges(&self) -> u64 {
+        self.shared.exchanges.load(Ordering::Relaxed)
+    }
 }
 
 impl<M: ByteMap> Shared<M> {
-    async fn settle(&self, step: &OwnedStep) -> Answer {
-        let keys: Vec<Arc<[u8]>> =
-            step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
+    /// Settles the steps of a batch and answers each.
+    async fn settle(&self, work: &BatchWork) {
+        if let Err(error) = self.try_to_settle(work).await {
+            work.members().iter().for_each(|asked| asked.answer(Err(error.clone())));
+        }
+    }
+
+    /// Counts an exchange that is answered.
+    async fn answered<T>(&self, exchange: Later<Result<T, StoreError>>) -> Result<T, StoreError> {
+        let answer = exchange.await?;
+        self.exchanges.fetch_add(1, Ordering::Relaxed);
+        Ok(answer)
+    }
+
+    async fn try_to_settle(&self, work: &BatchWork) -> Result<(), StoreError> {
+        // What the keys hold, and whether that was read after all of the steps were asked: only then a refusal may go by it.
+        let (mut held, mut is_fresh) = (None, true);
         for _ in 0..ATTEMPTS {
-            let read = self.map.read(step.tag(), &keys).await?;
-            match self.decide(step, &keys, &read)? {
-                (settled, None) => return Ok(settled),
-                (settled, Some(writes)) => {
-                    if self.map.write_if_unchanged(step.tag(), writes).await? {
-                        return Ok(settled);
+            let read = match held.take() {
+                Some(read) => read,
+                None => {
+                    is_fresh = true;
+                    self.answered(self.map.read(work.tag, &work.keys)).await?
+                }
+            };
+            let members = work.members();
+            let steps: Vec<&OwnedStep> = members.iter().map(|asked| &asked.step).collect();
+            let most = self.map.caps().largest_cell;
+            let Decided { answers, writes } = decide(&self.times, &steps, &work.keys, &read, most);
+            if !writes.is_empty() {
+                let all_keys = writes.len() == work.keys.len();
+                match self.answered(self.map.write_if_unchanged(work.tag, writes)).await? {
+                    Written::All => {}
+                    Written::Nothing(now) => {
+                        held = now.filter(|_| all_keys);
+                        is_fresh = !work.take_in();
+                        continue;
                     }
                 }
+            } else if !is_fresh {
+                continue;
             }
+            for (asked, answer) in members.iter().zip(answers) {
+                asked.answer(answer);
+            }
+            return Ok(());
         }
         Err(StoreError::Contended { attempts: ATTEMPTS })
-    }
-
-    /// Returns the tick to decide by where the nodes' own clocks decide: this node's, unless another one has written a cell far ahead of it.
-    ///
-    /// To set such a cell back, as a single node does after its clock was set back, would give its units again each time that two nodes
-    /// take turns.
-    fn among_nodes(&self, now: Tick, cells: &[Option<Cell>]) -> Tick {
-        let far_ahead = |cell: &Cell| cell.quota.far_ahead(&cell.state, now);
-        let Some(latest) = cells.iter().flatten().filter_map(far_ahead).max() else { return now };
-        if latest.since(now) <= FAR {
-            return latest;
-        }
-        if latest > self.ahead.latest() {
-            self.ahead.hold(latest);
-        }
-        self.ahead.hold(now)
-    }
-
-    /// Decides a step over what was read; returns what has to be written, if anything.
-    fn decide(
-        &self,
-        step: &OwnedStep,
-        keys: &[Arc<[u8]>],
-        read: &Read,
-    ) -> Result<(Settled, Option<Vec<Write>>), StoreError> {
-        let values = read.values.len();
-        if values != keys.len() {
-            let reason = format!("it returned {values} values for {} keys", keys.len());
-            return Err(StoreError::Unavailable { reason });
-        }
-        let mut cells = Vec::with_capacity(values);
-        let mut repaired = false;
-        for (at, versioned) in read.values.iter().enumerate() {
-            let cell = versioned.value.as_deref().map(Cell::decode).transpose();
-            cells.push(match cell {
-                // Bytes that cannot be read as a state cannot be carried on. A step that forgets the key wants them gone.
-                Err(_) if step.forgets(at) => {
-                    repaired = true;
-                    None
-                }
-                Err(source) => {
-                    let digest = keys.get(at).map_or(0, |key| XxHash64::oneshot(0, key));
-                    return Err(StoreError::Corrupt { charge: at, digest, source });
-                }
-                Ok(cell) => cell,
-            });
-        }
-        let (mut settled, changed, now) = step.with(|step| {
-            let by_engine = read.now.filter(|_| matches!(step.clock, StepClock::Engine));
-            let mut now = self.time.hold(by_engine.unwrap_or(step.now));
-            if by_engine.is_none() {
-                now = self.among_nodes(now, &cells);
-            }
-            let (settled, changed) = settle(&Step { now, ..*step }, &mut cells);
-            (settled, changed, now)
-        });
-        settled.by = DecidedBy::Engine;
-        let mended = repaired && settled.allowed;
-        if !changed && !mended {
-            return Ok((settled, None));
-        }
-        let most = self.map.caps().largest_cell;
-        let mut writes = Vec::with_capacity(keys.len());
-        for ((key, versioned), cell) in keys.iter().zip(&read.values).zip(&cells) {
-            let value = cell.as_ref().map(Cell::encode);
-            if let (Some(value), Some(most)) = (&value, most)
-                && value.len() > most
-            {
-                return Err(StoreError::CellTooLarge { bytes: value.len(), most });
-            }
-            let keep = cell.as_ref().and_then(Cell::full_at);
-            let keep = keep.map(|full| full.since(now).saturating_add(Write::MARGIN));
-            writes.push(Write { key: Arc::clone(key), version: versioned.version, value, keep });
-        }
-        Ok((settled, Some(writes)))
     }
 }

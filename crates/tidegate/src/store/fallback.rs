@@ -8,7 +8,9 @@
 //! [`StoreError::Unavailable`], which the deadline is too: the step is decided here, and after several in a row the next ones are too
 //! (see [Outages](#outages)).
 //! [`StoreError::Contended`], [`StoreError::Corrupt`] and [`StoreError::CellTooLarge`] speak of keys and not of the engine: that step is
-//! decided here, the next one is the engine's again. All others are mistakes of the caller and returned.
+//! decided here, the next one is the engine's again. So does a deadline that was over while the engine answered other exchanges
+//! ([`Store::exchanges`]), as where other nodes write the same key first each time. All others are mistakes of the caller
+//! and returned.
 //!
 //! # Outages
 //! A step that is not answered is decided here, by itself: an answer that is lost or late now and then is no outage. After three in a row

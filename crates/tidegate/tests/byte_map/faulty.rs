@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
-use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write};
+use tidegate::store::{ByteMap, Caps, Later, Read, StoreError, Write, Written};
 use tidegate::{Clock as _, ManualClock, Tick};
 
-use super::{Bytes, pending};
+use super::{Bytes, pending, written};
 
 /// What an engine does to each call; `Usual` is to answer.
 #[derive(Clone, Debug, Default)]
@@ -16,6 +16,8 @@ pub(crate) enum Fault {
     Usual,
     /// Every third write loses, as if somebody else had been faster.
     Loses,
+    /// Tells what the keys of a lost write hold.
+    Tells,
     /// Answers after so many polls, each call after another number.
     Late,
     /// Each write is applied twice; the second has to lose.
@@ -49,7 +51,7 @@ impl Faulty {
     async fn wait(&self) {
         let call = self.calls.fetch_add(1, Ordering::Relaxed);
         let polls = match &self.fault {
-            Fault::Late => call % 5,
+            Fault::Late | Fault::Tells => call % 5,
             Fault::Never(calls) => {
                 let silent = calls.load(Ordering::Relaxed) > 0;
                 let _ = calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1));
@@ -86,19 +88,23 @@ impl ByteMap for Faulty {
         })
     }
 
-    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let map = self.clone();
         Box::pin(async move {
             map.wait().await;
             map.forget();
             if matches!(map.fault, Fault::Loses) && map.calls.load(Ordering::Relaxed).is_multiple_of(3) {
-                return Ok(false);
+                return Ok(Written::Nothing(None));
             }
-            let written = map.bytes.write_now(&writes);
+            let keys: Vec<_> = writes.iter().map(|write| Arc::clone(&write.key)).collect();
+            let all = map.bytes.write_now(&writes);
+            if !all && matches!(map.fault, Fault::Tells) {
+                return Ok(Written::Nothing(Some(map.bytes.read_now(&keys))));
+            }
             if matches!(map.fault, Fault::Twice) {
                 assert!(!map.bytes.write_now(&writes), "a write applied twice loses by its version");
             }
-            if let (true, Fault::Forgets(clock)) = (written, &map.fault) {
+            if let (true, Fault::Forgets(clock)) = (all, &map.fault) {
                 let mut over = map.over.lock();
                 for write in writes {
                     over.retain(|(key, _)| *key != write.key);
@@ -107,7 +113,7 @@ impl ByteMap for Faulty {
                     }
                 }
             }
-            Ok(written)
+            Ok(written(all))
         })
     }
 

@@ -11,7 +11,8 @@ use std::task::Poll;
 
 use parking_lot::Mutex;
 use tidegate::store::{
-    ByteMap, Caps, Home, Later, Occupancy, Read, Settled, Settling, Step, Store, StoreError, Versioned, Write,
+    ByteMap, Caps, Home, Later, Occupancy, Read, Settled, Settling, Step, Store, StoreError, Versioned,
+    Write, Written,
 };
 
 /// A version and the value at it.
@@ -51,14 +52,19 @@ impl ByteMap for Bytes {
         Box::pin(async move { Ok(bytes.read_now(&keys)) })
     }
 
-    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let bytes = self.clone();
-        Box::pin(async move { Ok(bytes.write_now(&writes)) })
+        Box::pin(async move { Ok(written(bytes.write_now(&writes))) })
     }
 
     fn len(&self) -> usize {
         self.0.lock().values().filter(|(_, value)| value.is_some()).count()
     }
+}
+
+/// As an engine answers that does not tell what it has in the place of what was expected.
+pub(crate) const fn written(written: bool) -> Written {
+    if written { Written::All } else { Written::Nothing(None) }
 }
 
 /// A store that is asked on the spot, although it answers later: for engines of tests, which have nothing to wait for.

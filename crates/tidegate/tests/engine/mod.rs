@@ -39,6 +39,8 @@ struct State {
     open: usize,
     /// Whoever hangs: woken when they may be answered.
     hanging: Vec<Waker>,
+    /// How many exchanges it has answered, as it tells.
+    exchanges: u64,
     /// How often hanging steps were let go.
     released: u64,
 }
@@ -55,6 +57,11 @@ impl Engine {
 
     pub(crate) fn open(&self) -> usize {
         self.0.state.lock().open
+    }
+
+    /// Answers exchanges of steps that are not settled by them, as where others write a key first.
+    pub(crate) fn answers_exchanges(&self) {
+        self.0.state.lock().exchanges += 1;
     }
 
     /// Lets all that hang be answered.
@@ -164,6 +171,10 @@ impl Store for Engine {
 
     fn home(&self) -> Home {
         Home::Nodes
+    }
+
+    fn exchanges(&self) -> u64 {
+        self.0.state.lock().exchanges
     }
 }
 

@@ -256,6 +256,36 @@ fn a_contended_key_is_decided_here_and_the_next_step_is_the_engines() {
     assert_eq!(twice, Err(StoreError::RepeatedKey), "a caller's mistake is returned");
 }
 
+/// Of nodes that write one key of a far engine some came too late each time, until their deadline. The engine had answered all the while, and was
+/// taken for gone: then all steps were decided beside it for a second.
+#[test]
+fn an_engine_that_answers_is_not_gone_because_a_key_could_not_be_had_in_time() {
+    let (rig, quota) = (rig(1), per_hour(100));
+    let key = [Charge::new(b"k", &quota, Cost::ONE)];
+    let too_late = |answers: bool| {
+        rig.engine.be(Mood::Hangs);
+        let mut step = rig.begin(Op::Take, &key);
+        assert!(step.poll().is_pending());
+        if answers {
+            rig.engine.answers_exchanges();
+        }
+        rig.clock.advance(DEADLINE);
+        let Poll::Ready(answer) = step.poll() else { panic!("its deadline is over") };
+        assert_eq!(answer.unwrap().by, DecidedBy::Fallback);
+        rig.engine.be(Mood::Now);
+    };
+    too_late(true);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+    too_late(false);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Fallback, "it is gone");
+    // A probe that comes too late finds that it is back.
+    rig.clock.advance(PROBE_EVERY);
+    too_late(true);
+    assert_eq!(rig.take(key[0]).by, DecidedBy::Engine);
+    let ups: Vec<bool> = rig.states().iter().map(|(up, ..)| *up).collect();
+    assert_eq!(ups, [false, true]);
+}
+
 #[test]
 fn many_steps_in_one_exchange_have_one_deadline() {
     let (rig, quota) = (rig(1), per_hour(100));

@@ -7,7 +7,7 @@ use std::time::Duration;
 use tidegate::gate::ticket::TicketError;
 use tidegate::gate::{Check, Part};
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet};
-use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Write};
+use tidegate::store::{ByteMap, CasStore, Later, Read, StoreError, Write, Written};
 use tidegate::{Gate, ManualClock, Outcome, Quota};
 
 use super::byte_map::{Bytes, OnTheSpot};
@@ -102,7 +102,7 @@ impl ByteMap for Engine {
         })
     }
 
-    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
         let engine = Arc::clone(&self.0);
         Box::pin(async move {
             fails(&engine.fails_after)?;
@@ -110,7 +110,7 @@ impl ByteMap for Engine {
             if written {
                 fails(&engine.loses_after)?;
             }
-            Ok(written)
+            Ok(crate::byte_map::written(written))
         })
     }
 

@@ -9,7 +9,7 @@ use tidegate::gate::Check;
 use tidegate::policy::{Descriptor, Limit, Policy, PolicySet, Share};
 use tidegate::store::{
     ByteMap, Caps, CasStore, Charge, DecidedBy, Ending, Later, Op, PlainStore, Read, Settled, Settling, Step,
-    Store, StoreError, Write, conformance,
+    Store, StoreError, Write, Written, conformance,
 };
 use tidegate::{Clock as _, Cost, Decision, Gate, ManualClock, Quota, Tick};
 
@@ -145,7 +145,7 @@ fn a_reset_is_dated_by_the_clock_of_the_charges() {
             let read = Read { now, ..self.0.read_now(keys) };
             Box::pin(async move { Ok(read) })
         }
-        fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<bool, StoreError>> {
+        fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
             self.0.write_if_unchanged(tag, writes)
         }
         fn len(&self) -> usize {

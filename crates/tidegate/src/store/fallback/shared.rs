@@ -187,9 +187,22 @@ impl Shared {
         if let Some(probe) = &mut probe {
             probe.asks();
         }
-        let asked = self.clock.now();
-        let answer = self.before_deadline(asked, later).await.unwrap_or_else(|| Err(self.late()));
-        self.judge(answer, asked, probe.as_mut())
+        let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
+        let answer = self.before_deadline(asked, later).await;
+        match answer {
+            None if self.engine.exchanges() != exchanges => self.contended(probe.as_mut()),
+            answer => self.judge(answer.unwrap_or_else(|| Err(self.late())), asked, probe.as_mut()),
+        }
+    }
+
+    /// A step that could not be settled in time, by an engine that answers: others were faster each time, or many are before it. Nothing
+    /// is said against the engine.
+    fn contended<T>(&self, probe: Option<&mut Probe>) -> Result<T, StoreError> {
+        if let Some(probe) = probe {
+            self.breaker.answers(self.clock.now());
+            probe.asks();
+        }
+        Err(self.late())
     }
 
     /// Waits for many answers like [`Shared::in_time`].
@@ -207,10 +220,15 @@ impl Shared {
         if let Some(probe) = &mut probe {
             probe.asks();
         }
-        let asked = self.clock.now();
-        answers = self.before_deadline(asked, later).await.unwrap_or_default();
+        let (asked, exchanges) = (self.clock.now(), self.engine.exchanges());
+        let told = self.before_deadline(asked, later).await;
+        let is_contended = told.is_none() && self.engine.exchanges() != exchanges;
+        answers = told.unwrap_or_default();
         answers.resize_with(count, || Err(self.late()));
-        self.judge_each(&answers, asked, probe);
+        match is_contended {
+            true => drop(self.contended::<()>(probe.as_mut())),
+            false => self.judge_each(&answers, asked, probe),
+        }
         answers
     }
 

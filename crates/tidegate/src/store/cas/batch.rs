@@ -1,0 +1,259 @@
+//! Steps of this process that wait for each other's keys, so that they are settled together.
+//!
+//! Of writers that read the same version of a key one wins, and every other one has to begin again. So a process does not compete with itself:
+//! while a batch of steps is under way, steps that name one of its keys wait, and are the next batch, with one read and one write for all of
+//! them. The more steps there are, the more of them share a round trip. Compare-and-set is what makes it right: no batch relies on being alone.
+//!
+//! # Who drives a batch
+//! There is no task: whoever waits for a batch polls it, those who wait to be in the next one too. So it goes on as long as anybody is
+//! interested in it, and a caller who holds a future without polling it holds up nobody. Where all whose steps are in it have gone away, it is
+//! given up, and those who wait go on.
+
+use std::collections::HashMap;
+use std::mem;
+use std::sync::{Arc, Weak};
+
+use futures_util::FutureExt as _;
+use futures_util::future::{AbortHandle, Abortable, Shared as Joint};
+use parking_lot::Mutex;
+
+use crate::later::Later;
+use crate::store::{Answer, OwnedStep};
+
+/// The most keys of a batch, unless one step has more: an engine takes 128 operations in a transaction (etcd).
+const MOST_KEYS: usize = 64;
+
+/// The most steps of a batch: deciding them takes about a millisecond.
+const MOST_STEPS: usize = 512;
+
+/// A step that is asked, and its answer.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) step: OwnedStep,
+    keys: Vec<Arc<[u8]>>,
+    standing: Mutex<Standing>,
+}
+
+#[derive(Debug)]
+enum Standing {
+    /// In this batch, or waiting for its end.
+    Waits(Arc<Batch>),
+    Answered(Box<Answer>),
+    /// Whoever asked has gone, or has its answer.
+    Gone,
+}
+
+/// Steps that are settled together.
+#[derive(Debug)]
+pub(super) struct Batch {
+    work: Arc<BatchWork>,
+    exchange: Joint<Abortable<Later<()>>>,
+    abort: AbortHandle,
+}
+
+/// What whoever settles a batch has to know of it.
+#[derive(Debug)]
+pub(super) struct BatchWork {
+    /// The keys of all its steps.
+    pub(super) keys: Vec<Arc<[u8]>>,
+    /// The tag of its steps; steps with a key in common have one tag.
+    pub(super) tag: u64,
+    lists: Mutex<Lists>,
+}
+
+#[derive(Debug, Default)]
+struct Lists {
+    /// The steps that are settled.
+    members: Vec<Arc<Asked>>,
+    /// Those that wait for the end.
+    waiting: Vec<Arc<Asked>>,
+    /// No step joins any more: nobody of the members is there.
+    given_up: bool,
+}
+
+/// The batches under way, by their keys: the latest of each.
+#[derive(Debug, Default)]
+pub(super) struct Batches {
+    by_key: Mutex<HashMap<Arc<[u8]>, Weak<Batch>>>,
+}
+
+/// Makes the exchange that settles a batch.
+type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
+
+impl Batches {
+    /// Settles a step, together with others that wait for the same keys.
+    pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
+        let keys = step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
+        let asked = Arc::new(Asked { step, keys, standing: Mutex::new(Standing::Gone) });
+        let _leaves = Leaves(self, &asked);
+        self.join(&asked, settle);
+        loop {
+            let batch = match &*asked.standing.lock() {
+                Standing::Waits(batch) => Arc::clone(batch),
+                Standing::Answered(answer) => return Answer::clone(answer),
+                Standing::Gone => unreachable!("only this future leaves"),
+            };
+            // Ended or given up: those who waited go on.
+            let _ = batch.exchange.clone().await;
+            self.follow(&batch, settle);
+        }
+    }
+
+    /// Has a step wait for a batch that has one of its keys, or makes a batch of it.
+    fn join(&self, asked: &Arc<Asked>, settle: Settle<'_>) {
+        let mut by_key = self.by_key.lock();
+        let found = asked.keys.iter().find_map(|key| by_key.get(key)?.upgrade());
+        if let Some(batch) = found {
+            // Before it is on the list: who is there and waits for nothing has gone.
+            *asked.standing.lock() = Standing::Waits(Arc::clone(&batch));
+            batch.work.wait(asked);
+        } else {
+            let batch = Batch::of(vec![Arc::clone(asked)], Vec::new(), settle);
+            batch.add_to(&mut by_key);
+            *asked.standing.lock() = Standing::Waits(batch);
+        }
+    }
+
+    /// Makes the next batch of those who have waited for one that is over. Does nothing the second time.
+    fn follow(&self, over: &Arc<Batch>, settle: Settle<'_>) {
+        let mut by_key = self.by_key.lock();
+        let lists = mem::take(&mut *over.work.lists.lock());
+        over.remove_from(&mut by_key);
+        let left = lists.waiting.into_iter().filter(|asked| asked.waits());
+        let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
+        for asked in left {
+            let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
+            let fits = keys.len() + new.len() <= MOST_KEYS && members.len() < MOST_STEPS;
+            // Once one had no room all others wait behind it.
+            if members.is_empty() || (fits && waiting.is_empty()) {
+                keys.extend(new);
+                members.push(asked);
+            } else {
+                waiting.push(asked);
+            }
+        }
+        if members.is_empty() {
+            return;
+        }
+        let all: Vec<_> = members.iter().chain(&waiting).cloned().collect();
+        let batch = Batch::of(members, waiting, settle);
+        batch.add_to(&mut by_key);
+        for asked in all {
+            let mut standing = asked.standing.lock();
+            if matches!(*standing, Standing::Waits(_)) {
+                *standing = Standing::Waits(Arc::clone(&batch));
+            }
+        }
+    }
+
+    /// Takes a step out, of which nobody wants the answer any more.
+    fn leave(&self, asked: &Asked) {
+        let Standing::Waits(batch) = mem::replace(&mut *asked.standing.lock(), Standing::Gone) else {
+            return;
+        };
+        batch.work.without_the_gone(&batch.abort);
+        let mut by_key = self.by_key.lock();
+        // Whether nobody else is left: each who leaves drops its own under this lock.
+        if Arc::strong_count(&batch) == 1 {
+            batch.remove_from(&mut by_key);
+        }
+        drop(batch);
+    }
+}
+
+/// Leaves when it is dropped.
+struct Leaves<'a>(&'a Batches, &'a Asked);
+
+impl Drop for Leaves<'_> {
+    fn drop(&mut self) {
+        self.0.leave(self.1);
+    }
+}
+
+impl Asked {
+    /// Says whether somebody waits for its answer.
+    fn waits(&self) -> bool {
+        matches!(*self.standing.lock(), Standing::Waits(_))
+    }
+
+    /// Answers it, if anybody is there.
+    pub(super) fn answer(&self, answer: Answer) {
+        let mut standing = self.standing.lock();
+        if matches!(*standing, Standing::Waits(_)) {
+            *standing = Standing::Answered(Box::new(answer));
+        }
+    }
+}
+
+impl Batch {
+    fn of(members: Vec<Arc<Asked>>, waiting: Vec<Arc<Asked>>, settle: Settle<'_>) -> Arc<Self> {
+        let mut keys: Vec<Arc<[u8]>> = members.iter().flat_map(|asked| asked.keys.iter().cloned()).collect();
+        keys.sort_unstable();
+        keys.dedup();
+        let tag = members.first().map_or(0, |asked| asked.step.tag());
+        let lists = Mutex::new(Lists { members, waiting, given_up: false });
+        let work = Arc::new(BatchWork { keys, tag, lists });
+        let (abort, registration) = AbortHandle::new_pair();
+        let exchange = Abortable::new(settle(Arc::clone(&work)), registration).shared();
+        Arc::new(Self { work, exchange, abort })
+    }
+
+    fn add_to(self: &Arc<Self>, by_key: &mut HashMap<Arc<[u8]>, Weak<Self>>) {
+        by_key.extend(self.work.keys.iter().map(|key| (Arc::clone(key), Arc::downgrade(self))));
+    }
+
+    fn remove_from(self: &Arc<Self>, by_key: &mut HashMap<Arc<[u8]>, Weak<Self>>) {
+        for key in &self.work.keys {
+            if by_key.get(key).is_some_and(|latest| Weak::as_ptr(latest) == Arc::as_ptr(self)) {
+                by_key.remove(key);
+            }
+        }
+    }
+}
+
+impl BatchWork {
+    /// Returns the steps that somebody still waits for.
+    pub(super) fn members(&self) -> Vec<Arc<Asked>> {
+        let mut lists = self.lists.lock();
+        lists.members.retain(|asked| asked.waits());
+        lists.members.clone()
+    }
+
+    /// Takes in those who wait and name no other key; says whether there were any.
+    pub(super) fn take_in(&self) -> bool {
+        let lists = &mut *self.lists.lock();
+        if lists.given_up {
+            return false;
+        }
+        let before = lists.members.len();
+        for asked in mem::take(&mut lists.waiting) {
+            let fits = asked.keys.iter().all(|key| self.keys.binary_search(key).is_ok());
+            match fits && lists.members.len() < MOST_STEPS {
+                true => lists.members.push(asked),
+                false => lists.waiting.push(asked),
+            }
+        }
+        lists.members.len() > before
+    }
+
+    fn wait(&self, asked: &Arc<Asked>) {
+        let mut lists = self.lists.lock();
+        // Those who have gone make room, so that the list is at most twice as long as those who wait.
+        if lists.waiting.len() == lists.waiting.capacity() {
+            lists.waiting.retain(|asked| asked.waits());
+        }
+        lists.waiting.push(Arc::clone(asked));
+    }
+
+    /// Gives the exchange up where none of those whose steps are in it is there any more.
+    fn without_the_gone(&self, abort: &AbortHandle) {
+        let given_up = {
+            let mut lists = self.lists.lock();
+            lists.given_up |= !lists.members.iter().any(|asked| asked.waits());
+            lists.given_up
+        };
+        if given_up {
+            abort.abort();
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Steps that are decided together over what was read, one after the other.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tidegate_core::Tick;
+use tidegate_core::bytes::DecodeError;
+use twox_hash::XxHash64;
+
+use super::byte_map::{Read, Write};
+use crate::clock::HeldTime;
+use crate::store::step::{DecidedBy, Settled, Step, StepClock};
+use crate::store::{Answer, Cell, OwnedStep, StoreError, settle};
+
+/// How far ahead another node's clock may be and its ticks just count as now, as in [`HeldTime`]. A clock further ahead is one that nobody
+/// waits for to be caught up with.
+const FAR: Duration = Duration::from_secs(300);
+
+/// The times by which a store decides.
+#[derive(Debug, Default)]
+pub(super) struct Times {
+    /// The latest tick that was seen here; other nodes' ticks are in the states.
+    here: HeldTime,
+    /// The same of cells that clocks of other nodes wrote, more than [`FAR`] ahead.
+    ahead: HeldTime,
+}
+
+/// What came of steps that were decided together.
+pub(super) struct Decided {
+    /// An answer for each step, which counts once the writes are done.
+    pub(super) answers: Vec<Answer>,
+    /// What has to be written; empty where no step changed anything.
+    pub(super) writes: Vec<Write>,
+}
+
+/// A key of the steps.
+struct Slot {
+    cell: Result<Option<Cell>, DecodeError>,
+    /// Of the last step that named the key and changed something.
+    changed_at: Option<Tick>,
+}
+
+/// Decides steps in their order over what was read; each sees what those before it changed.
+///
+/// A key is written where a step that names it has changed something. So a write of all of them proves that nobody else changed the keys of a permit
+/// since they were read; a refusal stands by the keys that refused it.
+pub(super) fn decide(
+    times: &Times,
+    steps: &[&OwnedStep],
+    keys: &[Arc<[u8]>],
+    read: &Read,
+    largest_cell: Option<usize>,
+) -> Decided {
+    let values = read.values.len();
+    if values != keys.len() {
+        let reason = format!("it returned {values} values for {} keys", keys.len());
+        let error = StoreError::Unavailable { reason };
+        return Decided { answers: vec![Err(error); steps.len()], writes: Vec::new() };
+    }
+    let slot = |value: Option<&[u8]>| Slot { cell: value.map(Cell::decode).transpose(), changed_at: None };
+    let mut slots: Vec<Slot> = read.values.iter().map(|read| slot(read.value.as_deref())).collect();
+    let places: HashMap<&[u8], usize> = keys.iter().enumerate().map(|(at, key)| (&**key, at)).collect();
+    let decide = |step: &&OwnedStep| decide_one(times, step, &places, &mut slots, read.now, largest_cell);
+    let answers = steps.iter().map(decide).collect();
+    let mut writes = Vec::new();
+    for ((key, slot), versioned) in keys.iter().zip(&slots).zip(&read.values) {
+        let (Some(now), Ok(cell)) = (slot.changed_at, &slot.cell) else { continue };
+        let keep = cell.as_ref().and_then(Cell::full_at);
+        let keep = keep.map(|full| full.since(now).saturating_add(Write::MARGIN));
+        let value = cell.as_ref().map(Cell::encode);
+        writes.push(Write { key: Arc::clone(key), version: versioned.version, value, keep });
+    }
+    Decided { answers, writes }
+}
+
+fn decide_one(
+    times: &Times,
+    step: &OwnedStep,
+    places: &HashMap<&[u8], usize>,
+    slots: &mut [Slot],
+    by_engine: Option<Tick>,
+    largest_cell: Option<usize>,
+) -> Answer {
+    step.with(|lent| {
+        let places: Vec<usize> =
+            lent.charges.iter().filter_map(|charge| places.get(charge.key).copied()).collect();
+        let mut cells = Vec::with_capacity(places.len());
+        let mut repaired = false;
+        for (at, place) in places.iter().enumerate() {
+            cells.push(match &slots[*place].cell {
+                Ok(cell) => cell.clone(),
+                // Bytes that cannot be read as a state cannot be carried on. A step that forgets the key wants them gone.
+                Err(_) if step.forgets(at) => {
+                    repaired = true;
+                    None
+                }
+                Err(source) => {
+                    let digest = lent.charges.get(at).map_or(0, |charge| XxHash64::oneshot(0, charge.key));
+                    return Err(StoreError::Corrupt { charge: at, digest, source: *source });
+                }
+            });
+        }
+        let by_engine = by_engine.filter(|_| matches!(lent.clock, StepClock::Engine));
+        let mut now = times.here.hold(by_engine.unwrap_or(lent.now));
+        if by_engine.is_none() {
+            now = times.among_nodes(now, &cells);
+        }
+        let (mut settled, changed): (Settled, bool) = settle(&Step { now, ..*lent }, &mut cells);
+        settled.by = DecidedBy::Engine;
+        let mended = repaired && settled.allowed;
+        if !changed && !mended {
+            return Ok(settled);
+        }
+        let too_large = |cell: &Cell| largest_cell.map(|most| (cell.encode().len(), most));
+        let too_large = cells.iter().flatten().filter_map(too_large).find(|(bytes, most)| bytes > most);
+        if let Some((bytes, most)) = too_large {
+            return Err(StoreError::CellTooLarge { bytes, most });
+        }
+        for (place, cell) in places.iter().zip(cells) {
+            slots[*place] = Slot { cell: Ok(cell), changed_at: Some(now) };
+        }
+        Ok(settled)
+    })
+}
+
+impl Times {
+    /// Returns the tick to decide by where the nodes' own clocks decide: this node's, unless another one has written a cell far ahead of it.
+    ///
+    /// To set such a cell back, as a single node does after its clock was set back, would give its units again each time that two nodes
+    /// take turns.
+    fn among_nodes(&self, now: Tick, cells: &[Option<Cell>]) -> Tick {
+        let far_ahead = |cell: &Cell| cell.quota.far_ahead(&cell.state, now);
+        let Some(latest) = cells.iter().flatten().filter_map(far_ahead).max() else { return now };
+        if latest.since(now) <= FAR {
+            return latest;
+        }
+        if latest > self.ahead.latest() {
+            self.ahead.hold(latest);
+        }
+        self.ahead.hold(now)
+    }
+}

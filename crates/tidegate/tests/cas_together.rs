@@ -1,0 +1,207 @@
+//! Compare-and-set by many steps at once: those of one process are settled together, those of several processes lose and win.
+
+#![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
+
+mod byte_map;
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll, Waker};
+use std::thread;
+
+use parking_lot::Mutex;
+use tidegate::store::{
+    Answer, ByteMap, CasStore, Charge, Later, Op, Read, Settled, Settling, Step, Store as _, StoreError,
+    Write, Written, conformance,
+};
+use tidegate::{Cost, Quota, Tick};
+
+use byte_map::{Bytes, pending};
+
+/// Counts reads and writes, and answers each in the next turn of [`drive`], or after some polls where nobody takes turns.
+#[derive(Clone, Debug, Default)]
+struct Counting {
+    bytes: Bytes,
+    turns: Option<Arc<AtomicU64>>,
+    reads: Arc<AtomicU64>,
+    writes: Arc<AtomicU64>,
+    /// The keys of each write.
+    written: Arc<Mutex<Vec<usize>>>,
+}
+
+impl Counting {
+    fn in_turns() -> Self {
+        Self { turns: Some(Arc::default()), ..Self::default() }
+    }
+
+    async fn wait(&self) {
+        let Some(turns) = &self.turns else { return pending(3).await };
+        let turn = turns.load(Ordering::Relaxed);
+        poll_fn(|_| if turns.load(Ordering::Relaxed) > turn { Poll::Ready(()) } else { Poll::Pending }).await;
+    }
+
+    fn next_turn(&self) {
+        if let Some(turns) = &self.turns {
+            turns.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl ByteMap for Counting {
+    fn read(&self, _: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>> {
+        let (map, keys) = (self.clone(), keys.to_vec());
+        Box::pin(async move {
+            map.reads.fetch_add(1, Ordering::Relaxed);
+            map.wait().await;
+            Ok(map.bytes.read_now(&keys))
+        })
+    }
+
+    fn write_if_unchanged(&self, _: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>> {
+        let map = self.clone();
+        Box::pin(async move {
+            map.writes.fetch_add(1, Ordering::Relaxed);
+            map.written.lock().push(writes.len());
+            map.wait().await;
+            if map.bytes.write_now(&writes) {
+                return Ok(Written::All);
+            }
+            let keys: Vec<_> = writes.iter().map(|write| Arc::clone(&write.key)).collect();
+            Ok(Written::Nothing(Some(map.bytes.read_now(&keys))))
+        })
+    }
+
+    fn len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+fn take(store: &CasStore<Counting>, keys: &[&[u8]], quota: &Arc<Quota>) -> Later<Answer> {
+    let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, quota, Cost::ONE)).collect();
+    let step = Step::new(Tick::from_secs(1), Op::Take, &charges);
+    let Settling::Later(later) = store.settle_into(&step, &mut Settled::default()) else {
+        panic!("it waits")
+    };
+    later
+}
+
+/// Polls all in turn until each has its answer.
+fn drive(map: &Counting, mut steps: Vec<Later<Answer>>) -> Vec<Settled> {
+    let mut answers = vec![None; steps.len()];
+    let mut cx = Context::from_waker(Waker::noop());
+    for _ in 0..10_000 {
+        for (step, answer) in steps.iter_mut().zip(&mut answers) {
+            if answer.is_none()
+                && let Poll::Ready(told) = step.as_mut().poll(&mut cx)
+            {
+                *answer = Some(told.unwrap());
+            }
+        }
+        if answers.iter().all(Option::is_some) {
+            break;
+        }
+        map.next_turn();
+    }
+    answers.into_iter().map(|answer| answer.unwrap()).collect()
+}
+
+fn quota(burst: u64) -> Arc<Quota> {
+    Arc::new(Quota::per_day(1).burst(burst).gcra().unwrap())
+}
+
+/// Each of a hundred steps on one key read and wrote it, and all but one of those that had read the same lost: ten thousand round trips.
+#[test]
+fn steps_on_one_key_share_their_round_trips() {
+    let (map, quota) = (Counting::in_turns(), quota(60));
+    let store = CasStore::new(map.clone());
+    let answers = drive(&map, (0..100).map(|_| take(&store, &[b"k"], &quota)).collect());
+    assert_eq!(answers.iter().filter(|settled| settled.allowed).count(), 60);
+    let allowed = answers.iter().position(|settled| !settled.allowed);
+    assert_eq!(allowed, Some(60), "first come, first served");
+    let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+    assert_eq!((count(&map.reads), count(&map.writes)), (2, 2), "the first, and all others");
+}
+
+/// The global limit of all users is in every step. Those that waited for it go together, as many as an engine takes in one write.
+#[test]
+fn steps_that_have_one_key_in_common_go_together() {
+    let (map, quota) = (Counting::in_turns(), quota(1_000));
+    let store = CasStore::new(map.clone());
+    let users: Vec<Vec<u8>> = (0..200_u16).map(|user| user.to_be_bytes().to_vec()).collect();
+    let steps = users.iter().map(|user| take(&store, &[b"all", user], &quota)).collect();
+    assert!(drive(&map, steps).iter().all(|settled| settled.allowed));
+    assert_eq!(*map.written.lock(), [2, 64, 64, 64, 11], "keys of each write, the common one among them");
+    let lone = take(&store, &[b"all"], &quota);
+    assert_eq!(drive(&map, vec![lone])[0].lines[0].decision.standing.remaining, 1_000 - 201);
+}
+
+/// Steps over two busy keys are not put off for ever by others that want one of them.
+#[test]
+fn a_step_waits_for_one_batch_at_most() {
+    let (map, quota) = (Counting::in_turns(), quota(1_000_000));
+    let store = CasStore::new(map.clone());
+    let mut cx = Context::from_waker(Waker::noop());
+    let keys: [&[u8]; 2] = [b"a", b"b"];
+    let mut steps: Vec<_> = (0..2).map(|at| take(&store, &[keys[at % 2]], &quota)).collect();
+    steps.iter_mut().for_each(|step| drop(step.as_mut().poll(&mut cx)));
+    let mut both = take(&store, &keys, &quota);
+    for _ in 0..8 {
+        map.next_turn();
+        if both.as_mut().poll(&mut cx).is_ready() {
+            return;
+        }
+        for (at, step) in steps.iter_mut().enumerate() {
+            if step.as_mut().poll(&mut cx).is_ready() {
+                *step = take(&store, &[keys[at % 2]], &quota);
+                drop(step.as_mut().poll(&mut cx));
+            }
+        }
+    }
+    panic!("a batch takes two turns, and eight are over");
+}
+
+/// Three processes with several threads each, some of which give up waiting: never more than the limit, and nobody waits for ever.
+#[test]
+fn many_threads_of_many_processes_grant_the_limit_once() {
+    let (bytes, quota) = (Counting::default(), quota(300));
+    let granted = AtomicU64::new(0);
+    let given_up = AtomicU64::new(0);
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let store = Arc::new(CasStore::new(bytes.clone()));
+            for seed in 0..4 {
+                let (store, quota, granted, given_up) = (Arc::clone(&store), &quota, &granted, &given_up);
+                scope.spawn(move || {
+                    let mut random = conformance::Random::seeded(seed + 1);
+                    for _ in 0..100 {
+                        let second = random.below(4).to_be_bytes();
+                        let charges =
+                            [Charge::new(b"all", quota, Cost::ONE), Charge::new(&second, quota, Cost::ONE)];
+                        let charges = &charges[..1 + random.below(2) as usize];
+                        let step = Step::new(Tick::from_secs(1), Op::Take, charges);
+                        if random.below(5) == 0 {
+                            let Settling::Later(mut later) =
+                                store.settle_into(&step, &mut Settled::default())
+                            else {
+                                panic!("it waits")
+                            };
+                            let mut cx = Context::from_waker(Waker::noop());
+                            for _ in 0..random.below(12) {
+                                if later.as_mut().poll(&mut cx).is_ready() {
+                                    break;
+                                }
+                            }
+                            // Granted or not, nobody knows.
+                            given_up.fetch_add(1, Ordering::Relaxed);
+                        } else if store.blocking_settle(&step).unwrap().allowed {
+                            granted.fetch_add(1, Ordering::Relaxed);
+                        }
+                    }
+                });
+            }
+        }
+    });
+    let (granted, given_up) = (granted.into_inner(), given_up.into_inner());
+    assert!(granted <= 300 && granted + given_up >= 300, "{granted} granted, {given_up} given up");
+}
