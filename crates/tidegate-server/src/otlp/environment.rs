@@ -21,7 +21,7 @@ const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORT
 ///
 /// # Errors
 /// [`OtlpError::NotBuilt`] where a file asks for it and the feature is not there, [`OtlpError::Variable`] where a variable asks for another
-/// protocol or exporter.
+/// protocol or exporter, [`OtlpError::Collector`] where it names a collector without `http://` or `https://`.
 pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, OtlpError> {
     if cfg!(not(feature = "otel")) {
         return file.map_or(Ok(None), |_| Err(OtlpError::NotBuilt));
@@ -55,7 +55,15 @@ fn resolve(
         return Err(OtlpError::Variable { variable, value, use_this: "grpc" });
     }
     let mut settings = file.cloned().unwrap_or_default();
-    settings.endpoint = Some(named.or(settings.endpoint).unwrap_or_else(|| USUAL.to_owned()));
+    let endpoint = named.or(settings.endpoint).unwrap_or_else(|| USUAL.to_owned());
+    // The file's has one, and of a variable's without one the client would say no more than that it does not connect.
+    if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Err(OtlpError::Collector {
+            endpoint,
+            why: "there is neither http:// nor https://".to_owned(),
+        });
+    }
+    settings.endpoint = Some(endpoint);
     if variable("OTEL_TRACES_SAMPLER").is_some() {
         settings.sample = None;
     }
@@ -104,5 +112,7 @@ mod tests {
             assert!(told.contains(name) && told.contains(value), "{told}");
             assert_eq!(resolved(None, &[(name, value)]), Ok(None), "nothing asks for spans");
         }
+        let told = resolved(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]).unwrap_err();
+        assert!(told.to_string().contains("the collector localhost:4317"), "{told}");
     }
 }
