@@ -69,7 +69,7 @@ fn run(cli: &Cli, printer: &Printer, log: &Log) -> Result<Exit> {
         Verb::Init(init) => verbs::init::run(init, printer),
         Verb::Config(config) => verbs::config::run(config, printer),
         Verb::Explain(explain) => verbs::explain::run(explain, &cli.global, printer),
-        Verb::Bench(bench) => verbs::bench::run(bench, printer),
+        Verb::Bench(bench) => verbs::bench::run(bench, &cli.global.trust, printer),
         Verb::Breaker(breaker) => verbs::breaker::run(breaker, &cli.global, printer),
         Verb::Ready => verbs::ready::run(&cli.global, printer),
         Verb::Policies(policies) => verbs::policies::run(policies, printer),

@@ -1,6 +1,6 @@
 //! Asks a running server.
 
-mod encrypted;
+pub(crate) mod encrypted;
 
 use std::fmt;
 use std::time::Duration;
@@ -63,7 +63,8 @@ impl ServerUrl {
         if !is_whole || rest.contains('#') {
             return refuse("is no URL of a server; write one as http://127.0.0.1:8080");
         }
-        let encrypted = if is_encrypted { Some(Encrypted::read(text, trust)?) } else { None };
+        let encrypted =
+            if is_encrypted { Some(Encrypted::read(text, trust, Some("http/1.1"))?) } else { None };
         Ok(Self { url: text.trim_end_matches('/').to_owned(), encrypted })
     }
 }

@@ -16,6 +16,7 @@ mod giving_back;
 mod handle_breakers;
 mod held;
 mod keys;
+mod noting;
 mod on_first_use;
 mod outage;
 mod peer_names;
@@ -43,6 +44,7 @@ use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
 
+use crate::call_notes;
 use crate::denial_log::DenialLog;
 use crate::events::Events;
 use crate::live::{Facts, Live};
@@ -304,6 +306,7 @@ impl Engine {
             Err(error) => self.undecided(error),
         };
         self.settle_form(live, request, &mut conclusion, want);
+        self.note_conclusion(request, &conclusion);
         conclusion
     }
 
@@ -337,7 +340,9 @@ impl Engine {
             Conclusion::Unsettled { .. } => self.now(),
         };
         if conclusion.allowed() {
-            return self.refused.name(at);
+            let id = self.refused.name(at);
+            call_notes::note(|notes| _ = notes.id.get_or_insert(id));
+            return id;
         }
         // By name: places move when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
@@ -345,6 +350,7 @@ impl Engine {
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
         let stated = Stated { cost: check.stated_cost(), priority: check.priority };
         let id = self.refused.remember(at, check.request, only, secret, stated);
+        call_notes::note(|notes| _ = notes.id.get_or_insert(id));
         if let Conclusion::Decided(decision) = conclusion {
             self.tell_denial(live, check.request, decision, id);
         }

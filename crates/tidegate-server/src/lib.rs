@@ -30,6 +30,7 @@ mod api_policies;
 mod app;
 mod auth;
 mod blocking_jobs;
+mod call_notes;
 mod connections;
 mod denial_log;
 mod doors;
@@ -41,6 +42,7 @@ mod json;
 mod live;
 mod metrics;
 mod options;
+mod otlp;
 mod phase;
 mod problem;
 mod proxy;
@@ -62,6 +64,7 @@ mod unknown_numbers;
 
 pub use auth::{Scope, Scopes, Token, TokenError, Tokens, TokensError, UnknownScope};
 pub use options::{OptionsError, ServerOptions, Timeouts};
+pub use otlp::{OtlpError, otlp_of};
 pub use server::{Ready, ServeError, Server, ServerHandle, Stopped};
 pub use settings::{Refused, Settings, SharedPolicies, Source};
 pub use stores::{

@@ -6,6 +6,8 @@
 pub(crate) mod judged;
 mod labels;
 pub(crate) mod leases;
+#[cfg(feature = "otel")]
+pub(crate) mod otlp;
 mod peak;
 pub(crate) mod peer_names;
 mod policy_series;
@@ -32,6 +34,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
 use tidegate::{Clock, SystemClock, Tick};
+
+use crate::call_notes;
 
 pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
@@ -276,6 +280,7 @@ impl Metrics {
 
     fn note_time(&self, transport: Transport, start: Tick) {
         let took: Duration = self.stopwatch.now().since(start);
+        call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
         self.decision_times[transport as usize].observe(took.as_secs_f64());
     }
 
@@ -284,7 +289,9 @@ impl Metrics {
     pub(crate) async fn time_each<T>(&self, deciding: impl Future<Output = Vec<T>>) -> Vec<T> {
         let start = self.stopwatch.now();
         let decided = deciding.await;
-        let took = self.stopwatch.now().since(start).as_secs_f64() / decided.len().max(1) as f64;
+        let took = self.stopwatch.now().since(start);
+        call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
+        let took = took.as_secs_f64() / decided.len().max(1) as f64;
         let times = &self.decision_times[Transport::http as usize];
         decided.iter().for_each(|_| times.observe(took));
         decided

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use tidegate::config::{Address, Config, Peer, TlsSettings};
+use tidegate::config::{Address, Config, OtlpSettings, Peer, TlsSettings};
 use tidegate::{Clock, SystemClock};
 
 use crate::auth::Token;
+use crate::otlp::{OtlpError, otlp_of};
 use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
@@ -57,6 +58,8 @@ pub struct ServerOptions {
     pub log_lines_dropped: Arc<AtomicU64>,
     /// By whose names metrics are told too, beside Tidegate's own; nobody's by default.
     pub metrics_names: Option<Peer>,
+    /// Where spans of decisions are sent; nowhere by default. Needs the feature `otel`, and is given what [`otlp_of`] returns.
+    pub otlp: Option<OtlpSettings>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
 }
@@ -107,6 +110,7 @@ impl Default for ServerOptions {
             clock: Arc::new(SystemClock::new()),
             log_lines_dropped: Arc::default(),
             metrics_names: None,
+            otlp: None,
             signals: true,
         }
     }
@@ -122,6 +126,9 @@ pub enum OptionsError {
     /// The keys of tickets cannot be read.
     #[error(transparent)]
     Tickets(#[from] TicketKeyError),
+    /// Spans cannot be sent as the file or the environment says.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
 }
 
 impl ServerOptions {
@@ -129,7 +136,7 @@ impl ServerOptions {
     /// the environment may name too.
     ///
     /// # Errors
-    /// [`OptionsError`] when the keys cannot be read, or the store cannot be opened.
+    /// [`OptionsError`] when the keys cannot be read, the store cannot be opened, or spans cannot be sent.
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options = Self {
@@ -138,6 +145,7 @@ impl ServerOptions {
             grpc: config.server.grpc.clone(),
             resp: config.server.resp.clone(),
             tls: config.server.tls.clone(),
+            otlp: otlp_of(config.server.otlp.as_ref())?,
             tickets,
             ..Self::default()
         };

@@ -28,6 +28,7 @@ use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, TicketSeal};
 use crate::metrics::Transport;
 use crate::options::{ServerOptions, Timeouts};
+use crate::otlp::Spans;
 use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::Source;
@@ -121,6 +122,7 @@ impl Server {
             Some(settings) => Some(Arc::new(Certificates::open(settings).await?)),
             None => None,
         };
+        let spans = options.otlp.as_ref().map(Spans::open).transpose()?;
         let secrets = access.file().into_iter().chain(certificates.iter().flat_map(|held| held.files()));
         let beside = Beside::new(options.signals, watched.as_deref(), secrets).await?;
         let tickets = TicketSeal::of(&options.tickets, &addr)?;
@@ -142,7 +144,7 @@ impl Server {
             encrypted,
             policies: engine.live().set.len(),
         };
-        let app = Arc::new(App::new(engine, reload, access, certificates, seen));
+        let app = Arc::new(App::new(engine, reload, access, certificates, spans, seen));
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
@@ -224,7 +226,7 @@ impl Server {
             // Whoever is impatient with the last counters too asks again.
             let mut phase = handle.phase.subscribe();
             tokio::select! {
-                () = handle.app.engine.close_stores() => {}
+                () = handle.app.close() => {}
                 _ = phase.wait_for(|phase| *phase == Phase::Leaving) => {
                     tracing::warn!("told to leave at once; what was counted last may not be kept");
                 }

@@ -36,7 +36,7 @@ pub struct Settings {
 }
 
 /// The part of a file that is read at the start only; kept so that a reload can tell that it has changed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtStart {
     pub(crate) server: config::Server,
     pub(crate) store: StoreSettings,

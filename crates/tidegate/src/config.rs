@@ -24,6 +24,7 @@ mod kind;
 mod limits;
 mod names;
 mod node;
+mod otlp;
 mod over;
 mod places;
 mod policies;
@@ -54,6 +55,7 @@ pub use file::{ReadError, read_file, read_text};
 pub use format::Format;
 pub use forward_auth::{ForwardAuth, OriginalHeaders};
 pub use import::{Imported, Peer};
+pub use otlp::OtlpSettings;
 pub use preset::{Preset, QUICKSTART, UnknownPreset};
 pub use schema::schema;
 pub use show::Effective;
@@ -76,7 +78,7 @@ use crate::policy::span;
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 
 /// Where a server listens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Server {
     /// Checks over HTTP.
@@ -89,13 +91,15 @@ pub struct Server {
     pub resp: Option<Address>,
     /// What encrypts them; `None`: nothing.
     pub tls: Option<TlsSettings>,
+    /// Where spans of decisions are sent; `None`: where the environment says, if anywhere.
+    pub otlp: Option<OtlpSettings>,
 }
 
 impl Default for Server {
     fn default() -> Self {
         // Loopback: a fresh install is not reached from other machines.
         let http = SocketAddr::from(([127, 0, 0, 1], 8080)).into();
-        Self { http, admin: None, grpc: None, resp: None, tls: None }
+        Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None }
     }
 }
 
@@ -297,7 +301,8 @@ fn server(node: Option<&Node>) -> Server {
     let address = |key: &str| word(node, key).and_then(|text| text.parse().ok());
     let http = address("http").unwrap_or_else(|| Server::default().http);
     let tls = node.and_then(|node| node.get("tls")).and_then(tls::read);
-    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls }
+    let otlp = node.and_then(|node| node.get("otlp")).map(otlp::read);
+    Server { http, admin: address("admin"), grpc: address("grpc"), resp: address("resp"), tls, otlp }
 }
 
 fn client_ip(node: Option<&Node>) -> ClientIp {

@@ -12,7 +12,7 @@ use super::values::{Most, PerSecond, at_once, duration, lasting, most, pair, per
 /// `--quiet`.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// Who is asked: http://HOST:PORT, resp://HOST:PORT or grpc://HOST:PORT
+    /// Who is asked: http://HOST:PORT, resp://HOST:PORT or grpc://HOST:PORT; over TLS https://, rediss:// or grpcs://, known by --ca
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) url: String,
     /// How long to ask, from 1s to 24h

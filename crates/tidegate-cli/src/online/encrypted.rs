@@ -1,9 +1,9 @@
 //! Asking over TLS: by what the server is known, and what is shown to it.
 
 #[cfg(not(feature = "tls"))]
-pub(super) use absent::Encrypted;
+pub(crate) use absent::Encrypted;
 #[cfg(feature = "tls")]
-pub(super) use with_rustls::Encrypted;
+pub(crate) use with_rustls::Encrypted;
 
 #[cfg(feature = "tls")]
 mod with_rustls {
@@ -28,14 +28,15 @@ mod with_rustls {
 
     /// What a connection is encrypted with.
     #[derive(Clone, Debug)]
-    pub(in crate::online) struct Encrypted(Arc<ClientConfig>);
+    pub(crate) struct Encrypted(Arc<ClientConfig>);
 
     impl Encrypted {
-        /// Reads the files for a server at this URL.
+        /// Reads the files for a server at this URL, which is asked by a protocol that ALPN knows by this name; `None`: by one that it does
+        /// not know.
         ///
         /// # Errors
         /// Files that are not named, cannot be read, or do not hold what they should.
-        pub(in crate::online) fn read(url: &str, trust: &Trust) -> Result<Self> {
+        pub(crate) fn read(url: &str, trust: &Trust, protocol: Option<&str>) -> Result<Self> {
             let Some(ca) = &trust.ca else {
                 let wrong = format!(
                     "the server `{url}` is asked over TLS, and nothing says what it is known by; name its certificate, or the one that it comes \
@@ -67,7 +68,7 @@ mod with_rustls {
                     return Err(Mistake(wrong.to_owned()).into());
                 }
             };
-            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            config.alpn_protocols = protocol.into_iter().map(|name| name.as_bytes().to_vec()).collect();
             Ok(Self(Arc::new(config)))
         }
 
@@ -75,11 +76,7 @@ mod with_rustls {
         ///
         /// # Errors
         /// What the library says of the server's certificate, or the server of ours.
-        pub(in crate::online) async fn connect(
-            &self,
-            host: &str,
-            stream: TcpStream,
-        ) -> Result<TlsStream<TcpStream>> {
+        pub(crate) async fn connect(&self, host: &str, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
             let name = ServerName::try_from(host.to_owned()).context("no name that a certificate has")?;
             Ok(TlsConnector::from(Arc::clone(&self.0)).connect(name, stream).await?)
         }
@@ -107,18 +104,18 @@ mod absent {
 
     /// What a connection is encrypted with: nothing, in this build.
     #[derive(Clone, Debug)]
-    pub(in crate::online) enum Encrypted {}
+    pub(crate) enum Encrypted {}
 
     impl Encrypted {
-        pub(in crate::online) fn read(url: &str, _: &Trust) -> Result<Self> {
+        pub(crate) fn read(url: &str, _: &Trust, _: Option<&str>) -> Result<Self> {
             let wrong = format!(
-                "the server `{url}` is asked over TLS, which this build does not speak; build it with the feature `tls`, or ask it by http:// \
-                 from its own machine"
+                "the server `{url}` is asked over TLS, which this build does not speak; build it with the feature `tls`, or ask it \
+                 without from its own machine"
             );
             Err(Mistake(wrong).into())
         }
 
-        pub(in crate::online) async fn connect(&self, _: &str, _: TcpStream) -> Result<TcpStream> {
+        pub(crate) async fn connect(&self, _: &str, _: TcpStream) -> Result<TcpStream> {
             match *self {}
         }
     }

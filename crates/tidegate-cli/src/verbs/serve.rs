@@ -8,13 +8,13 @@ use std::sync::Arc;
 use anyhow::Result;
 use tidegate::config::QUICKSTART;
 use tidegate::config::{
-    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, Peer, StoreKind, StoreSettings,
-    TlsSettings,
+    self, Address, Config, DoorName, Format, ForwardAuth, OriginalHeaders, OtlpSettings, Peer, StoreKind,
+    StoreSettings, TlsSettings,
 };
 use tidegate_server::{
     OpenStoreError, Ready, Refused, ServeError, Server, ServerOptions, Settings, SharedPolicies, Source,
     TicketKeyError, TicketOptions, Token, TokenError, Tokens, TokensError, check_store, check_tls,
-    open_store,
+    open_store, otlp_of,
 };
 
 use crate::args::{MetricsNames, Proxy, Serve};
@@ -132,6 +132,7 @@ fn refusal(error: ServeError) -> anyhow::Error {
         ServeError::Config(_)
         | ServeError::Open { .. }
         | ServeError::NoGrpc { .. }
+        | ServeError::Otlp(_)
         | ServeError::Tls(_)
         | ServeError::Tokens(TokensError::Mistakes { .. }) => Mistake(error.to_string()).into(),
         ServeError::Listen { ref addr, ref source } => {
@@ -213,6 +214,7 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
     (options.tickets, options.token) = secrets(serve, config)?;
     options.tokens_file.clone_from(&serve.tokens_file);
     (options.tls, _) = encryption(serve, config)?;
+    options.otlp = collected(config)?;
     Ok(options)
 }
 
@@ -220,7 +222,13 @@ fn options(serve: &Serve, config: &Config) -> Result<ServerOptions> {
 fn warnings(serve: &Serve, config: &Config) -> Result<Vec<String>> {
     let mut warnings = secrets(serve, config)?.0.warnings;
     warnings.extend(encryption(serve, config)?.1);
+    collected(config)?;
     Ok(warnings)
+}
+
+/// Returns where spans of decisions are sent, environment before file.
+fn collected(config: &Config) -> Result<Option<OtlpSettings>> {
+    otlp_of(config.server.otlp.as_ref()).map_err(|error| Mistake(error.to_string()).into())
 }
 
 /// Returns what encrypts the doors, flag before file, and warnings about it; of the files only whether they can be used.

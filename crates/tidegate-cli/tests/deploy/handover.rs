@@ -1,11 +1,12 @@
-//! The socket that is kept while the program is started anew: nobody behind a real nginx notices.
+//! The socket that is kept while the program is started anew: nobody behind a real nginx or a real Envoy notices.
 
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixListener;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
+use crate::envoy::Envoy;
 use crate::proxy::Proxy;
 use crate::raw::ask;
 use crate::serving::{Desk, Serving, end_of, signal};
@@ -25,16 +26,16 @@ const BETWEEN: usize = 100;
 const CLIENTS: usize = 4;
 
 /// The program as the service manager starts it: with the socket as its file 3, and its own process named.
-fn handing_over(desk: &Desk, socket: OwnedFd, http: &str) -> Command {
+fn handing_over(desk: &Desk, socket: OwnedFd, doors: &[&str]) -> Command {
     let hand_over =
-        "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve --http \"$1\" -c p.yaml";
+        "exec 3<&0 0</dev/null; export LISTEN_FDS=1 LISTEN_PID=$$; exec \"$0\" serve \"$@\" -c p.yaml";
     let mut command = desk.shell(hand_over);
-    command.arg(http).stdin(Stdio::from(socket));
+    command.args(doors).stdin(Stdio::from(socket));
     command
 }
 
-fn start(desk: &Desk, socket: OwnedFd, http: &str) -> Serving {
-    Serving::start(handing_over(desk, socket, http))
+fn start(desk: &Desk, socket: OwnedFd, doors: &[&str]) -> Serving {
+    Serving::start(handing_over(desk, socket, doors))
 }
 
 /// Stops it as the service manager does, and waits until it has answered what it had begun.
@@ -44,18 +45,20 @@ fn stop(serving: &mut Serving) {
     assert!(ended.success(), "{ended:?}");
 }
 
-#[test]
-fn nobody_behind_nginx_notices_that_the_program_is_started_anew() {
-    let desk = Desk::with(POLICIES);
-    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
-    let addr = socket.local_addr().unwrap();
-    let handed = || socket.try_clone().unwrap().into();
-    let mut serving = start(&desk, handed(), &addr.to_string());
-    let Some(nginx) = Proxy::nginx(addr) else { return };
+/// Starts the program anew under load: four clients ask a proxy for `path`, and it asks the door at the socket. All must get it.
+/// Returns the last.
+fn restarted_under_load(
+    desk: &Desk,
+    mut serving: Serving,
+    socket: &TcpListener,
+    doors: &[&str],
+    proxy: SocketAddr,
+    path: &str,
+) -> Serving {
     let (over, answered, failed) = (AtomicBool::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
     let load = || {
         while !over.load(Ordering::Relaxed) {
-            let answer = ask(nginx.addr, "GET", "/api/thing", &[("host", "example.org")], b"");
+            let answer = ask(proxy, "GET", path, &[("host", "example.org")], b"");
             let counted = if answer.status == 200 { &answered } else { &failed };
             counted.fetch_add(1, Ordering::Relaxed);
         }
@@ -73,8 +76,8 @@ fn nobody_behind_nginx_notices_that_the_program_is_started_anew() {
             more_answers(answered.load(Ordering::Relaxed));
             stop(&mut serving);
             // Nobody accepts now, and nobody is refused.
-            assert!(TcpStream::connect(addr).is_ok());
-            serving = start(&desk, handed(), &addr.to_string());
+            assert!(TcpStream::connect(socket.local_addr().unwrap()).is_ok());
+            serving = start(desk, socket.try_clone().unwrap().into(), doors);
         }
         more_answers(answered.load(Ordering::Relaxed));
         over.store(true, Ordering::Relaxed);
@@ -82,7 +85,38 @@ fn nobody_behind_nginx_notices_that_the_program_is_started_anew() {
     let (answered, failed) = (answered.into_inner(), failed.into_inner());
     assert_eq!(failed, 0, "of {answered}");
     assert!(answered >= RESTARTS * BETWEEN);
-    stop(&mut serving);
+    serving
+}
+
+#[test]
+fn nobody_behind_nginx_notices_that_the_program_is_started_anew() {
+    let desk = Desk::with(POLICIES);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = socket.local_addr().unwrap();
+    let http = addr.to_string();
+    let doors = ["--http", &http];
+    let serving = start(&desk, socket.try_clone().unwrap().into(), &doors);
+    let Some(nginx) = Proxy::nginx(addr) else { return };
+    stop(&mut restarted_under_load(&desk, serving, &socket, &doors, nginx.addr, "/api/thing"));
+}
+
+/// Envoy answers 500 for each call that it gets no answer to: its filter is told to (`failure_mode_deny`).
+#[test]
+fn nobody_behind_envoy_notices_that_the_program_is_started_anew() {
+    let desk = Desk::with(POLICIES);
+    let socket = TcpListener::bind("127.0.0.1:0").unwrap();
+    let grpc = socket.local_addr().unwrap();
+    let addr = grpc.to_string();
+    let doors = ["--http", "127.0.0.1:0", "--grpc", &addr];
+    let app = desk.serve(&[]);
+    let Some(envoy) = Envoy::start(grpc, app.addr) else { return };
+    let serving = start(&desk, socket.try_clone().unwrap().into(), &doors);
+    let mut last = restarted_under_load(&desk, serving, &socket, &doors, envoy.addr, "/livez");
+    let metrics = last.get("/metrics").body;
+    let asked = "tidegate_decision_duration_seconds_count{transport=\"grpc\"} ";
+    let asked: usize = metrics.lines().find_map(|line| line.strip_prefix(asked)).unwrap().parse().unwrap();
+    assert!(asked >= BETWEEN, "Envoy has asked {asked} times");
+    stop(&mut last);
 }
 
 #[test]
@@ -92,7 +126,7 @@ fn a_socket_in_the_file_system_stays_for_whoever_bound_it() {
     let socket = UnixListener::bind(&path).unwrap();
     let http = format!("unix:{}", path.display());
     for _ in 0..2 {
-        stop(&mut start(&desk, socket.try_clone().unwrap().into(), &http));
+        stop(&mut start(&desk, socket.try_clone().unwrap().into(), &["--http", &http]));
         assert!(path.exists(), "it is not the program's");
     }
 }
@@ -103,7 +137,7 @@ fn a_socket_that_is_nobodys_is_told_and_the_door_binds_its_own() {
     let socket = TcpListener::bind("127.0.0.1:0").unwrap();
     let addr = socket.local_addr().unwrap();
     let log = desk.path("log");
-    let mut command = handing_over(&desk, socket.into(), "127.0.0.1:0");
+    let mut command = handing_over(&desk, socket.into(), &["--http", "127.0.0.1:0"]);
     let mut child = command.stderr(std::fs::File::create(&log).unwrap()).spawn().unwrap();
     let said = || std::fs::read_to_string(&log).unwrap();
     within(PATIENCE, "the greeting", || said().contains("tidegate serves"));

@@ -1,12 +1,13 @@
 //! What `deploy/` holds: the rules and the dashboard before a real Prometheus that scrapes a real server, the units before systemd, and a restart
-//! behind a real nginx that keeps the socket.
+//! behind a real nginx and a real Envoy that keeps the socket.
 //!
-//! Needs `prometheus`, which brings `promtool`, `systemd-analyze` and `nginx`. Where one is missing its tests say so and skip, unless
+//! Needs Envoy, which `cargo xtask test` installs, `prometheus`, which brings `promtool`, `systemd-analyze` and `nginx`. Where one is missing its tests say so and skip, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then they fail. With the feature `etcd`, and etcd installed, the server shares an engine, so that every series of the dashboard is there.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+mod envoy;
 mod expressions;
 mod handover;
 mod live;

@@ -89,3 +89,36 @@ fn a_server_at_https_is_asked_by_who_knows_it() {
     assert!(http.err.contains("400"), "{http:?}");
     assert_eq!(serving.stop(), Some(0));
 }
+
+#[test]
+fn load_is_put_on_every_encrypted_door() {
+    let (desk, folder) = (Desk::new(), Folder::new());
+    desk.write("p.yaml", "version: 1\npolicies:\n  - { name: all, limit: { rate: 1000000/s } }\n");
+    let [cert, key, ca] = ["server.pem", "server.key", "ca.pem"].map(|name| folder.name(name));
+    let [shown, its_key] = ["caller.pem", "caller.key"].map(|name| folder.name(name));
+    let flags = ["-c", "p.yaml", "--tls-cert", &cert, "--tls-key", &key, "--tls-client-ca", &ca];
+    let doors = ["--resp", "127.0.0.1:0", "--grpc", "127.0.0.1:0"];
+    let serving = Serving::start(&desk, &[&flags[..], &doors].concat());
+    let http = serving.url().to_owned();
+    let after = |said: String, words: &str| {
+        let rest = said.split(words).nth(1).unwrap();
+        rest.split([' ', '\n']).next().unwrap().trim_end_matches(':').to_owned()
+    };
+    let grpc = format!("grpcs://{}", after(serving.hears("over gRPC on "), "over gRPC on "));
+    let resp = format!("rediss://{}", after(serving.hears("Redis clients on "), "Redis clients on "));
+    folder.write("other.pem", Authority::new().pem());
+    let other = folder.name("other.pem");
+    let bench = |url: &str, more: &[&str]| desk.run(&[&["bench", url, "-z", "1s", "-c", "2"], more].concat());
+    let known = ["--ca", &ca, "--client-cert", &shown, "--client-key", &its_key];
+    for url in [&http, &grpc, &resp] {
+        let told = bench(url, &[&known[..], &["-o", "json", "--max-failed", "0"]].concat()).code(0).json();
+        assert!(told["allowed"].as_u64().unwrap() > 0, "{told:#}");
+        let refused = bench(url, &[]).code(2);
+        assert!(refused.err.contains("--ca FILE"), "{refused:?}");
+        let stranger = bench(url, &["--ca", &other]).code(1);
+        assert!(stranger.err.contains("no TLS handshake"), "{stranger:?}");
+    }
+    let plain = bench(&http.replace("https://", "http://"), &["--max-failed", "0"]);
+    assert_ne!(plain.code, 0, "{plain:?}");
+    assert_eq!(serving.stop(), Some(0));
+}

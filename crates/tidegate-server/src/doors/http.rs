@@ -28,6 +28,7 @@ mod signals;
 #[cfg(feature = "fuzzing")]
 pub(crate) use self::forward_auth::fuzzing;
 
+use std::pin::pin;
 use std::sync::Arc;
 
 use axum::body::Body;
@@ -40,6 +41,7 @@ use crate::app::App;
 use crate::auth::Scope;
 use crate::connections::Handler;
 use crate::metrics::{CutReason, Transport};
+use crate::otlp::Ended;
 use crate::problem::Problem;
 
 /// The HTTP door of one server.
@@ -60,7 +62,13 @@ impl HttpDoor {
 impl Handler for HttpDoor {
     async fn answer(&self, request: Request<Body>) -> Response {
         let _in_flight = self.app.begin_request(Transport::http);
-        route(self, request).await.unwrap_or_else(Problem::into_response)
+        let span = self.app.spans.as_ref().and_then(|spans| spans.http(&request));
+        let mut answering = pin!(route(self, request));
+        let answered = match span {
+            None => answering.await,
+            Some(span) => span.around(answering.as_mut(), ended).await,
+        };
+        answered.unwrap_or_else(Problem::into_response)
     }
 
     /// Health, metrics and reload.
@@ -71,6 +79,11 @@ impl Handler for HttpDoor {
     fn connection_cut(&self, reason: CutReason) {
         self.app.engine.metrics.connection_cut(reason);
     }
+}
+
+/// Returns how a request was answered, for its span.
+fn ended(answered: &Result<Response, Problem>) -> Ended {
+    Ended::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
 }
 
 async fn route(door: &HttpDoor, request: Request<Body>) -> Result<Response, Problem> {

@@ -60,6 +60,7 @@ impl Engine {
         for (check, conclusion) in checks.iter().zip(&mut conclusions) {
             let want = if check.peek { Want::Peek } else { Want::Take };
             self.settle_form(live, check.request, conclusion, want);
+            self.note_conclusion(check.request, conclusion);
         }
         // A policy that its store has left may refuse what the gate allows.
         let closed = conclusions

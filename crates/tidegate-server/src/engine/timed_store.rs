@@ -4,6 +4,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
 use tidegate::{Clock, SystemClock, Tick};
 
+use crate::call_notes;
 use crate::metrics::{StoreOp, StoreTimes};
 
 /// An engine whose answers that come later are timed; those that are there at once are not, and cost nothing.
@@ -36,7 +37,9 @@ struct Timer {
 
 impl Drop for Timer {
     fn drop(&mut self) {
-        self.times.observe(SystemClock::new().now().since(self.since).as_secs_f64());
+        let took = SystemClock::new().now().since(self.since);
+        self.times.observe(took.as_secs_f64());
+        call_notes::note(|notes| call_notes::add(&mut notes.store, took));
     }
 }
 

@@ -8,6 +8,7 @@ use tidegate::gate::ticket::KeyError;
 use tidegate::store::CapacityError;
 
 use crate::auth::TokensError;
+use crate::otlp::OtlpError;
 use crate::settings::Refused;
 use crate::tls::TlsError;
 
@@ -43,6 +44,9 @@ pub enum ServeError {
     /// The doors cannot be encrypted.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Spans of decisions cannot be sent.
+    #[error(transparent)]
+    Otlp(#[from] OtlpError),
     /// There is no memory for counters.
     #[error(transparent)]
     Capacity(#[from] CapacityError),

@@ -20,6 +20,7 @@ pub(super) use store::{AGREE_THROUGH, KINDS, OWN, REGIONS_PREFIX};
 
 use super::forward_auth::OriginalHeaders;
 use super::kind::{Kind, Table, key};
+use super::otlp;
 use super::tls::DoorName;
 
 /// How long a ticket can be settled, unless the file says otherwise.
@@ -42,6 +43,12 @@ const SERVER: Table = Table {
             Kind::Table(&TLS),
             None,
             "What encrypts all of these but Unix sockets; nothing unless given",
+        ),
+        key(
+            "otlp",
+            Kind::Table(&OTLP),
+            None,
+            "Where spans of decisions are sent, by the protocol of OpenTelemetry; where the environment says unless given",
         ),
     ],
     required: &[],
@@ -71,6 +78,31 @@ const TLS: Table = Table {
         ),
     ],
     required: &["cert", "key"],
+};
+
+const OTLP: Table = Table {
+    name: "otlp",
+    keys: &[
+        key(
+            "endpoint",
+            Kind::Read(&otlp::ENDPOINT),
+            None,
+            "The collector that takes OTLP over gRPC; the one of OTEL_EXPORTER_OTLP_ENDPOINT unless given",
+        ),
+        key(
+            "sample",
+            Kind::Read(&otlp::SAMPLE),
+            None,
+            "Which part of the calls is sent whose caller says nothing about it; by OTEL_TRACES_SAMPLER unless given, else all",
+        ),
+        key(
+            "keys",
+            Kind::Word(&otlp::KEYS, &[]),
+            Some("digest"),
+            "How the keys of decisions are sent: as digests, or revealed as they are",
+        ),
+    ],
+    required: &[],
 };
 
 const CLIENT_IP: Table = Table {

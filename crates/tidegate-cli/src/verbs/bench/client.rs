@@ -12,8 +12,11 @@ use super::grpc::GrpcClient;
 use super::http::HttpClient;
 use super::question::Question;
 use super::resp::RespClient;
+use super::stream::Stream;
 use super::target::{Protocol, Target};
+use crate::args::Trust;
 use crate::exit::Mistake;
+use crate::online::encrypted::Encrypted;
 
 /// What a connection needs to be made.
 #[derive(Debug)]
@@ -22,6 +25,8 @@ pub(super) struct Dial {
     pub(super) question: Question,
     /// What `TIDEGATE_TOKEN` holds.
     token: Option<Token>,
+    /// `Some` where it is asked over TLS.
+    encrypted: Option<Encrypted>,
 }
 
 /// A connection.
@@ -34,9 +39,20 @@ pub(super) enum Client {
 }
 
 impl Dial {
-    pub(super) fn new(target: Target, question: Question) -> Result<Self> {
+    /// Reads what the environment and the flags say of callers and of the server.
+    ///
+    /// # Errors
+    /// A token or files that cannot be used.
+    pub(super) fn new(target: Target, question: Question, trust: &Trust) -> Result<Self> {
+        let protocol = match target.protocol {
+            Protocol::Http => Some("http/1.1"),
+            Protocol::Grpc => Some("h2"),
+            Protocol::Resp => None,
+        };
+        let encrypted = target.encrypted.then(|| Encrypted::read(&target.to_string(), trust, protocol));
+        let encrypted = encrypted.transpose()?;
         let token = Token::from_env().map_err(|error| Mistake(error.to_string()))?;
-        Ok(Self { target, question, token })
+        Ok(Self { target, question, token, encrypted })
     }
 
     /// Connects.
@@ -46,6 +62,16 @@ impl Dial {
     pub(super) async fn connect(&self) -> Result<Client> {
         let stream = TcpStream::connect((self.target.host.as_str(), self.target.port)).await?;
         stream.set_nodelay(true)?;
+        let stream: Box<dyn Stream> =
+            match &self.encrypted {
+                None => Box::new(stream),
+                Some(encrypted) => {
+                    let shaken = encrypted.connect(&self.target.host, stream).await;
+                    Box::new(shaken.context(
+                        "no TLS handshake; --ca names the certificates that the server is known by",
+                    )?)
+                }
+            };
         let token = self.token.as_ref().map(Token::secret);
         Ok(match self.target.protocol {
             Protocol::Http => Client::Http(HttpClient::over(stream, &self.target, token).await?),
@@ -60,7 +86,7 @@ impl Dial {
 
 impl Client {
     /// Says whether the server has left the connection open. A server may close one that was idle, and then nothing is sent over it.
-    pub(super) fn is_open(&self) -> bool {
+    pub(super) fn is_open(&mut self) -> bool {
         match self {
             Self::Http(client) => client.is_open(),
             #[cfg(feature = "grpc")]

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use super::answer::{Answer, Code, Fate};
+use super::stream::Stream;
+use super::target::Target;
 use anyhow::{Context as _, Result};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
@@ -13,10 +16,6 @@ use h2::client::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName, HeaderValue, TE};
 use hyper::{HeaderMap, Method, Request, Uri};
 use prost::Message as _;
-use tokio::net::TcpStream;
-
-use super::answer::{Answer, Code, Fate};
-use super::target::Target;
 
 /// The longest answer that is read: many times the longest that there is.
 const MAX_ANSWER: usize = 1 << 20;
@@ -40,13 +39,14 @@ impl GrpcClient {
     ///
     /// # Errors
     /// A host, a path or a token that no header holds; a server that does not speak HTTP/2.
-    pub(super) async fn over(stream: TcpStream, target: &Target, token: Option<&str>) -> Result<Self> {
+    pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
         let (sender, connection) = client::handshake(stream).await?;
         let path = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
+        let scheme = if target.encrypted { "https" } else { "http" };
         let bearer = token.map(|token| HeaderValue::try_from(format!("Bearer {token}"))).transpose();
         Ok(Self {
             sender,
-            path: Uri::try_from(format!("http://{}{}{path}", target.authority(), target.prefix))?,
+            path: Uri::try_from(format!("{scheme}://{}{}{path}", target.authority(), target.prefix))?,
             authorization: bearer.context("TIDEGATE_TOKEN")?,
             connection: tokio::spawn(connection),
         })

@@ -2,6 +2,9 @@
 
 use std::io;
 
+use super::answer::{Answer, Code, Fate};
+use super::stream::Stream;
+use super::target::Target;
 use anyhow::{Context as _, Result};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
@@ -10,10 +13,6 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use serde::Deserialize;
-use tokio::net::TcpStream;
-
-use super::answer::{Answer, Code, Fate};
-use super::target::Target;
 
 /// The longest answer that is read: many times what a check of 64 policies is answered with.
 const MAX_ANSWER: usize = 1 << 20;
@@ -38,7 +37,7 @@ impl HttpClient {
     ///
     /// # Errors
     /// A host, a path or a token that no header holds.
-    pub(super) async fn over(stream: TcpStream, target: &Target, token: Option<&str>) -> Result<Self> {
+    pub(super) async fn over(stream: Box<dyn Stream>, target: &Target, token: Option<&str>) -> Result<Self> {
         let (sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
         // Ends with the sender, or says by it why it ended.
         drop(tokio::spawn(connection));

@@ -160,7 +160,7 @@ impl Running {
         while let Some(due) = self.next().await {
             let load = &self.load;
             let (key, sent) = (draws.draw(), self.sends(worker));
-            let mut asking = match client.take().filter(Client::is_open) {
+            let mut asking = match client.take_if(Client::is_open) {
                 Some(client) => client,
                 None => match tokio::time::timeout(load.timeout, load.dial.connect()).await {
                     Ok(Ok(client)) => client,

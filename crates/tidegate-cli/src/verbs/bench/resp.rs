@@ -1,14 +1,16 @@
 //! Asks `TG.CHECK` or `CL.THROTTLE` over one connection of Redis's protocol.
 
 use std::io;
+use std::pin::Pin;
+use std::task::{Context, Waker};
 
 use redis_protocol::resp2::decode::decode;
 use redis_protocol::resp2::encode::encode;
 use redis_protocol::resp2::types::{OwnedFrame, Resp2Frame as _};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead as _, AsyncReadExt as _, AsyncWriteExt as _, ReadBuf};
 
 use super::answer::{Answer, Fate};
+use super::stream::Stream;
 
 /// The longest answer that is read: many times the longest that there is.
 const MAX_ANSWER: usize = 1 << 20;
@@ -19,7 +21,7 @@ const MAX_WORD: usize = 24;
 /// A connection.
 #[derive(Debug)]
 pub(super) struct RespClient {
-    stream: TcpStream,
+    stream: Box<dyn Stream>,
     /// What was read and is no whole answer yet.
     read: Vec<u8>,
 }
@@ -29,7 +31,7 @@ impl RespClient {
     ///
     /// # Errors
     /// When the server does not take it.
-    pub(super) async fn over(stream: TcpStream, token: Option<&str>) -> io::Result<Self> {
+    pub(super) async fn over(stream: Box<dyn Stream>, token: Option<&str>) -> io::Result<Self> {
         let mut client = Self { stream, read: Vec::new() };
         if let Some(token) = token {
             let said = client.exchange(&["AUTH".to_owned(), token.to_owned()]).await?;
@@ -41,9 +43,9 @@ impl RespClient {
     }
 
     /// Between two asks there is nothing to read but the end.
-    pub(super) fn is_open(&self) -> bool {
-        let read = self.stream.try_read(&mut [0]);
-        read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
+    pub(super) fn is_open(&mut self) -> bool {
+        let (mut byte, mut nobody) = ([0], Context::from_waker(Waker::noop()));
+        Pin::new(&mut self.stream).poll_read(&mut nobody, &mut ReadBuf::new(&mut byte)).is_pending()
     }
 
     /// Asks by a command; `is_throttle` says which of the two it is.

@@ -10,6 +10,8 @@ use crate::exit::Mistake;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Target {
     pub(super) protocol: Protocol,
+    /// Whether it is asked over TLS.
+    pub(super) encrypted: bool,
     pub(super) host: String,
     pub(super) port: u16,
     /// What stands before the API's own paths, without a slash at its end.
@@ -39,15 +41,14 @@ impl Target {
         let Some((scheme, rest)) = text.split_once("://") else {
             return refuse(&format!("does not say by which protocol; {works}"));
         };
-        let protocol = match scheme.to_ascii_lowercase().as_str() {
-            "http" => Protocol::Http,
-            "resp" => Protocol::Resp,
+        let scheme = scheme.to_ascii_lowercase();
+        let encrypted = matches!(&*scheme, "https" | "rediss" | "grpcs");
+        let protocol = match &*scheme {
+            "http" | "https" => Protocol::Http,
+            "resp" | "rediss" => Protocol::Resp,
             "redis" => return refuse(&format!("is asked as resp://{rest}")),
-            "https" | "rediss" | "grpcs" => {
-                return refuse(&format!("is asked over TLS, which this command does not speak; {works}"));
-            }
-            "grpc" if cfg!(feature = "grpc") => Protocol::Grpc,
-            "grpc" => {
+            "grpc" | "grpcs" if cfg!(feature = "grpc") => Protocol::Grpc,
+            "grpc" | "grpcs" => {
                 return refuse(&format!("is asked over gRPC, which this command was built without; {works}"));
             }
             _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
@@ -65,13 +66,15 @@ impl Target {
             (None, _) if uri.authority().is_some_and(|authority| authority.as_str() != host) => {
                 return whole();
             }
+            (None, Protocol::Http) if encrypted => 443,
             (None, Protocol::Http) => 80,
             _ => return refuse("has no port; write one, as in resp://127.0.0.1:6380"),
         };
         if protocol == Protocol::Resp && !prefix.is_empty() {
             return refuse("has a path, and Redis clients ask none; write resp://127.0.0.1:6380");
         }
-        Ok(Self { protocol, host: host.trim_matches(['[', ']']).to_owned(), port, prefix: prefix.to_owned() })
+        let (host, prefix) = (host.trim_matches(['[', ']']).to_owned(), prefix.to_owned());
+        Ok(Self { protocol, encrypted, host, port, prefix })
     }
 
     /// Returns the host and port as the `host` header has them.
@@ -86,10 +89,13 @@ impl Target {
 
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let scheme = match self.protocol {
-            Protocol::Http => "http",
-            Protocol::Resp => "resp",
-            Protocol::Grpc => "grpc",
+        let scheme = match (self.protocol, self.encrypted) {
+            (Protocol::Http, false) => "http",
+            (Protocol::Http, true) => "https",
+            (Protocol::Resp, false) => "resp",
+            (Protocol::Resp, true) => "rediss",
+            (Protocol::Grpc, false) => "grpc",
+            (Protocol::Grpc, true) => "grpcs",
         };
         write!(f, "{scheme}://{}{}", self.authority(), self.prefix)
     }
@@ -106,6 +112,8 @@ mod tests {
             ("HTTP://localhost:8080/", "http://localhost:8080"),
             ("http://gate/limits/", "http://gate:80/limits"),
             ("resp://[::1]:6380", "resp://[::1]:6380"),
+            ("https://gate", "https://gate:443"),
+            ("rediss://gate:6380", "rediss://gate:6380"),
         ] {
             assert_eq!(Target::read(text).unwrap().to_string(), shown, "{text}");
         }
@@ -115,7 +123,7 @@ mod tests {
     fn a_url_that_cannot_be_asked_is_told_with_what_could() {
         for (text, says) in [
             ("127.0.0.1:8080", "does not say by which protocol; write http://127.0.0.1:8080"),
-            ("https://gate:443", "is asked over TLS, which this command does not speak"),
+            ("rediss://gate", "has no port"),
             ("grpc://gate", if cfg!(feature = "grpc") { "has no port" } else { "is asked over gRPC, which" }),
             ("redis://gate:6380", "is asked as resp://gate:6380"),
             ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),

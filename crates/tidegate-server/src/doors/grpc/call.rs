@@ -25,6 +25,7 @@ use super::{framing, health, quota, reading, reflection};
 use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
+use crate::otlp::Ended;
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -179,7 +180,13 @@ async fn answer(
         let method = method?;
         method.may_be_called(&calls.service, calls.place.is_reserved(), &head.headers)?;
         let message = framing::message(reading::whole(&calls.unfinished, calls.timeouts.body, body).await?)?;
-        method.answer(&calls.service, &head.headers, message).await
+        let span = calls.service.app.spans.as_ref().filter(|_| method.decides());
+        let span = span.and_then(|spans| spans.grpc(head.uri.path(), &head.headers));
+        let mut answering = pin!(method.answer(&calls.service, &head.headers, message));
+        match span {
+            None => answering.await,
+            Some(span) => span.around(answering.as_mut(), ended).await,
+        }
     };
     // By reference: what is handed on by value has room in each future that it passes through, and each call would allocate all of that.
     let answered = pin!(answered);
@@ -190,6 +197,11 @@ async fn answer(
         }),
     };
     answered.map_err(|status| status.response())
+}
+
+/// Returns how a call was answered, for its span.
+fn ended(answered: &Result<Bytes, Status>) -> Ended {
+    Ended::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
 }
 
 /// Says whether a request is a call of gRPC.

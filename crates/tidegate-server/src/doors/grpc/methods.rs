@@ -77,6 +77,14 @@ impl Method {
         matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
 
+    /// Says whether it decides or settles, and answers once.
+    pub(super) const fn decides(self) -> bool {
+        matches!(
+            self,
+            Self::ShouldRateLimit | Self::CheckRateLimit | Self::Report | Self::Reserve | Self::Commit
+        )
+    }
+
     /// Returns what a token must be for; with `None` everybody may call it.
     const fn asks(self) -> Option<Scope> {
         match self {

@@ -238,7 +238,7 @@ pub(crate) mod fuzzing {
                 let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
                 let access = Access::open(None, None).await.expect("there is no file to read");
                 let (_, phase) = watch::channel(Phase::Serving);
-                Service::new(Arc::new(App::new(engine, reload, access, None, phase)))
+                Service::new(Arc::new(App::new(engine, reload, access, None, None, phase)))
             });
             Self { runtime, service }
         }

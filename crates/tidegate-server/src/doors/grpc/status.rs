@@ -24,6 +24,23 @@ pub(super) enum Code {
     Unauthenticated = 16,
 }
 
+impl Code {
+    /// Returns the code as the specification of gRPC writes it.
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::NotFound => "NOT_FOUND",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::Unimplemented => "UNIMPLEMENTED",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+        }
+    }
+}
+
 /// Why a call has no answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {

@@ -141,6 +141,9 @@ pub(crate) fn metrics(app: &App) -> Response {
             if let Some(certificates) = &app.certificates {
                 certificates.show(registry);
             }
+            if let Some(spans) = &app.spans {
+                spans.show(registry);
+            }
         })
         .into_response();
     response.headers_mut().insert(CONTENT_TYPE, kind);

@@ -6,6 +6,8 @@ mod reset;
 mod settle;
 mod words;
 
+use std::pin::pin;
+
 use tidegate::visible::excerpt;
 
 use self::words::{Refusal, text};
@@ -14,6 +16,7 @@ use super::session::{RespDoor, Session};
 use super::throttle;
 use crate::auth::Scope;
 use crate::metrics::Transport;
+use crate::otlp::Ended;
 use crate::spelling::nearest;
 
 /// Every command of ours, to find the one that was probably meant by a misspelt one.
@@ -33,7 +36,30 @@ pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], rep
         }
         return replies.error(code, &what);
     }
-    let done = if is("CL.THROTTLE") {
+    let span = door.app.spans.as_ref().and_then(|spans| {
+        let decides = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE"].into_iter().find(|command| is(command));
+        spans.resp(decides?)
+    });
+    let done = {
+        let mut running = pin!(decided(door, session, words, replies));
+        match span {
+            None => running.await,
+            Some(span) => span.around(running.as_mut(), |done| Ended::Resp { error: done.is_err() }).await,
+        }
+    };
+    if let Err(Refusal(code, what)) = done {
+        replies.error(code, &what);
+    }
+}
+
+async fn decided(
+    door: &RespDoor,
+    session: &Session,
+    words: &[&[u8]],
+    replies: &mut Replies,
+) -> Result<(), Refusal> {
+    let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
+    if is("CL.THROTTLE") {
         throttle::run(door, words, replies).await;
         Ok(())
     } else if is("TG.CHECK") {
@@ -50,8 +76,5 @@ pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], rep
         let meant = nearest(&name, COMMANDS);
         let advice = meant.map(|meant| format!("; did you mean {meant}?")).unwrap_or_default();
         Err(Refusal::wrong(format!("unknown command '{}'{advice}", excerpt(&name))))
-    };
-    if let Err(Refusal(code, what)) = done {
-        replies.error(code, &what);
     }
 }

@@ -11,6 +11,7 @@ use tidegate::{Cost, Quota, Rate, Retry};
 use super::redis;
 use super::reply::Replies;
 use super::session::RespDoor;
+use crate::call_notes;
 use crate::engine::Engine;
 use crate::metrics::Decided;
 use crate::requests::Brought;
@@ -38,6 +39,13 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     // Here, and handed down by reference: it has room for several charges, and to move it costs as much as to decide one.
     let mut settled = Settled::default();
     let decided = decide(&door.app.engine, &own, &quota, quantity, &mut settled).await;
+    call_notes::note(|notes| {
+        notes.outcome = Some(match decided {
+            Ok(()) if settled.allowed => "allowed",
+            Ok(()) => "denied",
+            Err(_) => "error",
+        });
+    });
     if quantity > 0 {
         door.app.engine.metrics.throttled.count(match decided {
             Ok(()) if settled.allowed => Decided::allowed,

@@ -50,6 +50,8 @@ fn everything() -> String {
         judged::show(registry, [("a.b.c", &*judge)].into_iter());
         #[cfg(feature = "tls")]
         tls::show(registry, Some(1), true, &tls::Failures::default());
+        #[cfg(feature = "otel")]
+        otlp::show(registry, &otlp::Fates::default());
     };
     let mut text = String::new();
     prometheus_client::encoding::text::encode_registry(&mut text, &peers).unwrap();

@@ -16,6 +16,7 @@ use tidegate::{GateDecision, Retry};
 use super::super::status::{Code, Status};
 use super::answered::refuses;
 use super::asked::Asked;
+use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
 
@@ -81,8 +82,12 @@ impl Details {
                 answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
             }
         }
+        // A span names its decision too.
+        if !self.decision && !call_notes::wanted() {
+            return;
+        }
+        let id = engine.name(live, &told.check(), None, conclusion).to_string();
         if self.decision {
-            let id = engine.name(live, &told.check(), None, conclusion).to_string();
             let to = if allowed {
                 &mut answer.request_headers_to_add
             } else {

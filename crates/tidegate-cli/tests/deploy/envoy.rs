@@ -1,0 +1,81 @@
+//! A real Envoy with the manual's own configuration, and with what the manual says of restarts.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use crate::waiting::{PATIENCE, free_port, within};
+
+/// Envoy in front of a program. Killed when dropped, lest a failed test leave it behind.
+pub(crate) struct Envoy {
+    child: Child,
+    pub(crate) addr: SocketAddr,
+    _dir: tempfile::TempDir,
+}
+
+impl Drop for Envoy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Finds the program where `cargo xtask test` puts it.
+fn program() -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let path = cache.unwrap_or_default().join("tidegate/python/bin/envoy");
+    if path.exists() {
+        return Some(path);
+    }
+    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
+    assert!(
+        !required,
+        "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it",
+        path.display()
+    );
+    eprintln!("SKIPPED: there is no {}; cargo xtask test installs it", path.display());
+    None
+}
+
+/// Returns the manual's configuration, with the lines in place that its section on restarts has.
+fn configuration() -> String {
+    let page = include_str!("../../../../docs/envoy.md");
+    let block = |begin: &str| page[page.find(begin).unwrap()..].split("```").next().unwrap();
+    let mut text = block("# envoy.yaml").to_owned();
+    for line in block("# in place of the filter's own").lines().skip(1) {
+        let key = line.split_inclusive(':').next().unwrap();
+        let from =
+            text.find(&format!(" {key} ")).unwrap_or_else(|| panic!("{key} is not in the configuration")) + 1;
+        let to = from + text[from..].find('\n').unwrap();
+        text.replace_range(from..to, line);
+    }
+    text
+}
+
+impl Envoy {
+    /// Starts it before `app`, asking `grpc`. `None` where it is not installed.
+    pub(crate) fn start(grpc: SocketAddr, app: SocketAddr) -> Option<Self> {
+        let program = program()?;
+        let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
+        let mut text = configuration();
+        for (of, to) in [(10_000, addr), (8081, grpc), (3000, app)] {
+            let from = format!("port_value: {of} ");
+            assert!(text.contains(&from), "{of}");
+            text = text.replace(&from, &format!("port_value: {} ", to.port()));
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("envoy.yaml");
+        std::fs::write(&file, text).unwrap();
+        let child = Command::new(program)
+            .args(["--concurrency", "1", "--log-level", "warn", "--use-dynamic-base-id", "-c"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        let envoy = Self { child, addr, _dir: dir };
+        within(PATIENCE, "Envoy listens", || TcpStream::connect(addr).is_ok());
+        Some(envoy)
+    }
+}

@@ -1,0 +1,56 @@
+//! What became of spans of decisions: written where they are sent, and nowhere else.
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// What became of a span.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
+#[allow(non_camel_case_types, reason = "labels are written as they are named")]
+pub(crate) enum Fate {
+    /// The collector has it.
+    sent,
+    /// The collector did not take it, or did not answer.
+    failed,
+    /// The queue was full.
+    dropped,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct FateLabel {
+    fate: Fate,
+}
+
+/// How many spans there were of each fate. Clones count together.
+#[derive(Clone, Debug)]
+pub(crate) struct Fates(Family<FateLabel, Counter>);
+
+impl Default for Fates {
+    fn default() -> Self {
+        let family = Family::default();
+        for fate in [Fate::sent, Fate::failed, Fate::dropped] {
+            // A series that is there from the start shows its first step.
+            drop(family.get_or_create(&FateLabel { fate }));
+        }
+        Self(family)
+    }
+}
+
+impl Fates {
+    /// Counts spans.
+    pub(crate) fn count(&self, fate: Fate, spans: usize) {
+        self.0.get_or_create(&FateLabel { fate }).inc_by(spans as u64);
+    }
+
+    /// Returns how many there were.
+    #[cfg(test)]
+    pub(crate) fn of(&self, fate: Fate) -> u64 {
+        self.0.get_or_create(&FateLabel { fate }).get()
+    }
+}
+
+/// Adds the spans, by what became of them.
+pub(crate) fn show(registry: &mut Registry, fates: &Fates) {
+    registry.register("otlp_spans", "Spans of decisions, by what became of them", fates.0.clone());
+}

@@ -1,0 +1,56 @@
+//! A build without OpenTelemetry: no span is ever made, so nothing below is ever called on one.
+
+use std::pin::Pin;
+use std::time::Duration;
+
+use http::Request;
+use prometheus_client::registry::Registry;
+use tidegate::config::OtlpSettings;
+
+use super::Ended;
+use super::error::OtlpError;
+
+/// Where spans go: nowhere.
+#[derive(Debug)]
+pub(crate) enum Spans {}
+
+/// The span of a call: none.
+#[derive(Debug)]
+pub(crate) enum CallSpan {}
+
+impl Spans {
+    pub(crate) fn open(_: &OtlpSettings) -> Result<Self, OtlpError> {
+        Err(OtlpError::NotBuilt)
+    }
+
+    pub(crate) fn http<B>(&self, _: &Request<B>) -> Option<CallSpan> {
+        match *self {}
+    }
+
+    #[cfg(feature = "grpc")]
+    pub(crate) fn grpc(&self, _: &str, _: &http::HeaderMap) -> Option<CallSpan> {
+        match *self {}
+    }
+
+    pub(crate) fn resp(&self, _: &'static str) -> Option<CallSpan> {
+        match *self {}
+    }
+
+    pub(crate) fn show(&self, _: &mut Registry) {
+        match *self {}
+    }
+
+    pub(crate) async fn close(&self, _: Duration) {
+        match *self {}
+    }
+}
+
+impl CallSpan {
+    pub(crate) fn around<'a, T: 'a>(
+        self,
+        _: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
+        _: fn(&T) -> Ended,
+    ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+        match self {}
+    }
+}

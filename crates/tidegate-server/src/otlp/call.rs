@@ -1,0 +1,95 @@
+//! The span of one call.
+
+use std::pin::Pin;
+
+use opentelemetry::KeyValue;
+use opentelemetry::trace::{Span as _, Status};
+use opentelemetry_sdk::trace::Span;
+
+use super::Ended;
+use crate::call_notes::{self, Notes};
+
+/// The span of a call that is being answered. Ends when the call is answered, or when it is dropped, since its caller is gone.
+#[derive(Debug)]
+pub(crate) struct CallSpan {
+    span: Span,
+    reveals_keys: bool,
+    is_answered: bool,
+}
+
+impl CallSpan {
+    /// Takes a span that was begun; `None` where it is not sampled.
+    pub(super) fn of(
+        mut span: Span,
+        attributes: impl FnOnce() -> Vec<KeyValue>,
+        reveals_keys: bool,
+    ) -> Option<Self> {
+        if !span.is_recording() {
+            return None;
+        }
+        span.set_attributes(attributes());
+        Some(Self { span, reveals_keys, is_answered: false })
+    }
+
+    /// Has a call answered, and ends the span with what was noted meanwhile and how it ended.
+    ///
+    /// In a box: other calls would have room for it.
+    pub(crate) fn around<'a, T: 'a>(
+        mut self,
+        answering: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
+        ended: fn(&T) -> Ended,
+    ) -> Pin<Box<dyn Future<Output = T> + Send + 'a>> {
+        Box::pin(async move {
+            let notes = Notes { reveals_keys: self.reveals_keys, ..Notes::default() };
+            let (answer, notes) = call_notes::noted(notes, answering).await;
+            self.end(notes, ended(&answer));
+            answer
+        })
+    }
+
+    fn end(&mut self, notes: Notes, ended: Ended) {
+        self.is_answered = true;
+        let mut failed = match ended {
+            Ended::Http(status) => {
+                self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
+                // A refusal is the caller's, and no error of a server.
+                (status >= 500).then(|| status.to_string())
+            }
+            #[cfg(feature = "grpc")]
+            Ended::Grpc(code) => {
+                self.span.set_attribute(KeyValue::new("rpc.response.status_code", code));
+                let ours = ["DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE"];
+                ours.contains(&code).then(|| code.to_owned())
+            }
+            Ended::Resp { error } => error.then(|| "error".to_owned()),
+        };
+        let Notes { reveals_keys: _, outcome, policy, key, by_fallback, id, deciding, store } = notes;
+        if outcome == Some("error") && failed.is_none() {
+            failed = Some("store".to_owned());
+        }
+        if let Some(failed) = failed {
+            self.span.set_attribute(KeyValue::new("error.type", failed));
+            self.span.set_status(Status::error(""));
+        }
+        let seconds = |name, took: std::time::Duration| KeyValue::new(name, took.as_secs_f64());
+        let noted = [
+            outcome.map(|outcome| KeyValue::new("tidegate.outcome", outcome)),
+            policy.map(|policy| KeyValue::new("tidegate.policy", policy)),
+            key.map(|key| KeyValue::new("tidegate.key", key)),
+            by_fallback.then(|| KeyValue::new("tidegate.fallback", true)),
+            id.map(|id| KeyValue::new("tidegate.decision_id", id.to_string())),
+            deciding.map(|took| seconds("tidegate.decision.duration", took)),
+            store.map(|took| seconds("tidegate.store.duration", took)),
+        ];
+        self.span.set_attributes(noted.into_iter().flatten());
+        self.span.end();
+    }
+}
+
+impl Drop for CallSpan {
+    fn drop(&mut self) {
+        if !self.is_answered {
+            self.span.set_attribute(KeyValue::new("error.type", "cancelled"));
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! What the environment says of spans, by the variables that every program with OpenTelemetry goes by.
+//!
+//! Most of them are read by the crates: `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, and those of the exporter for
+//! headers and the time that it has. Here is what decides whether anything is sent, and where.
+//!
+//! # Source
+//! The OpenTelemetry specification, "Environment variable specification" and "OpenTelemetry protocol exporter".
+
+use tidegate::config::OtlpSettings;
+
+use super::error::OtlpError;
+
+/// Where collectors listen unless somebody says otherwise.
+const USUAL: &str = "http://127.0.0.1:4317";
+/// The collector, by how much each is meant for spans.
+const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
+
+/// Returns where spans are sent, by the environment before the file; `None` where nothing says so, or the environment forbids it
+/// (`OTEL_SDK_DISABLED=true`, `OTEL_TRACES_EXPORTER=none`). Without the feature `otel` the environment says nothing.
+///
+/// # Errors
+/// [`OtlpError::NotBuilt`] where a file asks for it and the feature is not there, [`OtlpError::Variable`] where a variable asks for another
+/// protocol or exporter, [`OtlpError::Collector`] where it names a collector without `http://` or `https://`.
+pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, OtlpError> {
+    if cfg!(not(feature = "otel")) {
+        return file.map_or(Ok(None), |_| Err(OtlpError::NotBuilt));
+    }
+    resolve(file, |name| std::env::var(name).ok().filter(|value| !value.is_empty()))
+}
+
+fn resolve(
+    file: Option<&OtlpSettings>,
+    variable: impl Fn(&str) -> Option<String>,
+) -> Result<Option<OtlpSettings>, OtlpError> {
+    if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return Ok(None);
+    }
+    let named = ENDPOINTS.into_iter().find_map(&variable);
+    if file.is_none() && named.is_none() {
+        return Ok(None);
+    }
+    match variable("OTEL_TRACES_EXPORTER") {
+        Some(value) if value == "none" => return Ok(None),
+        Some(value) if value != "otlp" => {
+            let (variable, use_this) = ("OTEL_TRACES_EXPORTER", "otlp or none");
+            return Err(OtlpError::Variable { variable, value, use_this });
+        }
+        _ => {}
+    }
+    let protocol = PROTOCOLS.into_iter().find_map(|name| Some((name, variable(name)?)));
+    if let Some((variable, value)) = protocol
+        && value != "grpc"
+    {
+        return Err(OtlpError::Variable { variable, value, use_this: "grpc" });
+    }
+    let mut settings = file.cloned().unwrap_or_default();
+    let endpoint = named.or(settings.endpoint).unwrap_or_else(|| USUAL.to_owned());
+    // The file's has one, and of a variable's without one the client would say no more than that it does not connect.
+    if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
+        return Err(OtlpError::Collector {
+            endpoint,
+            why: "there is neither http:// nor https://".to_owned(),
+        });
+    }
+    settings.endpoint = Some(endpoint);
+    if variable("OTEL_TRACES_SAMPLER").is_some() {
+        settings.sample = None;
+    }
+    Ok(Some(settings))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resolved(
+        file: Option<&OtlpSettings>,
+        variables: &[(&str, &str)],
+    ) -> Result<Option<OtlpSettings>, OtlpError> {
+        resolve(file, |name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_environment_goes_before_the_file() {
+        let mut file = OtlpSettings::default();
+        (file.endpoint, file.sample) = (Some("http://file:4317".to_owned()), Some(0.1));
+        let endpoint = |found: Result<Option<OtlpSettings>, _>| found.unwrap().unwrap().endpoint.unwrap();
+        assert_eq!(resolved(None, &[]), Ok(None));
+        assert_eq!(resolved(Some(&file), &[]), Ok(Some(file.clone())));
+        assert_eq!(endpoint(resolved(Some(&OtlpSettings::default()), &[])), USUAL);
+        let all = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4317");
+        let spans = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://spans:4317");
+        assert_eq!(endpoint(resolved(None, &[all])), all.1);
+        assert_eq!(endpoint(resolved(Some(&file), &[all, spans])), spans.1);
+        let sampler = ("OTEL_TRACES_SAMPLER", "always_on");
+        assert_eq!(resolved(Some(&file), &[sampler]).unwrap().unwrap().sample, None);
+    }
+
+    #[test]
+    fn the_environment_can_forbid_it_and_ask_for_what_there_is_not() {
+        let file = OtlpSettings::default();
+        for off in [("OTEL_SDK_DISABLED", "true"), ("OTEL_TRACES_EXPORTER", "none")] {
+            assert_eq!(resolved(Some(&file), &[off]), Ok(None));
+        }
+        for (name, value) in
+            [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"), ("OTEL_TRACES_EXPORTER", "zipkin")]
+        {
+            let told = resolved(Some(&file), &[(name, value)]).unwrap_err().to_string();
+            assert!(told.contains(name) && told.contains(value), "{told}");
+            assert_eq!(resolved(None, &[(name, value)]), Ok(None), "nothing asks for spans");
+        }
+        let told = resolved(None, &[("OTEL_EXPORTER_OTLP_ENDPOINT", "localhost:4317")]).unwrap_err();
+        assert!(told.to_string().contains("the collector localhost:4317"), "{told}");
+    }
+}

@@ -1,0 +1,99 @@
+//! Where a server sends spans of its decisions.
+
+use super::grammars::Grammar;
+use super::node::Node;
+
+/// Whether the keys of decisions are sent as they are.
+pub(super) const KEYS: [&str; 2] = ["digest", "revealed"];
+
+pub(super) const ENDPOINT: Grammar = Grammar {
+    reads: is_endpoint,
+    expected: "is not the address of a collector; use http:// or https://, a host, and the port where it takes OTLP over gRPC",
+    examples: &["http://127.0.0.1:4317"],
+};
+pub(super) const SAMPLE: Grammar = Grammar {
+    reads: |text| sample(text).is_some(),
+    expected: "is not a share of the calls; use 0% to 100%, as 0.1%",
+    examples: &["10%", "0.1%"],
+};
+
+/// Where a server sends spans of its decisions, by the protocol of OpenTelemetry (OTLP) over gRPC. Read at the start only.
+#[derive(Clone, Debug, Default, PartialEq)]
+#[non_exhaustive]
+pub struct OtlpSettings {
+    /// The collector, as `http://127.0.0.1:4317`; `None`: the one that the environment names, if any.
+    pub endpoint: Option<String>,
+    /// Which part of the calls is sent whose caller says nothing about that, 0 to 1; `None`: what the environment says, else all.
+    pub sample: Option<f64>,
+    /// Whether keys are sent as they are, and not as digests.
+    pub reveal_keys: bool,
+}
+
+/// Reads the settings of a table that is valid.
+pub(super) fn read(node: &Node) -> OtlpSettings {
+    let text = |key: &str| node.get(key)?.text();
+    OtlpSettings {
+        endpoint: text("endpoint").map(str::to_owned),
+        sample: text("sample").and_then(sample),
+        reveal_keys: text("keys") == Some("revealed"),
+    }
+}
+
+/// Says whether a text has a scheme that is spoken and a host; whether it can be dialled, its client says.
+fn is_endpoint(text: &str) -> bool {
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
+    rest.is_some_and(|rest| {
+        !rest.starts_with(['/', ':']) && !rest.is_empty() && !rest.contains(char::is_whitespace)
+    })
+}
+
+/// Reads `10%` or `0.1%`, as a part of one.
+fn sample(text: &str) -> Option<f64> {
+    let digits = text.trim().strip_suffix('%')?.trim_end();
+    // Nothing but digits and a point: a float may be written as `inf`, or with an exponent.
+    let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let percent: f64 = digits.parse().ok().filter(|_| plain)?;
+    (0.0..=100.0).contains(&percent).then_some(percent / 100.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Config, Format};
+
+    fn read(otlp: &str) -> Result<OtlpSettings, String> {
+        let text = format!("version: 1\nserver: {{ otlp: {otlp} }}\npolicies: []\n");
+        let read = Config::parse(&text, "t.yaml", Format::Yaml);
+        let read = read.map_err(|found| found.iter().map(|one| format!("{one}\n")).collect::<String>());
+        read.map(|(config, _)| config.server.otlp.expect("settings"))
+    }
+
+    #[test]
+    fn the_collector_and_what_it_is_sent_are_read() {
+        assert_eq!(read("{}"), Ok(OtlpSettings::default()));
+        let all = OtlpSettings {
+            endpoint: Some("https://otel.example:4317".to_owned()),
+            sample: Some(0.001),
+            reveal_keys: true,
+        };
+        assert_eq!(read("{ endpoint: 'https://otel.example:4317', sample: 0.1%, keys: revealed }"), Ok(all));
+        assert_eq!(read("{ sample: 100%, keys: digest }").unwrap().sample, Some(1.0));
+    }
+
+    #[test]
+    fn a_value_that_is_none_is_told() {
+        for (text, told) in [
+            ("{ endpoint: '127.0.0.1:4317' }", "http://127.0.0.1:4317"),
+            ("{ endpoint: 'http://' }", "not the address of a collector"),
+            ("{ endpoint: 'http://:4317' }", "not the address of a collector"),
+            ("{ sample: 101% }", "0% to 100%"),
+            ("{ sample: 1e1% }", "0% to 100%"),
+            ("{ sample: '%' }", "0% to 100%"),
+            ("{ keys: all }", "revealed"),
+            ("{ url: 'http://127.0.0.1:4317' }", "url"),
+        ] {
+            let refused = read(text).unwrap_err();
+            assert!(refused.contains(told), "{text}: {refused}");
+        }
+    }
+}
