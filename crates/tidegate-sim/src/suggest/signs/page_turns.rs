@@ -85,7 +85,7 @@ mod tests {
             });
             assert!(!is_machine(whole), "the same in whole seconds, {mean} s");
         }
-        let reader = |n: u32| if n % 20 == 0 { 2_000.0 } else { 2.0 + 60.0 * chance(n).powi(3) };
+        let reader = |n: u32| if n.is_multiple_of(20) { 2_000.0 } else { 2.0 + 60.0 * chance(n).powi(3) };
         assert!(!is_machine((0..600).map(reader)), "one who reads all day");
     }
 }
