@@ -30,6 +30,9 @@ use crate::spelling::quoted;
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
+/// What the attribute of a header begins with; its name follows.
+const ATTRIBUTE: &str = "request.header.";
+
 /// Headers whose several lines are one list by their own definition.
 const LISTS: [HeaderName; 8] =
     [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, COOKIE, FORWARDED, VIA, X_FORWARDED_FOR];
@@ -91,25 +94,28 @@ impl<'r> Original<'r> {
         ]);
         let mut room = MAX_ATTRIBUTES - descriptor.pairs().count();
         let mut others = Vec::new();
+        let mut attribute = String::from(ATTRIBUTE);
         for name in headers.keys().filter(|name| **name != TOKEN) {
-            let attribute = format!("request.header.{name}");
+            attribute.truncate(ATTRIBUTE.len());
+            attribute.push_str(name.as_str());
             if proxy.named.contains(&attribute) {
                 room = room.saturating_sub(1);
-                descriptor.push(attribute, value_of(headers, name).map_err(|detail| proxy.refused(detail))?);
+                let value = value_of(headers, name).map_err(|detail| proxy.refused(detail))?;
+                descriptor.push(attribute.clone(), value);
             } else if proxy.is_taken_for_named(name) {
                 let shown = quoted(name.as_str());
                 return Err(proxy.refused(format!(
                     "many programs take the header {shown} for one that policies name; send that one, with its dashes"
                 )));
             } else if is_the_callers(name, asks) {
-                others.push((name, attribute));
+                others.push(name);
             }
         }
-        for (name, attribute) in others {
+        for name in others {
             let value = joined(headers, name);
             if room > 0 && name.as_str().len() <= MAX_NAME && value.len() <= MAX_VALUE {
                 room -= 1;
-                descriptor.push(attribute, value);
+                descriptor.push([ATTRIBUTE, name.as_str()].concat(), value);
             }
         }
         Ok(Self { method, descriptor, priority })
