@@ -5,6 +5,7 @@
 //! hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
+mod after_others;
 mod connection;
 mod door;
 mod handler;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
+pub(crate) use after_others::after_others;
 pub(crate) use door::{Door, Http};
 pub(crate) use handler::{Handler, Streamed};
 pub(crate) use handshake::{NotEncrypted, Tls};
@@ -114,6 +116,9 @@ pub(crate) async fn serve(
                 let Ok(moving) = stream.into_moving() else { continue };
                 let serving = async move {
                     if let Ok(stream) = moving.arrive() {
+                        // Until the runtime has looked, a socket is read as if nothing had come, and a server that stops would close it: what has
+                        // arrived by then is answered.
+                        tokio::task::yield_now().await;
                         door.serve(stream, peer, &place, timeouts).await;
                     }
                     drop((place, socket));

@@ -28,6 +28,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::after_others::AfterOthers;
 use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
@@ -124,7 +125,8 @@ pub(super) async fn serve<H: Handler>(
     let wire = Wire(Arc::clone(&line));
     let mut http = builder(reserved).serve_connection(TokioIo::new(wire), service);
 
-    let mut watch = Watch { line: &line, place, timeouts, stand: None, due: None, finishing: false };
+    let (stand, due, finishing, after_others) = (None, None, false, AfterOthers::default());
+    let mut watch = Watch { line: &line, place, timeouts, stand, due, finishing, after: after_others };
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
@@ -185,6 +187,8 @@ struct Watch<'c> {
     /// When the present stage has lasted too long.
     due: Option<Instant>,
     finishing: bool,
+    /// Before answers are sent.
+    after: AfterOthers,
 }
 
 impl Watch<'_> {
@@ -209,6 +213,9 @@ impl Watch<'_> {
             }
             // Before the answer is sent: whoever has read it may take the connection to be idle.
             self.note(self.line.stand(), sleep.as_mut());
+            if order == Order::Stay && self.line.has_answers() && self.after.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
                 return Poll::Ready(Ended::Cut);
             }

@@ -95,6 +95,12 @@ impl Line {
         self.0.lock().stand.answering = false;
     }
 
+    /// Says whether there is something to be sent that was not tried yet.
+    pub(super) fn has_answers(&self) -> bool {
+        let state = self.0.lock();
+        !state.unsent.is_empty() && !state.stand.blocked
+    }
+
     /// Sends all that is unsent. After `Pending` the line is blocked.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.lock().poll_send(cx)
