@@ -124,7 +124,7 @@ pub(crate) async fn serve(
                     drop((place, socket));
                 };
                 match threads {
-                    Some(threads) => threads.run(serving),
+                    Some(threads) => threads.run(serving).await,
                     None => drop(tokio::spawn(serving)),
                 }
             }

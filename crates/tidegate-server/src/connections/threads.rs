@@ -8,16 +8,18 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::{io, thread};
 
 use tokio::runtime::Builder;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
+
+/// Tasks that wait for their thread; of more, those who bring them wait.
+const WAITING: usize = 256;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 /// The threads of a server. They end, and what runs on them is dropped, when this is dropped.
 #[derive(Debug)]
 pub(crate) struct Threads {
-    /// Without a bound of their own: whoever brings connections has one.
-    threads: Vec<UnboundedSender<Task>>,
+    threads: Vec<Sender<Task>>,
     /// Counts tasks, so that threads get them in turn.
     turn: AtomicUsize,
 }
@@ -41,17 +43,20 @@ impl Threads {
         self.threads.len()
     }
 
-    /// Runs a task on the thread whose turn it is.
-    pub(super) fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
+    /// Runs a task on the thread whose turn it is. Waits where [`WAITING`] tasks wait for that thread already.
+    ///
+    /// # Cancel safety
+    /// Dropped before it ends, it has dropped the task.
+    pub(super) async fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
         // Relaxed: any order is a turn.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
         // A thread ends only with this value; a task that it does not take is dropped.
-        let _ = self.threads[turn % self.threads.len()].send(Box::pin(task));
+        let _ = self.threads[turn % self.threads.len()].send(Box::pin(task)).await;
     }
 }
 
-async fn one(number: usize) -> io::Result<UnboundedSender<Task>> {
-    let (sender, tasks) = unbounded_channel();
+async fn one(number: usize) -> io::Result<Sender<Task>> {
+    let (sender, tasks) = channel(WAITING);
     let (tell, told) = oneshot::channel();
     // Made on its thread: a runtime may not be dropped where others run, which a thread that does not start would do.
     let thread = move || match Builder::new_current_thread().enable_all().build() {
@@ -65,7 +70,7 @@ async fn one(number: usize) -> io::Result<UnboundedSender<Task>> {
     told.await.unwrap_or_else(|_| Err(io::ErrorKind::Other.into())).map(|()| sender)
 }
 
-async fn run(mut tasks: UnboundedReceiver<Task>) {
+async fn run(mut tasks: Receiver<Task>) {
     while let Some(task) = tasks.recv().await {
         tokio::spawn(task);
     }
@@ -81,13 +86,14 @@ mod tests {
     async fn tasks_run_on_threads_of_their_own_and_end_with_them() {
         let threads = Threads::start().await.unwrap();
         let (tell, told) = oneshot::channel();
-        threads.run(async move { drop(tell.send(thread::current().name().map(str::to_owned))) });
+        threads.run(async move { drop(tell.send(thread::current().name().map(str::to_owned))) }).await;
         assert!(told.await.unwrap().unwrap().starts_with("tidegate-door-"));
         let (held, dropped) = oneshot::channel::<()>();
-        threads.run(async move {
+        let waits = async move {
             pending::<()>().await;
             drop(held);
-        });
+        };
+        threads.run(waits).await;
         drop(threads);
         assert!(dropped.await.is_err());
     }
