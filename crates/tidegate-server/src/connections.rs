@@ -5,6 +5,7 @@
 //! hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
+mod after_others;
 mod connection;
 mod door;
 mod handler;
@@ -13,11 +14,11 @@ mod inherited;
 mod linger;
 mod listen;
 mod open_files;
-mod peer;
 mod places;
 mod protocol_errors;
 mod stream;
 mod streamed_body;
+mod threads;
 mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
@@ -29,6 +30,7 @@ use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 
+pub(crate) use after_others::after_others;
 pub(crate) use door::{Door, Http};
 pub(crate) use handler::{Handler, Streamed};
 pub(crate) use handshake::{NotEncrypted, Tls};
@@ -36,10 +38,10 @@ pub(crate) use inherited::unclaimed;
 pub(crate) use linger::{LINGER, linger};
 pub(crate) use listen::Listener;
 pub(crate) use open_files::fitting;
-pub(crate) use peer::Peer;
 use places::Places;
 pub(crate) use places::{Order, Place, Stage, now};
 pub(crate) use stream::Stream;
+pub(crate) use threads::Threads;
 pub(crate) use timed_body::TooSlow;
 
 use crate::options::Timeouts;
@@ -67,16 +69,27 @@ impl Drained {
     }
 }
 
+/// How the connections of a door are served.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Serving<'t> {
+    /// Where they run; `None`: on the runtime of the caller.
+    pub(crate) threads: Option<&'t Threads>,
+    /// The most of them at once, 1 or more.
+    pub(crate) connections: usize,
+    pub(crate) timeouts: Timeouts,
+    /// How long requests in flight may take to end once the server drains.
+    pub(crate) drain: Duration,
+}
+
 /// Serves until the phase says otherwise, then drains.
 pub(crate) async fn serve(
     listener: Listener,
     door: Arc<impl Door>,
-    most: usize,
-    timeouts: Timeouts,
-    drain: Duration,
+    serving: Serving<'_>,
     mut phase: watch::Receiver<Phase>,
 ) -> Drained {
-    let places = Arc::new(Places::new(most));
+    let Serving { threads, connections, timeouts, drain } = serving;
+    let places = Arc::new(Places::new(connections));
     let most = places.sockets();
     // Places count who may stay; sockets count who is still there, those told to leave included.
     let sockets = Arc::new(Semaphore::new(most));
@@ -99,10 +112,21 @@ pub(crate) async fn serve(
                 failing = false;
                 let place = Arc::new(places.admit(peer.ip()));
                 let door = Arc::clone(&door);
-                tokio::spawn(async move {
-                    door.serve(stream, peer, &place, timeouts).await;
+                // A stream is woken by the runtime it was made in, so it moves without one. What fails here is a socket that is gone.
+                let Ok(moving) = stream.into_moving() else { continue };
+                let serving = async move {
+                    if let Ok(stream) = moving.arrive() {
+                        // Until the runtime has looked, a socket is read as if nothing had come, and a server that stops would close it: what has
+                        // arrived by then is answered.
+                        tokio::task::yield_now().await;
+                        door.serve(stream, peer, &place, timeouts).await;
+                    }
                     drop((place, socket));
-                });
+                };
+                match threads {
+                    Some(threads) => threads.run(serving).await,
+                    None => drop(tokio::spawn(serving)),
+                }
             }
             Err(error) if is_the_callers(&error) => {}
             Err(error) => {

@@ -5,6 +5,7 @@
 
 mod breakers;
 mod counting;
+mod decide;
 mod decide_each;
 #[cfg(feature = "grpc")]
 mod decide_together;
@@ -32,7 +33,6 @@ mod ticket_seal;
 mod timed_store;
 
 use std::borrow::Cow;
-use std::pin::pin;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -49,7 +49,7 @@ use crate::denial_log::DenialLog;
 use crate::events::Events;
 use crate::live::{Facts, Live};
 use crate::metrics::peer_names::PeerNames;
-use crate::metrics::{Metrics, Transport, judged};
+use crate::metrics::{Metrics, judged};
 use crate::redact::Redact;
 use crate::refused_requests::{RefusedRequest, RefusedRequests, Stated};
 use crate::settings::{Refused, Settings};
@@ -232,65 +232,6 @@ impl Engine {
         }
         self.breakers.keep_those_of(&live);
         self.live.store(Arc::new(live));
-    }
-
-    /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
-    /// that are asked, in the set of `live`, and `transport` the door that it came by.
-    ///
-    /// # Cancel safety
-    /// Dropped before it ends, it has spent nothing; what an engine was just asked for is undone in the background when it has answered.
-    pub(crate) async fn decide(
-        &self,
-        live: &Live,
-        check: Check<'_, '_>,
-        only: Option<&[usize]>,
-        want: Want,
-        held: Option<&mut Held>,
-        transport: Transport,
-    ) -> Conclusion {
-        if self.decides_at_once && held.is_none() && only.is_none() {
-            let check = self.prepared(live, check);
-            let decided = self.metrics.time_now(transport, || match want {
-                Want::Take => self.gate.check(check),
-                Want::Peek => self.gate.peek(check),
-            });
-            return self.concluded(live, check.request, decided, want, transport);
-        }
-        let keeps = held.is_some();
-        let mut unwanted = Held::default();
-        let held = held.unwrap_or(&mut unwanted);
-        let among = only.map(|only| among(live, only));
-        let check = check.among(among.as_ref());
-        let check = self.prepared(live, check);
-        let deciding = async {
-            match want {
-                Want::Take if keeps => self.gate.charge_async(check, &mut held.charged).await,
-                Want::Take => self.gate.check_async(check).await,
-                Want::Peek => self.gate.check_async(check.peek()).await,
-            }
-        };
-        // By reference: handed on by value it would have room in this future twice.
-        let decided = self.metrics.time(transport, pin!(deciding)).await;
-        if live.breaks && keeps {
-            self.note_entered(&held.charged).await;
-        }
-        self.concluded(live, check.request, decided, want, transport)
-    }
-
-    /// Counts a decision and its call, and gives it the form of its answer.
-    fn concluded(
-        &self,
-        live: &Live,
-        request: &Descriptor<'_>,
-        decided: Result<GateDecision, StoreError>,
-        want: Want,
-        transport: Transport,
-    ) -> Conclusion {
-        let conclusion = self.conclude(live, request, decided, want);
-        if want == Want::Take {
-            self.count_call(live, request, transport, conclusion.allowed());
-        }
-        conclusion
     }
 
     /// Counts a decision, and gives it the form of its answer.

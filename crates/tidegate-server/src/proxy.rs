@@ -24,6 +24,10 @@ pub(crate) struct Proxy {
     pub(crate) client_ip: ClientIp,
     pub(crate) named: Named,
     pub(crate) policies: Arc<PolicySet>,
+    /// The headers that hold method, path and host of the original request, ready to be looked up; `None` for a name that no header has.
+    pub(crate) original: [Option<HeaderName>; 3],
+    /// The header that holds the client's address, in the same way.
+    pub(crate) forwarded: Option<HeaderName>,
     /// The headers that policies name, as programs that do not tell `_` from `-` know them.
     spellings: HashSet<String>,
     /// Whether the log has been told what is wrong with the proxy.
@@ -35,8 +39,13 @@ impl Proxy {
     pub(crate) fn new(settings: &Settings) -> Self {
         let named = settings.policies.named();
         let headers = named.names().filter_map(|name| name.strip_prefix("request.header."));
+        let family = settings.forward_auth.as_ref().map(|asks| &asks.original);
+        let lookup = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
+        let original = [OriginalHeaders::method, OriginalHeaders::uri, OriginalHeaders::host];
         Self {
             asks: settings.forward_auth.clone(),
+            original: original.map(|name| lookup(name(family?))),
+            forwarded: lookup(settings.client_ip.header.name()),
             client_ip: settings.client_ip.clone(),
             spellings: headers.map(with_dashes).collect(),
             named,

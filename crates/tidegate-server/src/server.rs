@@ -10,6 +10,7 @@ mod error;
 mod handle;
 
 use std::net::SocketAddr;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,7 +23,7 @@ pub use self::handle::ServerHandle;
 use crate::api_policies::KeptPolicies;
 use crate::app::App;
 use crate::auth::Access;
-use crate::connections::{self, Drained, Http, Listener, Tls};
+use crate::connections::{self, Drained, Http, Listener, Serving, Threads, Tls};
 use crate::doors::http::{HttpDoor, Serves};
 use crate::doors::resp::RespDoor;
 use crate::engine::{Engine, TicketSeal};
@@ -48,6 +49,8 @@ pub struct Server {
     grpc: Option<Listener>,
     /// Where Redis clients are answered.
     resp: Option<Listener>,
+    /// Where decisions are answered.
+    threads: Threads,
     ready: Ready,
     handle: ServerHandle,
     beside: Beside,
@@ -117,6 +120,7 @@ impl Server {
         for socket in connections::unclaimed() {
             tracing::warn!(%socket, "a socket was handed over that no door is configured for; give a door this address");
         }
+        let threads = Threads::start().await.map_err(ServeError::Threads)?;
         let access = Access::open(options.token, options.tokens_file).await?;
         let certificates = match options.tls {
             Some(settings) => Some(Arc::new(Certificates::open(settings).await?)),
@@ -148,8 +152,21 @@ impl Server {
         let handle = ServerHandle { app: Arc::clone(&app), phase: Arc::new(phase) };
         let (drain, timeouts) = (options.drain, options.timeouts);
         let doors = 1 + [&admin, &grpc, &resp].into_iter().flatten().count();
-        let connections = connections::fitting(options.connections, doors);
-        Ok(Self { app, listener, admin, grpc, resp, ready, handle, beside, drain, connections, timeouts })
+        let connections = connections::fitting(options.connections, doors, threads.count());
+        Ok(Self {
+            app,
+            listener,
+            admin,
+            grpc,
+            resp,
+            threads,
+            ready,
+            handle,
+            beside,
+            drain,
+            connections,
+            timeouts,
+        })
     }
 
     /// Returns the address it listens on; 127.0.0.1:0 where that is a Unix socket, which [`Server::ready`] names.
@@ -181,15 +198,39 @@ impl Server {
     /// Tells systemd when it is ready, reloads and stops, where there is one.
     ///
     /// # Cancel safety
-    /// Dropping the future stops accepting at once and leaves open connections to the runtime.
+    /// Dropping the future stops accepting at once and cuts the connections of the doors that decide.
     pub async fn run(self) -> Stopped {
+        self.running().await
+    }
+
+    /// In a box that is made in this crate: an async function is compiled by whoever polls it, with all that it calls, so the doors would be
+    /// compiled by the settings of each program that serves. The command is compiled for size.
+    #[inline(never)]
+    fn running(self) -> Pin<Box<dyn Future<Output = Stopped> + Send>> {
+        Box::pin(self.serve())
+    }
+
+    async fn serve(self) -> Stopped {
         let tls = |door, transport| self.tls(door, transport);
         let tls_http = tls(DoorName::Http, Transport::http);
         let tls_admin = tls(DoorName::Admin, Transport::http);
         let tls_grpc = tls(DoorName::Grpc, Transport::grpc);
         let tls_resp = tls(DoorName::Resp, Transport::resp);
-        let Self { app, listener, admin, grpc, resp, handle, beside, drain, connections, timeouts, ready } =
-            self;
+        let Self {
+            app,
+            listener,
+            admin,
+            grpc,
+            resp,
+            threads,
+            handle,
+            beside,
+            drain,
+            connections,
+            timeouts,
+            ready,
+        } = self;
+        let serving = Serving { threads: Some(&threads), connections, timeouts, drain };
         tracing::info!(addr = %ready.addr, policies = ready.policies, "serving");
         systemd::ready();
         let beside = beside.run(&handle);
@@ -197,7 +238,7 @@ impl Server {
         let phase = || handle.phase.subscribe();
         let commands = async {
             match resp {
-                Some(resp) => connections::serve(resp, door, connections, timeouts, drain, phase()).await,
+                Some(resp) => connections::serve(resp, door, serving, phase()).await,
                 None => Drained::All,
             }
         };
@@ -210,19 +251,21 @@ impl Server {
             match admin {
                 Some(admin) => {
                     let door = http(Serves::Operations, tls_admin);
-                    connections::serve(admin, door, connections, timeouts, drain, phase()).await
+                    // On the runtime of the server: what takes an operation long holds up no decision.
+                    let serving = Serving { threads: None, ..serving };
+                    connections::serve(admin, door, serving, phase()).await
                 }
                 None => Drained::All,
             }
         };
-        let requests = connections::serve(listener, door, connections, timeouts, drain, phase());
-        let calls = serve_grpc(grpc, &handle.app, tls_grpc, connections, timeouts, drain, phase());
-        let serving = async {
+        let requests = connections::serve(listener, door, serving, phase());
+        let calls = serve_grpc(grpc, &handle.app, tls_grpc, serving, phase());
+        let ending = async {
             let ended = tokio::join!(requests, operations, commands, calls);
             ended.0.and(ended.1).and(ended.2).and(ended.3)
         };
         let closing = async {
-            let drained = serving.await;
+            let drained = ending.await;
             // Whoever is impatient with the last counters too asks again.
             let mut phase = handle.phase.subscribe();
             tokio::select! {
@@ -250,19 +293,12 @@ async fn serve_grpc(
     listener: Option<Listener>,
     app: &Arc<App>,
     tls: Option<Tls>,
-    connections: usize,
-    timeouts: Timeouts,
-    drain: Duration,
+    serving: Serving<'_>,
     phase: watch::Receiver<Phase>,
 ) -> Drained {
     let Some(listener) = listener else { return Drained::All };
-    match crate::doors::grpc::GrpcDoor::new(Arc::clone(app), tls) {
-        Ok(door) => connections::serve(listener, Arc::new(door), connections, timeouts, drain, phase).await,
-        Err(error) => {
-            tracing::error!(%error, "the system starts no threads for gRPC; nobody is answered there");
-            Drained::All
-        }
-    }
+    let door = Arc::new(crate::doors::grpc::GrpcDoor::new(Arc::clone(app), tls));
+    connections::serve(listener, door, serving, phase).await
 }
 
 /// Without the feature nothing listens.
@@ -271,9 +307,7 @@ async fn serve_grpc(
     _: Option<Listener>,
     _: &Arc<App>,
     _: Option<Tls>,
-    _: usize,
-    _: Timeouts,
-    _: Duration,
+    _: Serving<'_>,
     _: watch::Receiver<Phase>,
 ) -> Drained {
     Drained::All

@@ -22,17 +22,17 @@ use std::time::Duration;
 use axum::body::Body;
 use axum::response::Response;
 use futures_util::FutureExt as _;
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
+use super::after_others::AfterOthers;
 use super::handler::{Handler, Streamed};
 #[cfg(doc)]
 use super::linger::LINGER_BYTES;
 use super::linger::{LINGER, linger};
-use super::peer::Peer;
 use super::places::{Order, Place, Stage, now};
 use super::protocol_errors;
 use super::stream::Stream;
@@ -107,8 +107,7 @@ pub(super) async fn serve<H: Handler>(
         place.note_busy();
         let answering = Answering(Arc::clone(&seen));
         let operational = H::is_operational(request.uri().path());
-        let mut request = request.map(|body| Body::new(TimedBody::new(body, timeouts.body)));
-        request.extensions_mut().insert(Peer(peer));
+        let request = request.map(|body| timed(body, timeouts.body));
         let handler = Arc::clone(&handler);
         async move {
             answering.unblocked().await;
@@ -116,7 +115,7 @@ pub(super) async fn serve<H: Handler>(
                 handler.connection_cut(CutReason::full);
                 return Ok(protocol_errors::full());
             }
-            let answer = handler.answer(request).await;
+            let answer = handler.answer(request, peer).await;
             Ok::<_, Infallible>(match answer.extensions().get::<Streamed>() {
                 None => answer,
                 Some(_) => answer.map(|body| Body::new(StreamedBody::new(body, answering))),
@@ -126,7 +125,8 @@ pub(super) async fn serve<H: Handler>(
     let wire = Wire(Arc::clone(&line));
     let mut http = builder(reserved).serve_connection(TokioIo::new(wire), service);
 
-    let mut watch = Watch { line: &line, place, timeouts, stand: None, due: None, finishing: false };
+    let (stand, due, finishing, after_others) = (None, None, false, AfterOthers::default());
+    let mut watch = Watch { line: &line, place, timeouts, stand, due, finishing, after: after_others };
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
@@ -143,6 +143,11 @@ pub(super) async fn serve<H: Handler>(
 pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
     let mut wire = Wire(Arc::new(Line::new(stream)));
     close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
+}
+
+/// Returns a body that must arrive in time; one that is empty is there already.
+fn timed(body: Incoming, time: Duration) -> Body {
+    if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
 }
 
 fn builder(reserved: bool) -> http1::Builder {
@@ -182,6 +187,8 @@ struct Watch<'c> {
     /// When the present stage has lasted too long.
     due: Option<Instant>,
     finishing: bool,
+    /// Before answers are sent.
+    after: AfterOthers,
 }
 
 impl Watch<'_> {
@@ -206,6 +213,9 @@ impl Watch<'_> {
             }
             // Before the answer is sent: whoever has read it may take the connection to be idle.
             self.note(self.line.stand(), sleep.as_mut());
+            if order == Order::Stay && self.line.has_answers() && self.after.poll(cx).is_pending() {
+                return Poll::Pending;
+            }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
                 return Poll::Ready(Ended::Cut);
             }
@@ -221,8 +231,9 @@ impl Watch<'_> {
                 Pin::new(&mut *http).graceful_shutdown();
                 continue;
             }
-            // A line that is free again wakes nobody, so hyper is polled once more for what waited for it.
-            if !blocked || stand.blocked {
+            // A line that is free again wakes nobody, so hyper is polled once more for what waited for it; the same where it was not let read.
+            let unread = self.line.was_polled();
+            if !unread && (!blocked || stand.blocked) {
                 break;
             }
         }

@@ -7,15 +7,17 @@ use super::places::RESERVE;
 
 /// Descriptors for all that is no connection: the listener, files, the log, the runtime's own.
 const OTHERS: usize = 64;
+/// Descriptors of the runtime of one thread of the doors.
+const PER_THREAD: usize = 4;
 
 /// Returns how many of the wanted connections each of `doors` may have under the limit of descriptors, which is raised if that helps; 1 or
-/// more.
-pub(crate) fn fitting(wanted: usize, doors: usize) -> usize {
-    let (wanted, doors) = (wanted.max(1), doors.max(1));
-    let needed = wanted.saturating_add(RESERVE).saturating_mul(doors).saturating_add(OTHERS);
+/// more. Their `threads` need some too.
+pub(crate) fn fitting(wanted: usize, doors: usize, threads: usize) -> usize {
+    let (wanted, doors, others) = (wanted.max(1), doors.max(1), OTHERS + threads * PER_THREAD);
+    let needed = wanted.saturating_add(RESERVE).saturating_mul(doors).saturating_add(others);
     match limit(needed) {
         Some(limit) if limit < needed => {
-            let fitting = under(limit, doors);
+            let fitting = under(limit, doors, others);
             tracing::warn!(
                 descriptors = limit,
                 doors,
@@ -29,8 +31,8 @@ pub(crate) fn fitting(wanted: usize, doors: usize) -> usize {
 }
 
 /// Returns how many connections each door may have, beside its reserve, under a limit of descriptors; 1 or more.
-fn under(limit: usize, doors: usize) -> usize {
-    (limit.saturating_sub(OTHERS) / doors).saturating_sub(RESERVE).max(1)
+fn under(limit: usize, doors: usize, others: usize) -> usize {
+    (limit.saturating_sub(others) / doors).saturating_sub(RESERVE).max(1)
 }
 
 /// Raises the soft limit towards what is needed, and returns what it is then; `None` where there is no such limit.
@@ -55,19 +57,19 @@ mod tests {
 
     #[test]
     fn what_fits_is_never_more_than_asked_for_and_never_nothing() {
-        assert_eq!(fitting(0, 1), 1);
-        assert_eq!(fitting(10, 2), 10);
-        assert!(fitting(usize::MAX, 2) >= 1);
+        assert_eq!(fitting(0, 1, 1), 1);
+        assert_eq!(fitting(10, 2, 1), 10);
+        assert!(fitting(usize::MAX, 2, 1) >= 1);
     }
 
     #[test]
     fn all_doors_together_stay_under_the_limit() {
         for doors in [1, 2] {
             for limit in [1024, 4096, 1 << 20] {
-                let together = (under(limit, doors) + RESERVE) * doors + OTHERS;
+                let together = (under(limit, doors, OTHERS) + RESERVE) * doors + OTHERS;
                 assert!((limit - doors..=limit).contains(&together), "{doors} doors, {limit}: {together}");
             }
-            assert_eq!(under(0, doors), 1);
+            assert_eq!(under(0, doors, OTHERS), 1);
         }
     }
 }

@@ -32,8 +32,7 @@ pub(crate) enum Stream {
 
 /// A connection on its way to another runtime.
 #[derive(Debug)]
-#[cfg(feature = "grpc")]
-pub(crate) enum Moving {
+pub(super) enum Moving {
     Tcp(std::net::TcpStream),
     #[cfg(unix)]
     Unix(std::os::unix::net::UnixStream),
@@ -141,8 +140,7 @@ impl Stream {
     ///
     /// # Errors
     /// The system's.
-    #[cfg(feature = "grpc")]
-    pub(crate) fn into_moving(self) -> io::Result<Moving> {
+    pub(super) fn into_moving(self) -> io::Result<Moving> {
         match self {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
@@ -154,13 +152,12 @@ impl Stream {
     }
 }
 
-#[cfg(feature = "grpc")]
 impl Moving {
     /// Gives it to the runtime that this is called in.
     ///
     /// # Errors
     /// The system's.
-    pub(crate) fn arrive(self) -> io::Result<Stream> {
+    pub(super) fn arrive(self) -> io::Result<Stream> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),
             #[cfg(unix)]

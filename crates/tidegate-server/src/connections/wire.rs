@@ -8,9 +8,9 @@
 //! Once the peer takes no more, the line is blocked until all of the buffer is gone: nothing is read, and no request that
 //! was read is answered. So a connection holds what hyper has read (twice the longest head at most), the buffer and one answer.
 
-use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
+use std::{io, mem};
 
 use parking_lot::Mutex;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -32,6 +32,10 @@ struct State {
     stream: Stream,
     unsent: Vec<u8>,
     stand: Stand,
+    /// Whether the last request has not been polled since something of it was read.
+    unpolled: bool,
+    /// Whether hyper was not let read for that.
+    unread: bool,
 }
 
 /// Where a connection stands between requests.
@@ -64,7 +68,7 @@ impl Stand {
 impl Line {
     pub(super) fn new(stream: Stream) -> Self {
         let stand = Stand { blocked: false, answering: false, received: false, requests: 0 };
-        Self(Mutex::new(State { stream, unsent: Vec::new(), stand }))
+        Self(Mutex::new(State { stream, unsent: Vec::new(), stand, unpolled: false, unread: false }))
     }
 
     pub(super) fn stand(&self) -> Stand {
@@ -73,14 +77,28 @@ impl Line {
 
     /// Notes that a head is complete.
     pub(super) fn begin(&self) {
-        let stand = &mut self.0.lock().stand;
+        let State { stand, unpolled, .. } = &mut *self.0.lock();
         (stand.answering, stand.received) = (true, false);
         stand.requests += 1;
+        *unpolled = true;
+    }
+
+    /// Notes that the last request was polled; says whether hyper was not let read before, and is to be polled again.
+    pub(super) fn was_polled(&self) -> bool {
+        let state = &mut *self.0.lock();
+        state.unpolled = false;
+        mem::take(&mut state.unread)
     }
 
     /// Notes that its answer is made.
     pub(super) fn end(&self) {
         self.0.lock().stand.answering = false;
+    }
+
+    /// Says whether there is something to be sent that was not tried yet.
+    pub(super) fn has_answers(&self) -> bool {
+        let state = self.0.lock();
+        !state.unsent.is_empty() && !state.stand.blocked
     }
 
     /// Sends all that is unsent. After `Pending` the line is blocked.
@@ -146,10 +164,18 @@ impl AsyncRead for Wire {
             // No waker is left with the reading side: the writing side has one, and then all is polled again.
             return Poll::Pending;
         }
+        if state.unpolled && state.stand.answering {
+            // hyper takes whoever has said all for somebody who has hung up: a request has its chance to be answered first. No waker is left
+            // here either, for all is polled again at once.
+            state.unread = true;
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut state.stream).poll_read(cx, buffer))?;
-        let stand = &mut state.stand;
-        stand.received |= buffer.filled().len() > before && !stand.answering;
+        let some = buffer.filled().len() > before;
+        let State { stand, unpolled, .. } = &mut *state;
+        stand.received |= some && !stand.answering;
+        *unpolled |= some && stand.answering;
         Poll::Ready(Ok(()))
     }
 }

@@ -1,12 +1,11 @@
 //! The gRPC door: Envoy's rate limit services, Limitador's, health, and what the door offers.
 //!
-//! HTTP/2 is the `h2` crate's. Each core has a thread with a runtime of its own, and a connection stays on one of them: calls are small tasks
-//! beside their connection, and what several of them answer goes out with one write. Above the frames a call is bytes in, bytes out
+//! HTTP/2 is the `h2` crate's. A connection stays on one thread: calls are small tasks beside their connection, and what several of them
+//! answer goes out with one write. Above the frames a call is bytes in, bytes out
 //! ([`methods`]); what is wrong with one call is a status of that call alone.
 //!
 //! | | |
 //! |---|---|
-//! | [`threads`] | a thread per core, each with its own runtime |
 //! | [`connection`] | one connection: from its preface to the last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
 //! | [`counts`] | which calls are answered, and which stay open and are silent |
@@ -32,15 +31,11 @@ mod reading;
 mod reflection;
 mod service;
 mod status;
-mod threads;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use tokio::sync::oneshot;
-
 use self::service::Service;
-use self::threads::Threads;
 use crate::app::App;
 use crate::connections::{Door, NotEncrypted, Place, Stream, Tls};
 use crate::options::Timeouts;
@@ -56,18 +51,13 @@ pub(crate) mod fuzzing {
 #[derive(Debug)]
 pub(crate) struct GrpcDoor {
     service: Arc<Service>,
-    threads: Threads,
     /// What encrypts its connections, if anything.
     tls: Option<Tls>,
 }
 
 impl GrpcDoor {
-    /// Makes the door and starts its threads, which end with it.
-    ///
-    /// # Errors
-    /// The system's, if it starts no thread.
-    pub(crate) fn new(app: Arc<App>, tls: Option<Tls>) -> std::io::Result<Self> {
-        Ok(Self { service: Arc::new(Service::new(app)), threads: Threads::start()?, tls })
+    pub(crate) fn new(app: Arc<App>, tls: Option<Tls>) -> Self {
+        Self { service: Arc::new(Service::new(app)), tls }
     }
 }
 
@@ -79,25 +69,13 @@ impl Door for GrpcDoor {
         place: &Arc<Place>,
         timeouts: Timeouts,
     ) {
-        // A stream is woken by the runtime it was made in, so it moves without one.
-        let Ok(stream) = stream.into_moving() else { return };
-        let (over, ended) = oneshot::channel::<()>();
-        let (service, place, tls) = (Arc::clone(&self.service), Arc::clone(place), self.tls.clone());
-        let running = self.threads.run(async move {
-            if let Ok(stream) = stream.arrive() {
-                let stream = match &tls {
-                    None => Some(stream),
-                    Some(tls) => encrypted(tls, stream, peer, &place, timeouts, &service).await,
-                };
-                if let Some(stream) = stream {
-                    connection::serve(stream, service, place, timeouts).await;
-                }
-            }
-            drop(over);
-        });
-        running.await;
-        // Whether it is dropped by the connection or with its thread: it is over.
-        let _ = ended.await;
+        let stream = match &self.tls {
+            None => Some(stream),
+            Some(tls) => encrypted(tls, stream, peer, place, timeouts, &self.service).await,
+        };
+        if let Some(stream) = stream {
+            connection::serve(stream, Arc::clone(&self.service), Arc::clone(place), timeouts).await;
+        }
     }
 }
 

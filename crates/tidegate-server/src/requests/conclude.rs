@@ -35,7 +35,8 @@ pub(crate) async fn conclude(
     let ticket = id.and_then(|id| engine.ticket(check.request, conclusion, held, wanted, id));
     match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
-            engine.undo(held).await;
+            // In a box: every check would have room for it.
+            Box::pin(engine.undo(held)).await;
             Err(none)
         }
         ticket => Ok(Named { id, ticket }),

@@ -61,6 +61,9 @@ pub enum ServeError {
         /// The address.
         addr: Address,
     },
+    /// The system starts no threads for connections.
+    #[error("cannot start a thread for connections")]
+    Threads(#[source] io::Error),
     /// Signals cannot be received.
     #[error("cannot receive signals")]
     Signals(#[source] io::Error),

@@ -14,6 +14,8 @@
 mod original;
 mod priority;
 
+use std::net::SocketAddr;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{
@@ -28,7 +30,6 @@ use super::check::{decide, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
-use crate::connections::Peer;
 use crate::engine::{Held, TicketFor, Want};
 use crate::problem::Problem;
 
@@ -54,14 +55,14 @@ impl Drop for HungUp<'_> {
 ///
 /// # Cancel safety
 /// Dropped while the request is held back, it has spent nothing.
-pub(crate) async fn forward_auth(app: &App, request: Request<Body>) -> Result<Response, Problem> {
+pub(crate) async fn forward_auth(
+    app: &App,
+    request: Request<Body>,
+    peer: SocketAddr,
+) -> Result<Response, Problem> {
     let live = app.engine.live();
     let proxy = &live.proxy;
     let asks = proxy.asks()?;
-    let Some(Peer(peer)) = request.extensions().get() else {
-        let detail = "the connection has no peer address, so its caller is unknown";
-        return Err(Problem::new(StatusCode::INTERNAL_SERVER_ERROR, detail));
-    };
     let original = Original::of(request.headers(), peer.ip(), proxy)?;
     let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
     let Original { descriptor: request, priority, .. } = original;

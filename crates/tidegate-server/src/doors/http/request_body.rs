@@ -15,9 +15,13 @@ mod settlement;
 mod tests;
 
 use std::borrow::Cow;
+use std::future::poll_fn;
+use std::mem;
+use std::pin::Pin;
 
 use axum::body::{Body, Bytes};
 use http::StatusCode;
+use hyper::body::Body as _;
 use serde::de::DeserializeSeed;
 
 pub(crate) use self::bounds::{
@@ -38,21 +42,50 @@ const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}"
 ///
 /// # Errors
 /// 413 when it is longer, 408 when it is too slow, 400 when the connection broke off.
-pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Problem> {
+pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
     let too_long = || {
         let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
         Problem::new(StatusCode::PAYLOAD_TOO_LARGE, detail).with("max_bytes", limit)
     };
-    if http_body_size(&body).is_some_and(|size| size > limit as u64) {
+    if body.size_hint().exact().is_some_and(|size| size > limit as u64) {
         return Err(too_long());
     }
-    match axum::body::to_bytes(body, limit).await {
-        Ok(bytes) => Ok(bytes),
-        Err(error) if is_length(&error) => Err(too_long()),
-        Err(error) => Err(match cause::<TooSlow>(&error) {
-            Some(slow) => Problem::new(StatusCode::REQUEST_TIMEOUT, slow.to_string()),
-            None => Problem::bad_request(format!("the body could not be read: {error}")),
-        }),
+    // Usually it came with its head, and is one piece, which is not copied.
+    let mut first = piece(&mut body).await?.unwrap_or_default();
+    let mut all = Vec::new();
+    loop {
+        if first.len() + all.len() > limit {
+            return Err(too_long());
+        }
+        let Some(next) = piece(&mut body).await? else { break };
+        if all.is_empty() {
+            all = mem::take(&mut first).into();
+        }
+        all.extend_from_slice(&next);
+    }
+    Ok(if all.is_empty() { first } else { all.into() })
+}
+
+/// Reads the next piece of a body; `None` at its end.
+///
+/// # Errors
+/// As [`read`].
+async fn piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
+    loop {
+        match poll_fn(|cx| Pin::new(&mut *body).poll_frame(cx)).await {
+            None => return Ok(None),
+            Some(Ok(frame)) => match frame.into_data() {
+                Ok(data) => return Ok(Some(data)),
+                // Trailers, of which nothing is read.
+                Err(_) => continue,
+            },
+            Some(Err(error)) => {
+                return Err(match cause::<TooSlow>(&error) {
+                    Some(slow) => Problem::new(StatusCode::REQUEST_TIMEOUT, slow.to_string()),
+                    None => Problem::bad_request(format!("the body could not be read: {error}")),
+                });
+            }
+        }
     }
 }
 
@@ -60,15 +93,6 @@ pub(crate) async fn read(body: Body, limit: usize) -> Result<Bytes, Problem> {
 fn cause<E: std::error::Error + 'static>(error: &axum::Error) -> Option<&E> {
     let first: &(dyn std::error::Error + 'static) = error;
     std::iter::successors(Some(first), |error| error.source()).find_map(|error| error.downcast_ref())
-}
-
-fn http_body_size(body: &Body) -> Option<u64> {
-    hyper::body::Body::size_hint(body).exact()
-}
-
-fn is_length(error: &axum::Error) -> bool {
-    // The limiter hands on the connection's errors too; only its own says so in these words.
-    std::error::Error::source(error).is_some_and(|source| source.to_string().contains("length limit"))
 }
 
 /// Reads the body of a check, a peek or an explain.

@@ -16,7 +16,7 @@ use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
 use super::{own, redis};
-use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
+use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 
@@ -183,6 +183,9 @@ impl Connection<'_> {
             }
         }
         self.read.drain(..done);
+        if !self.replies.bytes.is_empty() {
+            after_others().await;
+        }
         self.send().await?;
         Ok(done)
     }

@@ -88,11 +88,19 @@ fn read(numbers: &[&[u8]]) -> Result<(Brought, u64), String> {
 
 /// Reads a number in digits. Not by way of a text: four of them are in every command.
 fn digits(text: &[u8]) -> Option<u64> {
+    /// So many digits are a number of 64 bits whatever they are.
+    const ALWAYS_FIT: usize = 19;
     let add = |number: u64, byte: &u8| {
-        let digit = byte.checked_sub(b'0').filter(|digit| *digit < 10)?;
-        number.checked_mul(10)?.checked_add(digit.into())
+        let digit = byte.wrapping_sub(b'0');
+        (digit < 10).then(|| number * 10 + u64::from(digit))
     };
-    text.iter().try_fold(0, add).filter(|_| !text.is_empty())
+    match text.len() {
+        0 => None,
+        1..=ALWAYS_FIT => text.iter().try_fold(0, add),
+        // The library would take a sign.
+        _ if text.iter().all(u8::is_ascii_digit) => str::from_utf8(text).ok()?.parse().ok(),
+        _ => None,
+    }
 }
 
 /// Charges the quantity; none is a look.
@@ -134,4 +142,29 @@ fn answer(settled: &Settled, replies: &mut Replies) {
         Retry::Never => i64::MAX,
     });
     replies.integer(seconds(standing.reset_after));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_digits_alone_and_fit_64_bits() {
+        for (text, number) in [
+            ("0", Some(0)),
+            ("1000000", Some(1_000_000)),
+            ("9999999999999999999", Some(9_999_999_999_999_999_999)),
+            ("18446744073709551615", Some(u64::MAX)),
+            ("00000000000000000000000000000000000007", Some(7)),
+            ("18446744073709551616", None),
+            ("", None),
+            ("+1", None),
+            ("-1", None),
+            ("1/", None),
+            ("1:", None),
+            ("+0000000000000000000000000000000000001", None),
+        ] {
+            assert_eq!(digits(text.as_bytes()), number, "{text}");
+        }
+    }
 }

@@ -49,6 +49,13 @@ fn value(proxy: &Proxy, extra: &[(&str, &[u8])], name: &str) -> Result<Option<St
 }
 
 #[test]
+fn addresses_are_written_as_the_library_writes_them() {
+    for address in ["0.0.0.0", "10.200.30.255", "255.255.255.255", "2001:db8::1", "::ffff:192.0.2.1"] {
+        assert_eq!(written(address.parse().unwrap()), address);
+    }
+}
+
+#[test]
 fn the_request_is_read_from_the_chosen_family_alone() {
     let proxy = proxy(FILE);
     let others: [(&str, &[u8]); 5] = [

@@ -1,0 +1,62 @@
+//! Letting everybody else who is ready go first.
+//!
+//! To send an answer to a caller that sleeps wakes it, which takes as long as deciding; to one that is awake it does not. So a connection makes its
+//! answers when it is its turn, and sends them when all others that were ready then have made theirs: the first that is sent wakes a caller
+//! with many connections, and the rest find it awake. Where nobody else is ready, its next turn comes at once.
+
+use std::future::poll_fn;
+use std::task::{Context, Poll};
+
+/// Whether a task has stood behind the others that are ready.
+#[derive(Debug, Default)]
+pub(super) struct AfterOthers {
+    waited: bool,
+}
+
+impl AfterOthers {
+    /// Ready the second time; the first time puts the task behind all that are ready now, so that it is polled again after them.
+    pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        self.waited = !self.waited;
+        if self.waited {
+            // A runtime with one thread has one queue, in order; one with several puts a task that wakes itself last in it.
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        Poll::Ready(())
+    }
+}
+
+/// Waits until all other tasks of this thread that are ready now have had their turn.
+///
+/// # Cancel safety
+/// Yes.
+pub(crate) async fn after_others() {
+    let mut after = AfterOthers::default();
+    poll_fn(|cx| after.poll(cx)).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use parking_lot::Mutex;
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn all_who_are_ready_go_first() {
+        let (turns, mut tasks) = (Arc::new(Mutex::new(Vec::new())), JoinSet::new());
+        for task in 0..3 {
+            let turns = Arc::clone(&turns);
+            tasks.spawn(async move {
+                turns.lock().push((task, "made"));
+                after_others().await;
+                turns.lock().push((task, "sent"));
+            });
+        }
+        tasks.join_all().await;
+        let each = |what| (0..3).map(move |task| (task, what));
+        assert_eq!(*turns.lock(), each("made").chain(each("sent")).collect::<Vec<_>>());
+    }
+}
