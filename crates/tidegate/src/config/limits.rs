@@ -40,7 +40,7 @@ pub(super) fn limit(
         return None;
     };
     for (name, _) in node.entries() {
-        let own = known.common.contains(&name.text.as_str()) || known.takes.contains(&name.text.as_str());
+        let own = known.has(&name.text);
         if !own && RATED.contains(&name.text.as_str()) {
             findings.error(
                 name.spot,

@@ -13,6 +13,7 @@ use tidegate_core::rate::{CalendarUnit, FixedWindow, zone_names};
 use super::budget;
 use super::conditions;
 use super::diagnostic::Findings;
+use super::keys::{ALGORITHMS, AlgorithmKeys};
 use super::kind::{Key, Kind, RENAMED, Table};
 use super::names::{self, is_control};
 use super::node::{Node, Value};
@@ -135,7 +136,14 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
             None => {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable | Kind::Elsewhere(_));
                 let words = table.keys.iter().filter(available).map(|key| key.name);
-                let hint = if findings.is_full() { String::new() } else { instead(&name.text, words) };
+                let hint = match algorithm_of(node, table) {
+                    _ if findings.is_full() => String::new(),
+                    Some(known) if nearest(&name.text, words.clone()).is_none() => {
+                        let possible: Vec<_> = words.filter(|word| known.has(word)).collect();
+                        format!("; possible with {} are {}", known.name, possible.join(", "))
+                    }
+                    _ => instead(&name.text, words),
+                };
                 let key = excerpt(&name.text);
                 findings.error(name.spot, format_args!("unknown key \"{key}\" in {}{hint}", table.name));
             }
@@ -147,6 +155,17 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
         }
     }
     reach::check(node, table, findings);
+}
+
+/// Returns the algorithm of a limit, whose keys are those that are possible in it; `None` where it is not known here.
+fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
+    let named = match (table.name, node.get("algorithm")) {
+        ("limit", None) => "gcra",
+        ("limit" | "shadow_limit", Some(named)) => named.text()?,
+        // A shadow limit that names none has that of its limit.
+        _ => return None,
+    };
+    ALGORITHMS.iter().find(|known| known.name == named)
 }
 
 /// Returns a key as messages name it: with its section, where the key alone would not be clear.

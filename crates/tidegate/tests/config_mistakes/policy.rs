@@ -44,7 +44,13 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { rate: 1/s, fnord: 2 }"][..],
             &[
-                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible are algorithm, rate, burst, calendar, buckets, refill, queue, max_wait, slack, warm_up, cold_factor, rate_by, rates, otherwise, overrides, replace, max, ttl, keep_for, follows, floor, between, law, start, min, backoff, timeout, tolerance, smoothing, long_window, probe_every, buffer, interval, measure_every, measure_calls, busy_from, cool_off, profile, window, failures, consecutive, slow_after, slow_calls, min_calls, trips, overloaded, evaluate, open_for, open_at_most, growth, jitter, probes, steps, forget_after, risk, close_after, judge_calls",
+                "t:5:25  error  policy \"p\": unknown key \"fnord\" in limit; possible with gcra are algorithm, rate, burst, max_wait, rate_by, rates, otherwise, overrides, replace, keep_for, follows, floor, between",
+            ][..],
+        ),
+        (
+            &["limit: { algorithm: concurrency, max: 2, fnord: 2 }"][..],
+            &[
+                "t:5:46  error  policy \"p\": unknown key \"fnord\" in limit; possible with concurrency are algorithm, replace, max, ttl, keep_for",
             ][..],
         ),
         (

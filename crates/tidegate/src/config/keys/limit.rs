@@ -16,6 +16,13 @@ pub(in crate::config) struct AlgorithmKeys {
     pub(in crate::config) needs: &'static [&'static str],
 }
 
+impl AlgorithmKeys {
+    /// Says whether a limit of this algorithm may have the key.
+    pub(in crate::config) fn has(&self, key: &str) -> bool {
+        self.common.contains(&key) || self.takes.contains(&key)
+    }
+}
+
 /// Every limit that has a rate takes these, whatever its algorithm.
 pub(in crate::config) const RATED: &[&str] = &[
     "algorithm",
