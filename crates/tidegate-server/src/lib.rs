@@ -38,6 +38,8 @@ mod engine;
 mod events;
 mod file_mode;
 mod file_watch;
+#[cfg(feature = "fuzzing")]
+mod fuzzed_app;
 mod json;
 mod live;
 mod metrics;
@@ -81,6 +83,6 @@ pub use unknown_numbers::unknown_numbers;
 pub mod fuzzing {
     #[cfg(feature = "grpc")]
     pub use crate::doors::grpc::fuzzing::{QuotaCall, RateLimitDoor, answer};
-    pub use crate::doors::http::fuzzing::{ForwardAuthDoor, MAX_ATTRIBUTES};
-    pub use crate::doors::resp::fuzzing::{RespBytes, resp_bytes};
+    pub use crate::doors::http::fuzzing::{ApiAnswer, ApiDoor, ForwardAuthDoor, MAX_ATTRIBUTES};
+    pub use crate::doors::resp::fuzzing::{RespBytes, RespClient, resp_bytes};
 }

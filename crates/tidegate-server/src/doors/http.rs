@@ -11,6 +11,8 @@ mod entity_tags;
 mod events;
 mod explain;
 mod forward_auth;
+#[cfg(feature = "fuzzing")]
+pub(crate) mod fuzzing;
 mod keys;
 mod openapi;
 mod operations;
@@ -24,9 +26,6 @@ mod response_headers;
 mod routes;
 mod settle;
 mod signals;
-
-#[cfg(feature = "fuzzing")]
-pub(crate) use self::forward_auth::fuzzing;
 
 use std::net::SocketAddr;
 use std::pin::pin;

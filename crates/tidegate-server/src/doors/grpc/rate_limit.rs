@@ -174,27 +174,17 @@ fn waits_until(engine: &Engine, live: &Live, headers: &HeaderMap) -> Option<Dead
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use std::fmt;
-    use std::net::{Ipv4Addr, SocketAddr};
     use std::sync::Arc;
 
     use bytes::Bytes;
     use http::header::{HeaderMap, HeaderValue};
     use tidegate::Clock;
-    use tidegate::config::{Config, Format, StoreSettings};
-    use tidegate::policy::PolicySet;
-    use tokio::runtime::{Builder, Runtime};
-    use tokio::sync::watch;
+    use tokio::runtime::Runtime;
 
     use super::super::framing;
     use super::super::service::Service;
-    use crate::app::App;
-    use crate::auth::Access;
-    use crate::engine::{Engine, TicketSeal};
+    use crate::fuzzed_app;
     use crate::options::ServerOptions;
-    use crate::phase::Phase;
-    use crate::reload::Reload;
-    use crate::settings::{Settings, Source};
-    use crate::stores::OpenStore;
 
     /// A door without its connections.
     pub struct RateLimitDoor {
@@ -224,22 +214,8 @@ pub(crate) mod fuzzing {
         /// With a file that has mistakes.
         #[must_use]
         pub fn with_clock(policies: &str, clock: Arc<dyn Clock>) -> Self {
-            let runtime =
-                Builder::new_current_thread().enable_all().build().expect("the system has a runtime");
-            let (config, _) =
-                Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
-            let settings = Settings::from(config);
-            let service = runtime.block_on(async {
-                let ServerOptions { tickets, .. } = ServerOptions::default();
-                let store = OpenStore::in_memory(&StoreSettings::default(), None).expect("there is memory");
-                let here = SocketAddr::from((Ipv4Addr::LOCALHOST, 1));
-                let seal = TicketSeal::of(&tickets, &here.into()).expect("a key can be drawn");
-                let engine = Engine::new(&settings, store, clock, seal);
-                let reload = Reload::new(Source::new(|| Ok(Settings::new(PolicySet::default()))), None);
-                let access = Access::open(None, None).await.expect("there is no file to read");
-                let (_, phase) = watch::channel(Phase::Serving);
-                Service::new(Arc::new(App::new(engine, reload, access, None, None, phase)))
-            });
+            let runtime = fuzzed_app::runtime();
+            let service = runtime.block_on(async { Service::new(fuzzed_app::app(policies, clock).await) });
             Self { runtime, service }
         }
 

@@ -1,6 +1,15 @@
-//! What the fuzz target calls.
+//! What the fuzz targets call: the reading of commands, and a client whose commands are run.
+
+use std::fmt;
+
+use tokio::runtime::Runtime;
 
 use super::command::{Next, next};
+use super::reply::Replies;
+use super::session::{RespDoor, Session};
+use super::{own, redis};
+use crate::fuzzed_app;
+use crate::options::ServerOptions;
 
 /// What the first bytes are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,5 +36,48 @@ pub fn resp_bytes(bytes: &[u8]) -> RespBytes {
         }
         Next::Incomplete => RespBytes::Incomplete,
         Next::Broken(_) => RespBytes::Broken,
+    }
+}
+
+/// A client of a door without its connection. Clients that are made of one policy file do not share counters.
+pub struct RespClient {
+    runtime: Runtime,
+    door: RespDoor,
+    session: Session,
+}
+
+impl fmt::Debug for RespClient {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RespClient").finish_non_exhaustive()
+    }
+}
+
+impl RespClient {
+    /// Makes the door of a policy file, and its client.
+    ///
+    /// # Panics
+    /// With a file that has mistakes.
+    #[must_use]
+    pub fn new(policies: &str) -> Self {
+        let runtime = fuzzed_app::runtime();
+        let app = runtime.block_on(fuzzed_app::app(policies, ServerOptions::default().clock));
+        let session = Session::new(&app.access);
+        Self { runtime, door: RespDoor::new(app, false, None), session }
+    }
+
+    /// Begins another connection.
+    pub fn connect_again(&mut self) {
+        self.session = Session::new(&self.door.app.access);
+    }
+
+    /// Runs the first command of these bytes as a connection does, and returns the reply and how many bytes the command took; `None` where
+    /// they do not begin with a whole command.
+    pub fn run(&mut self, bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
+        let Next::Command(words, took) = next(bytes) else { return None };
+        let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());
+        if !words.is_empty() && !redis::run(door, session, &words, &mut replies) {
+            self.runtime.block_on(own::run(door, session, &words, &mut replies));
+        }
+        Some((replies.bytes, took))
     }
 }

@@ -37,7 +37,8 @@ fn each_kind_is_told_by_its_requests() {
     let crawler = evident((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
     assert_eq!(crawler.looks(crowd()), Looks::Crawler);
     let office = evident((0..400).map(|n| {
-        let path = if n.is_multiple_of(3) { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
+        let path =
+            if n.is_multiple_of(3) { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
         one(n * 3 + n % 7, path, n % 6)
     }));
     assert_eq!(office.looks(crowd()), Looks::People);
@@ -84,7 +85,8 @@ fn a_long_agent_is_cut_between_characters() {
 fn a_crawler_among_people_is_no_crawler_alone() {
     let scraper = |n: u32| one(900 + n / 2, format!("/item/{n}"), 99);
     let person = |n: u32, agent: u32| {
-        let path = if n.is_multiple_of(3) { format!("/item/{}", n % 40) } else { format!("/a/{}.css", n % 9) };
+        let path =
+            if n.is_multiple_of(3) { format!("/item/{}", n % 40) } else { format!("/a/{}.css", n % 9) };
         one(n * 11 + agent, path, agent)
     };
     let office = |people: u32| {
