@@ -37,8 +37,7 @@ fn each_kind_is_told_by_its_requests() {
     let crawler = evident((0..400).map(|n| one(n * 7 % 9_000 + n, format!("/item/{n}"), 1)));
     assert_eq!(crawler.looks(crowd()), Looks::Crawler);
     let office = evident((0..400).map(|n| {
-        let path =
-            if n.is_multiple_of(3) { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
+        let path = if n % 3 == 0 { format!("/item/{}", n * n % 60) } else { format!("/a/{}.CSS", n % 9) };
         one(n * 3 + n % 7, path, n % 6)
     }));
     assert_eq!(office.looks(crowd()), Looks::People);
