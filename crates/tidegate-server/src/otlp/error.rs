@@ -20,7 +20,7 @@ pub enum OtlpError {
         use_this: &'static str,
     },
     /// The certificates that the collector's must come from cannot be used.
-    #[error("{variable}: the file {path} cannot be read: {why}")]
+    #[error("{variable}: the file {path} {why}")]
     Certificate {
         /// The variable.
         variable: &'static str,

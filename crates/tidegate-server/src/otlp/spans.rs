@@ -15,7 +15,7 @@ use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
 };
 use prometheus_client::registry::Registry;
-use tidegate::config::OtlpSettings;
+use tidegate::config::{OtlpSettings, read_file};
 
 use super::call::CallSpan;
 use super::error::OtlpError;
@@ -28,6 +28,9 @@ const DELAY: Duration = Duration::from_secs(1);
 const SERVICE: &str = "tidegate";
 /// Files of certificates, by how much each is meant for spans.
 const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
+
+/// The most bytes of such a file: more than all authorities of a system have.
+const MOST_CERTIFICATES: u64 = 1 << 20;
 
 /// Where spans of decisions go.
 #[derive(Debug)]
@@ -149,7 +152,7 @@ fn trust() -> Result<ClientTlsConfig, OtlpError> {
     let Some((variable, path)) = CERTIFICATES.into_iter().find_map(named) else {
         return Ok(ClientTlsConfig::new().with_native_roots());
     };
-    match std::fs::read(&path) {
+    match read_file(path.as_ref(), MOST_CERTIFICATES) {
         Ok(pem) => Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))),
         Err(error) => Err(OtlpError::Certificate { variable, path, why: error.to_string() }),
     }
