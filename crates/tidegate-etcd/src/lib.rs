@@ -4,7 +4,7 @@
 //! * [`EtcdCoordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
 //! * [`EtcdMap`]: cells under versions, for [`CasStore`](tidegate::store::CasStore): two round trips a decision
 //!
-//! Decisions of etcd are exact and slow: some thousand a second over many keys, some hundred over one key that many nodes contend for. What
+//! Decisions of etcd are exact and slow: some thousand a second from one node, fewer from each where many nodes contend for one key. What
 //! etcd is good at is agreeing: which nodes there are, which part of each limit is whose, which policies hold.
 //!
 //! Everything lies below one prefix ([`EtcdOptions::prefix`]): `cells/` (keys hashed, under leases), `members/`, `documents/`.

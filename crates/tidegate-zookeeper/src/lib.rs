@@ -4,7 +4,7 @@
 //! * [`ZooKeeperCoordinator`]: membership by a session, and small documents with versions ([`tidegate::cluster`])
 //! * [`ZooKeeperMap`]: cells under versions, for [`CasStore`](tidegate::store::CasStore): two round trips a decision
 //!
-//! Decisions of ZooKeeper are exact and slow: some thousand a second over many keys, some hundred over one key that many nodes contend for.
+//! Decisions of ZooKeeper are exact and slow: some thousand a second from one node, fewer from each where many nodes contend for one key.
 //! What ZooKeeper is good at is agreeing: which nodes there are, which part of each limit is whose, which policies hold.
 //!
 //! Everything lies below one path ([`ZooKeeperOptions::path`]): `cells` (keys hashed), `members` (ephemeral), `documents`.
