@@ -27,6 +27,17 @@ fn excess(asked: &[Asked], rate: Rate, burst: u64) -> i128 {
     most
 }
 
+/// Asks the library's own limit, which goes on in the state that follows.
+fn admits<A: Algorithm>(quota: &A, state: &mut A::State, now: Tick, units: Cost) -> bool {
+    match quota.decide(state, Ask::allow(now, units)) {
+        Transition::Allowed { next, .. } => {
+            *state = next;
+            true
+        }
+        Transition::Denied { .. } => false,
+    }
+}
+
 /// Ticks that go on by the gaps.
 fn timed(gaps: Vec<(u64, u64, bool)>) -> Vec<Asked> {
     let mut at = 1_000;
@@ -67,14 +78,7 @@ proptest! {
         for (at, cost, _) in timed(gaps) {
             let Some(units) = Cost::new(cost) else { continue };
             let now = Tick::from_nanos(at);
-            let admitted = match quota.decide(&state, Ask::allow(now, units)) {
-                Transition::Allowed { next, .. } => {
-                    state = next;
-                    true
-                }
-                Transition::Denied { .. } => false,
-            };
-            judge.ask(now, cost, admitted);
+            judge.ask(now, cost, admits(&quota, &mut state, now, units));
         }
         prop_assert_eq!(judge.excess_scaled().0, 0);
         let told = judge.utilisation();
@@ -104,14 +108,7 @@ proptest! {
                 judge.change(now, rate, burst).unwrap();
             }
             let Some(units) = Cost::new(cost) else { continue };
-            let admitted = match quota.decide(&state, Ask::allow(now, units)) {
-                Transition::Allowed { next, .. } => {
-                    state = next;
-                    true
-                }
-                Transition::Denied { .. } => false,
-            };
-            judge.ask(now, cost, admitted);
+            judge.ask(now, cost, admits(&quota, &mut state, now, units));
         }
         prop_assert_eq!(judge.excess_scaled().0, 0);
         let told = judge.utilisation();

@@ -23,7 +23,7 @@ pub use charges::{Charges, charge_under_faults};
 pub use etcd_server::EtcdServer;
 pub use fault_run::FaultRun;
 pub use faulty_proxy::{Fault, FaultyProxy};
-pub use process::{Process, built, folder, missing, program};
+pub use process::{Process, built, folder, missing, program, python_program};
 pub use redis_server::RedisServer;
 pub use waiting::{PATIENCE, free_port, runtime, within};
 pub use zookeeper_server::ZooKeeperServer;

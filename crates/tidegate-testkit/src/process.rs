@@ -71,6 +71,22 @@ impl Drop for Process {
     }
 }
 
+/// Returns where a program of a Python package lies, in the environment that `cargo xtask test` makes; `None` to skip the test, which then says so.
+///
+/// # Panics
+/// When it is not there and `TIDEGATE_REQUIRE_SERVERS=1`.
+#[must_use]
+pub fn python_program(name: &str) -> Option<PathBuf> {
+    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
+    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
+    let path = cache.unwrap_or_default().join("tidegate/python/bin").join(name);
+    if path.exists() {
+        return Some(path);
+    }
+    skipped(&path.display().to_string(), "cargo xtask test installs it");
+    None
+}
+
 /// Returns where a program lies; `None` to skip the test, which then says so.
 ///
 /// # Panics
@@ -103,9 +119,14 @@ pub fn built(name: &str) -> PathBuf {
 /// # Panics
 /// When `TIDEGATE_REQUIRE_SERVERS=1`.
 pub fn missing(name: &str, package: &str) {
+    skipped(name, &format!("apt-get install {package}"));
+}
+
+/// As [`missing`], with what would install it.
+fn skipped(name: &str, remedy: &str) {
     let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(!required, "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; apt-get install {package}");
-    eprintln!("SKIPPED: {name} is not installed; apt-get install {package}");
+    assert!(!required, "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; {remedy}");
+    eprintln!("SKIPPED: {name} is not installed; {remedy}");
 }
 
 /// Returns a folder that is deleted when it is dropped.

@@ -1,8 +1,9 @@
 //! A real Envoy with the manual's own configuration, and with what the manual says of restarts.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+
+use tidegate_testkit::python_program;
 
 use crate::waiting::{PATIENCE, free_port, within};
 
@@ -18,24 +19,6 @@ impl Drop for Envoy {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-/// Finds the program where `cargo xtask test` puts it.
-fn program() -> Option<PathBuf> {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    let path = cache.unwrap_or_default().join("tidegate/python/bin/envoy");
-    if path.exists() {
-        return Some(path);
-    }
-    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it",
-        path.display()
-    );
-    eprintln!("SKIPPED: there is no {}; cargo xtask test installs it", path.display());
-    None
 }
 
 /// Returns the manual's configuration, with the lines in place that its section on restarts has.
@@ -56,7 +39,7 @@ fn configuration() -> String {
 impl Envoy {
     /// Starts it before `app`, asking `grpc`. `None` where it is not installed.
     pub(crate) fn start(grpc: SocketAddr, app: SocketAddr) -> Option<Self> {
-        let program = program()?;
+        let program = python_program("envoy")?;
         let addr = SocketAddr::from(([127, 0, 0, 1], free_port()));
         let mut text = configuration();
         for (of, to) in [(10_000, addr), (8081, grpc), (3000, app)] {

@@ -1,8 +1,8 @@
 //! Letting everybody else who is ready go first.
 //!
-//! To send an answer to a caller that sleeps wakes it, which takes as long as deciding; to one that is awake it does not. So a connection makes its
-//! answers when it is its turn, and sends them when all others that were ready then have made theirs: the first that is sent wakes a caller
-//! with many connections, and the rest find it awake. Where nobody else is ready, its next turn comes at once.
+//! When an answer is sent to a caller whose thread sleeps, the kernel has to wake that thread, which takes as long as deciding a request. So a
+//! connection makes its answers in its turn, and sends them after all other connections that were ready have made theirs. Then the first
+//! answer wakes a caller that has many connections, and the others find it awake. Where no other connection is ready, the next turn comes at once.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};

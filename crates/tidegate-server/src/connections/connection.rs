@@ -231,7 +231,8 @@ impl Watch<'_> {
                 Pin::new(&mut *http).graceful_shutdown();
                 continue;
             }
-            // A line that is free again wakes nobody, so hyper is polled once more for what waited for it; the same where it was not let read.
+            // When the line is free again no waker is called, so hyper is polled once more for what waited for it. So it is where it was kept from
+            // reading until the last request had been polled.
             let unread = self.line.was_polled();
             if !unread && (!blocked || stand.blocked) {
                 break;

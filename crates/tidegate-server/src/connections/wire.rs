@@ -34,7 +34,7 @@ struct State {
     stand: Stand,
     /// Whether the last request has not been polled since something of it was read.
     unpolled: bool,
-    /// Whether hyper was not let read for that.
+    /// Whether hyper wanted to read meanwhile and was kept from it.
     unread: bool,
 }
 
@@ -83,7 +83,7 @@ impl Line {
         *unpolled = true;
     }
 
-    /// Notes that the last request was polled; says whether hyper was not let read before, and is to be polled again.
+    /// Notes that the last request was polled. Says whether hyper was kept from reading before, and has to be polled again.
     pub(super) fn was_polled(&self) -> bool {
         let state = &mut *self.0.lock();
         state.unpolled = false;

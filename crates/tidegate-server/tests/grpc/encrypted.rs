@@ -1,9 +1,10 @@
 //! Envoy over mutual TLS, with the block that the manual prints.
 
 use tidegate::config::TlsSettings;
+use tidegate_testkit::python_program;
 
 use super::made::Folder;
-use super::real::{Envoy, program, status};
+use super::real::{Envoy, status};
 use super::started_with;
 
 /// The page whose block is tried.
@@ -11,7 +12,7 @@ const PAGE: &str = include_str!("../../../../docs/running.md");
 
 #[tokio::test]
 async fn envoy_asks_over_tls_and_shows_its_certificate() {
-    let Some(program) = program("envoy") else { return };
+    let Some(program) = python_program("envoy") else { return };
     let folder = Folder::new();
     let policies = "version: 1\npolicies: [{ name: two, limit: { rate: 2/day } }]\n";
     let (_server, grpc) = started_with(policies, |options| {

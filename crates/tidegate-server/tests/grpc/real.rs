@@ -1,6 +1,6 @@
 //! Real callers: Envoy with the manual's own configuration, and the Python client of gRPC.
 //!
-//! Both are Python packages, in the environment that `cargo xtask test` makes ([`environment`]). Where one is missing its test says so and
+//! Both are Python packages, in the environment that `cargo xtask test` makes ([`python_program`]). Where one is missing its test says so and
 //! skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 use std::net::{SocketAddr, TcpListener};
@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use prost::Message as _;
+use tidegate_testkit::python_program;
 
 use super::client::{RATE_LIMIT, call};
 use super::running::wire::exchange;
@@ -16,29 +17,6 @@ use super::started;
 
 /// The page whose configuration is tried.
 const PAGE: &str = include_str!("../../../../docs/envoy.md");
-
-/// Where `cargo xtask test` puts Python packages.
-fn environment() -> PathBuf {
-    let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
-    let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));
-    cache.unwrap_or_default().join("tidegate/python")
-}
-
-/// Finds a program of the environment.
-pub(super) fn program(name: &str) -> Option<PathBuf> {
-    let path = environment().join("bin").join(name);
-    if path.exists() {
-        return Some(path);
-    }
-    let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
-    assert!(
-        !required,
-        "{} is missing and TIDEGATE_REQUIRE_SERVERS=1; cargo xtask test installs it",
-        path.display()
-    );
-    eprintln!("skipped: there is no {}; cargo xtask test installs it", path.display());
-    None
-}
 
 fn free() -> SocketAddr {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
@@ -116,7 +94,7 @@ fn line<'a>(answer: &'a str, name: &str) -> &'a str {
 
 #[tokio::test]
 async fn envoy_limits_by_the_manuals_configuration() {
-    let Some(program) = program("envoy") else { return };
+    let Some(program) = python_program("envoy") else { return };
     let (server, grpc) =
         started(&block("# policies.yaml").replace("server: { grpc: 127.0.0.1:8081 }\n", "")).await;
     let envoy = Envoy::start(program, grpc, |text| text).await;
@@ -156,7 +134,7 @@ async fn envoy_limits_by_the_manuals_configuration() {
 #[tokio::test]
 async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
     for (deny, expected) in [("false", "200"), ("true", "500")] {
-        let Some(program) = program("envoy") else { return };
+        let Some(program) = python_program("envoy") else { return };
         let (server, grpc) = started("version: 1\npolicies: [{ name: one, limit: { rate: 1/day } }]\n").await;
         let change =
             |text: String| text.replace("failure_mode_deny: false", &format!("failure_mode_deny: {deny}"));
@@ -184,7 +162,7 @@ fn with_quotas(text: &str) -> String {
 
 #[tokio::test]
 async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
-    let Some(program) = program("envoy") else { return };
+    let Some(program) = python_program("envoy") else { return };
     let policies = "version: 1\npolicies: [{ name: all, match: { attributes: { plan: free } }, limit: { rate: 20/day } }]\n";
     let (server, grpc) = started(policies).await;
     let mut granted = 0;
@@ -239,7 +217,7 @@ const TWO_A_DAY: &str = "version: 1\npolicies: [{ name: two, limit: { rate: 2/da
 
 #[tokio::test]
 async fn the_python_client_asks() {
-    let Some(python) = program("python3") else { return };
+    let Some(python) = python_program("python3") else { return };
     let (_server, grpc) = started(TWO_A_DAY).await;
     says_what_it_should(python, grpc.to_string()).await;
 }
@@ -247,7 +225,7 @@ async fn the_python_client_asks() {
 #[cfg(unix)]
 #[tokio::test]
 async fn the_python_client_asks_over_a_socket() {
-    let Some(python) = program("python3") else { return };
+    let Some(python) = python_program("python3") else { return };
     let dir = tempfile::tempdir().unwrap();
     let socket = format!("unix:{}", dir.path().join("grpc").display());
     let _server = start_with(TWO_A_DAY, |mut options| {

@@ -4,9 +4,10 @@
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
+use tidegate_testkit::python_program;
+
 use super::client::{Client, framed};
 use super::limitador::POLICIES;
-use super::real::program;
 use super::{started, started_with};
 
 const SCRIPT: &str = "
@@ -57,7 +58,7 @@ print([said.status for said in watch], watch.code().name)
 
 #[tokio::test]
 async fn a_client_without_files_learns_the_services_and_speaks_limitadors_protocol() {
-    let Some(python) = program("python3") else { return };
+    let Some(python) = python_program("python3") else { return };
     let (server, grpc) = started(POLICIES).await;
     let mut asking = Command::new(python);
     asking.args(["-c", SCRIPT, &grpc.to_string()]).stdout(Stdio::piped()).stderr(Stdio::piped());
