@@ -2,7 +2,7 @@
 
 use anyhow::Result;
 
-use crate::places::root;
+use crate::places::built;
 use crate::{counts, deny, packages, step, tidy};
 
 /// The benches with peers and with engines: workspaces of their own.
@@ -23,21 +23,29 @@ pub(crate) fn run() -> Result<()> {
         &["--all-features", "--", "-D", "warnings"],
     ];
     cargo(&arguments.concat(), &[])?;
-    // Checked by clippy, neither linked nor run: half a minute keeps the benches in step with the library they measure.
+    // Checked by clippy, neither linked nor run: so the benches keep in step with the library they measure. They share a folder, for much of
+    // what they depend on is the same.
+    let benches_built = built("benches");
+    let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
     for benches in BENCHES {
         let arguments =
             ["clippy", "--manifest-path", benches, "--locked", "--all-targets", "--", "-D", "warnings"];
-        cargo(&arguments, &[])?;
+        cargo(&arguments, &benches_built)?;
     }
     deny::run()?;
     // The library alone, without the features that the rest of the workspace switches on for it.
-    cargo(&["check", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"], &[])?;
+    cargo(
+        &["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"],
+        &[],
+    )?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
     // Loom explores all interleavings of the shared cells. This is another build of the library, whose atomics are loom's.
-    let models = root().join("target/loom");
+    let models = built("loom");
     let models = models.to_string_lossy();
     let loom = [("RUSTFLAGS", "--cfg tidegate_loom"), ("CARGO_TARGET_DIR", &*models)];
     cargo(&["test", "-p", "tidegate", "--lib", "--release", "loom"], &loom)?;
-    cargo(&["doc", "--workspace", "--all-features", "--no-deps"], &[("RUSTDOCFLAGS", "-D warnings")])
+    // With the profile that clippy had, so that dependencies are not checked once more.
+    let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
+    cargo(&arguments, &[("RUSTDOCFLAGS", "-D warnings")])
 }

@@ -73,6 +73,12 @@ mod checked {
     }
 }
 
+/// The size of a model in the tests, or that of a run by hand with `TIDEGATE_LOOM=long`, which takes minutes.
+#[cfg(all(test, tidegate_loom))]
+pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
+    if std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long") { long } else { short }
+}
+
 /// Runs a model through all its interleavings, of at most so many preemptions where a bound is named, and says how many they were.
 #[cfg(all(test, tidegate_loom))]
 pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {

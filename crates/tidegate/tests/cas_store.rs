@@ -220,7 +220,7 @@ fn an_engine_that_deletes_what_need_not_be_kept_answers_as_one_that_never_does()
     for quota in conformance::quotas() {
         // Its receipts hold how its state is written down, and a new one is written otherwise than one that filled up; see below.
         if !matches!(*quota, Quota::TokenBucket(_)) {
-            conformance::run(Timed::new, &[quota], 2_000);
+            conformance::run(Timed::new, &[quota], 1_000);
         }
     }
 }
@@ -233,11 +233,11 @@ fn an_engine_that_deletes_answers_as_one_that_never_does_while_limits_change() {
     let mut quotas = conformance::quotas();
     // Receipts of the second kind hold how often the limit has changed, which a new state does not know; nor does it matter any more.
     quotas.retain(|quota| !matches!(**quota, Quota::TokenBucket(_) | Quota::XTime(_)));
-    conformance::run(Timed::new, &quotas, 20_000);
+    conformance::run(Timed::new, &quotas, 5_000);
     // Any two of them by themselves, so that keys go back to a limit that they had.
     for (at, one) in quotas.iter().enumerate() {
         for other in &quotas[at + 1..] {
-            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 200);
+            conformance::run(Timed::new, &[Arc::clone(one), Arc::clone(other)], 100);
         }
     }
 }

@@ -96,7 +96,7 @@ fn lists_have_a_length() {
 fn mistakes_and_trees_have_a_size() {
     let bad = many(5_000, |at| format!("x{at}"));
     refused(&policy(&format!("access: {{ deny: [{bad}] }}")), "4900 more errors are not shown");
-    let keys: String = (0..50_000).map(|at| format!("k{at}: 1\n")).collect();
+    let keys: String = (0..5_000).map(|at| format!("k{at}: 1\n")).collect();
     refused(&format!("version: 1\npolicies: []\n{keys}"), "more errors are not shown");
     refused(
         &format!("version: 1\npolicies: []\nx-a: [{}]\n", "1,".repeat(600_000)),

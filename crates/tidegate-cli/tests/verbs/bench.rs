@@ -53,13 +53,15 @@ fn a_server_that_does_what_its_file_says_is_right() {
         (&resp, &["-c", "4", "--expect", "per-ip"]),
         (&resp, &["-q", "400", "--keys", "uniform:2"]),
     ] {
-        let judging = ["--config", "100.yaml", "--max-wrong", "0", "--max-failed", "0"];
+        // Of calls at set times a busy machine may not send the last ones within the 2 s.
+        let judging = ["--config", "100.yaml", "--max-wrong", "0", "--max-failed", "5%"];
         let told = judged(&desk, url, &[load, &judging].concat(), 0);
         let (allowed, denied) = (count(&told, "/allowed"), count(&told, "/denied"));
         assert!(allowed >= 100 && denied > 0, "{told:#}");
         assert_eq!((count(&told, "/judged/let_through"), count(&told, "/judged/refused")), (allowed, denied));
         assert_eq!(count(&told, "/asked"), allowed + denied, "{told:#}");
-        assert_eq!(count(&told, "/latency/count"), allowed + denied);
+        assert_eq!(count(&told, "/failed"), 0, "{told:#}");
+        assert_eq!(count(&told, "/latency/count"), allowed + denied + count(&told, "/unsent"));
     }
 }
 

@@ -17,7 +17,7 @@ use super::shared::Parts;
 use super::throttling::Throttling;
 use super::*;
 use crate::clock::ManualClock;
-use crate::sync::explore;
+use crate::sync::{explore, short_or_long};
 
 /// Wakes a thread of the model.
 struct Unpark(thread::Thread);
@@ -88,7 +88,7 @@ fn a_waiter_who_goes_passes_its_turn_on() {
 /// Two take turns at one place: nobody waits for ever, and never are both inside.
 #[test]
 fn places_are_neither_lost_nor_doubled() {
-    explore(None, || {
+    explore(short_or_long(Some(4), None), || {
         let bulkhead = bulkhead(1);
         let other = bulkhead.clone();
         let turns = |bulkhead: &Bulkhead| {
@@ -124,7 +124,7 @@ fn a_change_meets_a_waiter_who_goes() {
 /// Two enter and leave past the lock at one place, and either is refused only while the other is inside.
 #[test]
 fn past_the_lock_never_are_two_at_one_place() {
-    explore(None, || {
+    explore(short_or_long(Some(3), None), || {
         let bulkhead = bulkhead(1);
         let other = bulkhead.clone();
         let tries = |bulkhead: &Bulkhead| {
@@ -185,7 +185,7 @@ impl Law for Grows {
 /// Two leave at once while one waits: its turn comes by a place that is left or by one that the law adds, and no sample is lost.
 #[test]
 fn a_law_learns_from_two_at_once_while_one_waits() {
-    explore(Some(3), || {
+    explore(short_or_long(Some(2), Some(3)), || {
         let moving = Moving::new(Grows, Tick::EPOCH);
         let bulkhead = built(Bulkhead::rules(true), 1, Some(moving));
         bulkhead.try_enter().unwrap().leave(Outcome::Success);

@@ -31,7 +31,7 @@ use crate::policy::{CostRule, Descriptor, Limit, Policy, PolicySet, policy_of_ke
 use crate::store::{
     Cell, Charge, Ending, MemoryStore, Occupancy, Op, Settled, Settling, Step, Store, settle,
 };
-use crate::sync::{Mutex, explore};
+use crate::sync::{Mutex, explore, short_or_long};
 
 /// The stack of a thread, in words: loom gives it 4,096, and a check and its decision, unoptimised or inlined, may take more.
 const STACK: usize = 1 << 15;
@@ -300,6 +300,7 @@ const STEPS: [End; 3] = [End::Finish, End::Cancel, End::Drop];
 fn two_whose_keys_are_new_share_one_place_of_the_memory_store() {
     let world = World { places: 1, units: 3, queue: false };
     let choices = choices::<2>(&STEPS).filter(|ends| ends.is_sorted());
+    let choices = choices.take(short_or_long(2, usize::MAX));
     let seen = explore_all(world, choices, Some(1), memory);
     assert_eq!(seen, BTreeSet::from([1, 2]));
 }
@@ -314,6 +315,7 @@ fn two_places_of_the_memory_store_come_back_once() {
         gate.admit(&Descriptor::new()).unwrap().admitted().unwrap().cancel().unwrap();
         store
     };
-    let seen = explore_all(WORLD, iter::once([End::Cancel, End::Drop]), Some(2), known);
+    let seen =
+        explore_all(WORLD, iter::once([End::Cancel, End::Drop]), short_or_long(Some(1), Some(2)), known);
     assert_eq!(seen, BTreeSet::from([2]));
 }

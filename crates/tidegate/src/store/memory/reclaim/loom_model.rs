@@ -10,7 +10,7 @@ use crate::store::memory::limit::Entry;
 use crate::store::memory::line::{Line, Slot, WAYS};
 use crate::store::memory::name::{Class, Name};
 use crate::store::memory::reading::{Reading, Taken};
-use crate::sync::explore;
+use crate::sync::{explore, short_or_long};
 
 fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
     let quota = Quota::per_hour(1).burst(burst).gcra().unwrap();
@@ -23,7 +23,7 @@ fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
 /// unit spent. A check that read the old limit never decides by it on the new word, and the other way round.
 #[test]
 fn a_check_never_decides_by_a_limit_that_lost_its_number() {
-    explore(Some(2), || {
+    explore(short_or_long(Some(1), Some(2)), || {
         let class = Class::new(9).unwrap();
         let ann = Name::new(1 << 20, class);
         let ((small, small_form), (large, large_form)) = (quota(1), quota(3));
