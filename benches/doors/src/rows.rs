@@ -1,7 +1,7 @@
 //! What is measured, and the table it makes.
 
 use crate::load::{Found, Shape};
-use crate::servers::{Kind, Policies, Server};
+use crate::servers::{Kind, Policies, Server, redis_cell};
 use crate::wire::Wire;
 use crate::wire::grpc::Grpc;
 use crate::wire::http::{Http, What};
@@ -60,11 +60,14 @@ pub(crate) fn all() -> Vec<Row> {
 
     for open in [16, 64, 1] {
         let connections = if open == 1 { 1 } else { 16 };
-        let both = vec![
+        let mut beside = vec![
             resp("tidegate", ours, Resp::Throttle),
             resp("redis-server `INCR`", Kind::Redis, Resp::Increment),
         ];
-        row("`CL.THROTTLE`", connections, open, both);
+        if redis_cell().is_some() {
+            beside.push(resp("redis-cell", Kind::RedisCell, Resp::Throttle));
+        }
+        row("`CL.THROTTLE`", connections, open, beside);
     }
     for connections in [64, 16, 1] {
         let both = vec![http("tidegate", ours, What::Check), http("axum no-op", Kind::Axum, What::Check)];

@@ -1,5 +1,6 @@
 //! The servers that are measured, each a process of its own on the server's core, listening on loopback.
 
+use std::ffi::OsString;
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -23,6 +24,8 @@ pub(crate) enum Kind {
     Tonic,
     Axum,
     Redis,
+    /// Redis with the module that [`redis_cell`] names.
+    RedisCell,
     Nginx,
 }
 
@@ -57,6 +60,12 @@ impl Policies {
         }
         text
     }
+}
+
+/// Returns the file of redis-cell, a module of Redis, where `TIDEGATE_BENCH_REDIS_CELL` names one: its crate is built by itself, for programs
+/// do not link it.
+pub(crate) fn redis_cell() -> Option<OsString> {
+    std::env::var_os("TIDEGATE_BENCH_REDIS_CELL")
 }
 
 /// A server that runs until this is dropped.
@@ -95,9 +104,13 @@ impl Server {
                 command.arg(std::env::current_exe()?).args(["floor", "axum", &http.to_string()]);
                 [http].to_vec()
             }
-            Kind::Redis => {
+            Kind::Redis | Kind::RedisCell => {
                 command.args(["redis-server", "--bind", "127.0.0.1", "--save", ""]);
                 command.arg("--port").arg(resp.to_string()).arg("--dir").arg(folder.path());
+                if kind == Kind::RedisCell {
+                    let module = redis_cell().context("TIDEGATE_BENCH_REDIS_CELL names no module")?;
+                    command.arg("--loadmodule").arg(module);
+                }
                 [resp].to_vec()
             }
             Kind::Nginx => {
