@@ -186,7 +186,7 @@ proptest! {
 #[test]
 fn guards_go_by_what_is_carried() {
     let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
-    let places = Bulkhead::new(2).unwrap().with_room(0).with_keep_for(kept.clone()).unwrap();
+    let places = Bulkhead::new(2).unwrap().with_room(0).with_keep_for(kept).unwrap();
     let _permit = places.try_enter().unwrap();
     let stack = ServerStack::new()
         .concurrency(ConcurrencyLayer::new("places", places.clone()))
