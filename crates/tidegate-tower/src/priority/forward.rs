@@ -12,10 +12,10 @@ use super::header::{HEADER, priority_of, tell};
 /// Tells the next service how much a request matters, for a client: what the task [carries](tidegate::priority::carried), in
 /// `x-tidegate-priority`. gRPC has it as metadata of that name.
 ///
-/// A lower priority that the request names already stays; a higher one does not, since it may be a stranger's that was passed on. To raise one on purpose
-/// is to carry it: `priority::carry_through(Criticality::CriticalPlus, client.call(request))`. Where nothing is carried, what the request
-/// names stays as it is, and what names nothing gets the [default](Self::by_default) of this layer, if it has one. What cannot be read, or
-/// came several times, names nothing and is not sent on.
+/// A lower priority that the request names already stays; a higher one does not, since it may be a stranger's that was passed on. To raise one
+/// on purpose, carry it when the client is called: `priority::carry(Criticality::CriticalPlus, || client.call(request))`. Where nothing is
+/// carried, what the request names stays as it is, and what names nothing gets the [default](Self::by_default) of this layer, if it has
+/// one. What cannot be read, or came several times, names nothing and is not sent on.
 ///
 /// Refuses nothing. Costs a look-up of a header and its insertion; an allocation where the priority has a cohort.
 ///

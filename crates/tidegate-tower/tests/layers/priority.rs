@@ -128,6 +128,19 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
     }
 }
 
+/// As the manual says: the layer looks when it is called, and what is innermost counts.
+#[test]
+fn a_priority_is_raised_on_purpose_by_carrying_it() {
+    let inner = Told::default();
+    let mut client = ForwardPriorityLayer::new().layer(inner.clone());
+    carry(Criticality::Sheddable, || {
+        carry(Criticality::CriticalPlus, || answer(&mut client, get())).unwrap();
+        assert_eq!(said(&inner.last()), ["critical-plus"]);
+        answer(&mut client, get()).unwrap();
+        assert_eq!(said(&inner.last()), ["sheddable"]);
+    });
+}
+
 fn priorities() -> impl Strategy<Value = Priority> {
     (0..4_usize, 0..128_u8)
         .prop_map(|(level, cohort)| Priority::of(Criticality::ALL[level]).in_cohort(cohort).unwrap())
