@@ -228,8 +228,8 @@ pub(crate) struct Simulate {
     /// Write the whole state of each limit on every line of the trace: a sliding log has an entry per charge
     #[arg(long, requires = "trace", conflicts_with = "traffic")]
     pub(crate) state: bool,
-    /// Other algorithms to run on the same traffic, with the same rate and burst
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Other limits to run on the same traffic: algorithms by name, with the same rate and burst, or limits as --limit has them
+    #[arg(long, value_name = "LIMITS")]
     pub(crate) compare: Vec<String>,
     /// Draw the load, or what guards did, or what each algorithm denies, into this file: .svg or .png
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]

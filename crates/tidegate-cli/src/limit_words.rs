@@ -48,20 +48,7 @@ impl LimitWords {
     pub(crate) fn of(arguments: &LimitArgs) -> Result<Option<Self>> {
         let mut words = Map::new();
         if let Some(limit) = &arguments.limit {
-            let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
-                // Only the first line: the parser's others show the text, which the caller has just typed.
-                let error = error.to_string();
-                let error = error.lines().next().unwrap_or_default();
-                let error = error.strip_prefix("error: ").unwrap_or(error);
-                Mistake(format!("--limit: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
-            })?;
-            let Value::Object(read) = read else {
-                return Err(Mistake(
-                    "--limit: it has no keys; write '{algorithm: gcra, rate: 100/s}'".to_owned(),
-                )
-                .into());
-            };
-            words = read;
+            words = spelled_out("--limit", limit)?;
         }
         let flags = [("algorithm", arguments.algorithm.as_ref()), ("rate", arguments.rate.as_ref())];
         let mut said_by: BTreeMap<String, String> =
@@ -116,9 +103,32 @@ impl LimitWords {
         changed
     }
 
-    /// Returns another algorithm at the same rate and burst, as `--compare` has it: its other words are those of this one and would not
+    /// Returns the limits to run beside it, each with a name for its run, by the lists of `--compare`: names of algorithms, or limits as `--limit`
+    /// has them.
+    pub(crate) fn compared(&self, lists: &[String]) -> Result<Vec<(String, Self)>> {
+        let items = lists.iter().flat_map(|list| listed(list));
+        let limit = |item: &str| -> Result<(String, Self)> {
+            if !item.starts_with('{') {
+                return Ok((item.to_owned(), self.as_algorithm(item)));
+            }
+            let words = spelled_out("--compare", item)?;
+            let made_by = Some(format!("--compare {item}"));
+            let limit = Self { words, said_by: BTreeMap::new(), made_by };
+            Ok((limit.summary(), limit))
+        };
+        items.map(limit).collect()
+    }
+
+    /// Returns its words in short, the algorithm first: `adaptive, law vegas`.
+    fn summary(&self) -> String {
+        let others = self.words.iter().filter(|(key, _)| *key != "algorithm");
+        let others = others.map(|(key, value)| format!("{key} {}", plain(value)));
+        [self.algorithm().to_owned()].into_iter().chain(others).collect::<Vec<_>>().join(", ")
+    }
+
+    /// Returns another algorithm at the same rate and burst: its other words are those of this one and would not
     /// fit, but for those of a cold start between two that know one.
-    pub(crate) fn as_algorithm(&self, name: &str) -> Self {
+    fn as_algorithm(&self, name: &str) -> Self {
         let kept = |key: &str| match key {
             "rate" => true,
             "burst" => !WINDOWS.contains(&name) && !PACERS.contains(&name),
@@ -218,6 +228,35 @@ impl Spelled {
     }
 }
 
+/// Reads a limit that a flag spells out.
+fn spelled_out(flag: &str, limit: &str) -> Result<Map<String, Value>, Mistake> {
+    let read: Value = serde_saphyr::from_str(limit).map_err(|error| {
+        // Only the first line: the parser's others show the text, which the caller has just typed.
+        let error = error.to_string();
+        let error = error.lines().next().unwrap_or_default();
+        let error = error.strip_prefix("error: ").unwrap_or(error);
+        Mistake(format!("{flag}: {error}; write '{{algorithm: gcra, rate: 100/s}}'"))
+    })?;
+    match read {
+        Value::Object(read) => Ok(read),
+        _ => Err(Mistake(format!("{flag}: it has no keys; write '{{algorithm: gcra, rate: 100/s}}'"))),
+    }
+}
+
+/// Divides a list at its commas, those between brackets apart.
+fn listed(list: &str) -> Vec<&str> {
+    let mut depth = 0_u32;
+    let at_comma = |letter: char| {
+        match letter {
+            '{' | '[' => depth += 1,
+            '}' | ']' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        letter == ',' && depth == 0
+    };
+    list.split(at_comma).map(str::trim).collect()
+}
+
 /// Returns a value as it is typed.
 fn plain(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
@@ -304,6 +343,27 @@ mod tests {
         assert_eq!(kept("fixed-window"), ["algorithm", "rate"]);
         assert_eq!(kept("uber-pacer"), ["algorithm", "rate"]);
         assert_eq!(kept("guava-warming"), ["algorithm", "rate", "warm_up"]);
+    }
+
+    #[test]
+    fn limits_are_compared_by_name_or_spelled_out() {
+        let all = |lists: &[&str]| {
+            let lists: Vec<String> = lists.iter().map(|list| (*list).to_owned()).collect();
+            words("gcra", &[]).compared(&lists)
+        };
+        let guards =
+            ["{algorithm: adaptive, law: vegas}, sliding-log,{algorithm: concurrency, max: 9}", "x-time"];
+        let compared = all(&guards).unwrap();
+        let names: Vec<&str> = compared.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["adaptive, law vegas", "sliding-log", "concurrency, max 9", "x-time"]);
+        assert!(compared.iter().all(|(_, limit)| limit.quota().is_ok()));
+
+        let said = all(&["{algorithm: concurrency}"]).unwrap()[0].1.quota().unwrap_err();
+        assert_eq!(said, "--compare {algorithm: concurrency}: concurrency needs max");
+        let said = |list: &str| all(&[list]).unwrap_err().to_string();
+        assert!(said("{algorithm: gcra").starts_with("--compare: "), "{}", said("{algorithm: gcra"));
+        assert!(said("{}x").starts_with("--compare: "), "{}", said("{}x"));
+        assert_eq!(listed("a,{b: [c, d], e: f},}g,"), ["a", "{b: [c, d], e: f}", "}g", ""]);
     }
 
     #[test]

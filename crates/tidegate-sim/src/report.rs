@@ -52,7 +52,7 @@ pub fn page(report: &Report<'_>) -> Result<String, ChartError> {
     let outcomes = replay.outcomes();
     let axis = times::axis(replay);
     let over_time = pictures::over_time(replay, &outcomes, |_, chart| chart.svg())?;
-    let guards = guards::tracks(replay, 0).map(|tracks| tracks.svg()).transpose()?;
+    let guards = guards::tracks(replay, &outcomes).map(|tracks| tracks.svg()).transpose()?;
     let sections = match outcomes.first() {
         Some(first) => pictures::keyed(first)
             .enumerate()

@@ -12,7 +12,7 @@ use tidegate::{Bulkhead, Enter};
 use tower_layer::Layer;
 use tower_service::Service;
 
-pub use self::entering::{Alike, Entering, priority_of};
+pub use self::entering::{Alike, Entering};
 pub use self::future::ConcurrencyFuture;
 use crate::answers::{Answers, Problems};
 use crate::classify::{ByStatus, Classify};
@@ -94,7 +94,7 @@ impl ConcurrencyLayer {
 
 impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
     /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), how long it waits at most. All
-    /// are alike unless set. Called once for each request.
+    /// are alike unless set, but for the priority that each task [carries](tidegate::priority::carried). Called once for each request.
     #[must_use]
     pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A> {
         ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules }

@@ -9,3 +9,4 @@ pub use crate::gate::GateFuture;
 pub use crate::load_shed::LoadShedFuture;
 pub use crate::rate_limit::RateLimitFuture;
 pub use crate::retry::RetryFuture;
+pub use tidegate::priority::Carrying as PriorityFuture;

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use http::Request;
 use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Check, Entry, Gate, GateDecision, Retry};
+use tidegate::{Check, Entry, Gate, GateDecision, Priority, Retry, priority};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -31,7 +31,8 @@ use crate::spent::Spent;
 /// service has answered, limits are settled and places left, with the outcome by [`Classify`]. A request that is delayed by a queue waits
 /// before the service is asked whether it is ready.
 ///
-/// A request that passes although it is over a limit (`over: mark` and `over: demote` of the policy file) tells the service so in
+/// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: what `describe` says of it, or less where
+/// a policy demotes it. A request that passes although it is over a limit (`over: mark` and `over: demote` of the policy file) tells the service so in
 /// [headers](tidegate::http_answer::over), in place of what its caller sent under these names.
 ///
 /// A store that fails when a request ends is told to the observer ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)); the answer
@@ -253,7 +254,7 @@ impl<D, C, A> Rules<D, C, A> {
         }
         over::replace(&admission, request.headers_mut());
         let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
-        let mut result = service.call(request).await;
+        let mut result = carrying(inside.decision().priority, || service.call(request)).await;
         if let Ok(response) = &mut result {
             self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
         }
@@ -273,6 +274,16 @@ impl<D, C, A> Rules<D, C, A> {
         }
         self.answers.refuse(refused, Some(told))
     }
+}
+
+/// Calls a service, which finds `priority` carried. Where it would find that in any case, nothing is set, so that a priority which nobody named is not
+/// told to others as if somebody had.
+async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F::Output {
+    if priority == priority::carried().unwrap_or_default() {
+        return call().await;
+    }
+    let future = priority::carry(priority, call);
+    priority::carry_through(priority, future).await
 }
 
 /// The future of [`GateService`].

@@ -5,6 +5,7 @@
 //! * [`BreakerLayer`]: calls to a service that fails are refused until it answers again
 //! * [`GateLayer`]: all policies of a gate, settled all or none
 //! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: how much time is left, in from a header and out to the next service
+//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: how much a request matters, in from a header and out to the next service
 //! * [`RetryLayer`]: tries again what may succeed then, within a budget
 //! * [`LoadShedLayer`]: refuses what a busy service would leave waiting
 //! * [`FallbackLayer`]: what is answered in place of a failure
@@ -34,6 +35,7 @@ mod given_up;
 mod guarded;
 mod load_shed;
 mod name;
+mod priority;
 mod rate_limit;
 mod ready;
 mod refused;
@@ -48,12 +50,15 @@ pub use answers::{Answers, Errors, Problems};
 pub use arriving::{ArrivingRetriesLayer, ArrivingRetriesService};
 pub use breaker::{BreakerLayer, BreakerOfKey, BreakerService, Breakers, OneBreaker};
 pub use classify::{ByStatus, Classify, retry_after};
-pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering, priority_of};
+pub use concurrency::{Alike, ConcurrencyLayer, ConcurrencyService, Entering};
 pub use deadline::{DeadlineLayer, DeadlineService, ForwardDeadlineLayer, ForwardDeadlineService};
 pub use fallback::{FallbackLayer, FallbackService};
 pub use gate::{Describe, GateLayer, GateService, WhenUndecided};
 pub use guarded::Entered;
 pub use load_shed::{LoadShedLayer, LoadShedService};
+pub use priority::{
+    Ceiling, ForwardPriorityLayer, ForwardPriorityService, PriorityLayer, PriorityService, priority_of,
+};
 pub use rate_limit::{All, Costing, EachKey, Limits, RateLimitLayer, RateLimitService};
 pub use refused::Refused;
 pub use retry::{RetryLayer, RetryService};

@@ -3,15 +3,16 @@
 #![cfg(feature = "grpc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use http::Request;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::deadline::Timeouts;
-use tidegate::{Breaker, Bulkhead, KeyedLimiter, Quota};
+use tidegate::{Breaker, Bulkhead, Criticality, Enter, KeyedLimiter, Priority, Quota, priority};
 use tidegate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, GrpcStatuses,
-    RateLimitLayer, ServerStack,
+    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, ForwardDeadlineLayer, ForwardPriorityLayer,
+    GrpcStatuses, PriorityLayer, RateLimitLayer, ServerStack,
 };
 use tokio::net::TcpListener;
 use tonic::Code;
@@ -25,8 +26,16 @@ use tower_layer::Layer;
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
+/// The priorities that calls of a server carried, in order.
+type Carried = Arc<Mutex<Vec<Option<Priority>>>>;
+
 /// Starts a server whose callers have two calls a day each.
 async fn serve() -> Channel {
+    serve_and_note(Carried::default()).await
+}
+
+/// As [`serve`], with a note of the priority that each call carries.
+async fn serve_and_note(carried: Carried) -> Channel {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     // A quota that gives nothing back while the test runs.
@@ -35,10 +44,15 @@ async fn serve() -> Channel {
         request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec())
     };
     let places = Bulkhead::new(8).unwrap();
+    let entering = move |entry: Enter, _: &Request<Body>| {
+        carried.lock().unwrap().push(priority::carried());
+        entry
+    };
     let stack = ServerStack::new()
+        .priority(PriorityLayer::default())
         .deadline(DeadlineLayer::within(PATIENCE, PATIENCE).unwrap().answering(GrpcStatuses))
         .rate_limit(RateLimitLayer::each("per-user", limiter, key).answering(GrpcStatuses))
-        .concurrency(ConcurrencyLayer::new("places", places).answering(GrpcStatuses));
+        .concurrency(ConcurrencyLayer::new("places", places).entering(entering).answering(GrpcStatuses));
     let (_, health) = tonic_health::server::health_reporter();
     let server = Server::builder().layer(stack).add_service(health);
     tokio::spawn(server.serve_with_incoming(TcpIncoming::from(listener)));
@@ -90,4 +104,21 @@ async fn a_client_leaves_a_service_alone_that_refuses_and_says_so_in_grpcs_words
     let status = client.check(ask("ann")).await.unwrap_err();
     assert_eq!((status.code(), status.message()), (Code::Unavailable, "the circuit is open"));
     assert!(status.get_error_details().retry_info().is_some());
+}
+
+/// A priority is metadata of a call, written by the client's layer and read by the server's.
+#[tokio::test]
+async fn a_priority_travels_as_metadata() {
+    let carried = Carried::default();
+    let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
+    let mut client = HealthClient::new(stack.layer(serve_and_note(Arc::clone(&carried)).await));
+    let report = Priority::of(Criticality::Sheddable).in_cohort(17).unwrap();
+    priority::carry_through(report, client.check(ask("ann"))).await.unwrap();
+    priority::carry_through(Criticality::CriticalPlus, client.check(ask("ann"))).await.unwrap();
+    let mut named = ask("bob");
+    named.metadata_mut().insert("x-tidegate-priority", "sheddable-plus".parse().unwrap());
+    client.check(named).await.unwrap();
+    let critical = Priority::default();
+    let of = [report, critical, Priority::of(Criticality::SheddablePlus)].map(Some);
+    assert_eq!(*carried.lock().unwrap(), of, "no more than the server's ceiling");
 }

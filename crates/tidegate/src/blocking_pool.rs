@@ -20,6 +20,7 @@ use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
 use crate::job::{self, JobError};
+use crate::priority;
 
 /// A pool of threads. Clones share it; when the last is dropped, the threads run what waits, and end.
 ///
@@ -144,7 +145,7 @@ impl BlockingPool {
     }
 
     /// Runs a function on a thread of the pool, and awaits its result until the deadline that the task [carries](deadline::carried); without
-    /// one, as long as it takes. The function carries the same deadline.
+    /// one, as long as it takes. The function carries the same deadline, and the task's [priority](priority::carried).
     ///
     /// # Errors
     /// [`RunError`].
@@ -157,7 +158,7 @@ impl BlockingPool {
     ) -> Result<T, RunError> {
         match deadline::carried() {
             Some(deadline) => self.run_until(deadline, work).await,
-            None => self.submit(work)?.await,
+            None => self.submit(priority::hand_over(work))?.await,
         }
     }
 
@@ -175,7 +176,8 @@ impl BlockingPool {
         if self.clock.now() >= until {
             return Err(RunError::NotBegun);
         }
-        let mut running = Box::pin(self.submit(move || deadline::carry(deadline, work))?);
+        let mut running =
+            Box::pin(self.submit(priority::hand_over(move || deadline::carry(deadline, work)))?);
         match clock::before(&*self.clock, until, running.as_mut()).await {
             Some(result) => result,
             None if running.place.leave() => Err(RunError::NotBegun),
@@ -190,8 +192,8 @@ impl BlockingPool {
         }
     }
 
-    /// Hands in a function, which carries no deadline. What is returned is a future of its result; dropped, it takes the work out of the line if it
-    /// was not begun.
+    /// Hands in a function, which carries no deadline and no priority. What is returned is a future of its result; dropped, it takes the work
+    /// out of the line if it was not begun.
     ///
     /// # Errors
     /// [`RunError::Full`], at once.

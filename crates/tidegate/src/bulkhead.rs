@@ -34,10 +34,11 @@ pub use queue::QueueOrder;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, Priority, QuotaError, Retry, Standing};
+use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing};
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
+use crate::priority::named_or_carried;
 
 /// Limits how much work is under way at once, in one process.
 ///
@@ -73,7 +74,8 @@ impl Bulkhead {
         Ok(Self::of_places(Concurrency::new(max)?.max()))
     }
 
-    /// Enters with one place, now or not at all.
+    /// Enters with one place, now or not at all, by the priority that the task [carries](crate::priority::carried);
+    /// [`Criticality::Critical`](crate::Criticality::Critical) where it carries none.
     ///
     /// # Errors
     /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
@@ -102,7 +104,7 @@ impl Bulkhead {
             return self.enter_through_line(places);
         }
         let began = self.shared.begin();
-        match self.shared.enter_past_line(places.units(), Priority::default()) {
+        match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
             Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
             Err(_) => self.enter_through_line(places),
         }
@@ -111,15 +113,15 @@ impl Bulkhead {
     /// Apart, so that what it needs is not made before the one atomic step of the usual way in.
     #[inline(never)]
     fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
-        let (places, priority) = (places.units(), Priority::default());
+        let (places, priority) = (places.units(), named_or_carried(None));
         let asked = Asked { places, priority, tenant: &[] };
         let never = self.shared.never(asked).map(|retry| self.shared.denied(retry));
         never.map_or(Ok(()), Err)?;
         let began = self.shared.begin();
-        if !self.shared.admits(began, priority) {
+        if !self.shared.admits(began, || priority) {
             return Err(self.shared.denied(Retry::Unknown));
         }
-        let entered = Permit::of(&self.shared, self.shared.enter(asked), began);
+        let entered = Permit::of(&self.shared, self.shared.enter(places, || asked), began);
         if entered.is_err() {
             self.shared.turned_away(began);
         }

@@ -15,8 +15,8 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
-use crate::deadline::carry_nothing;
 use crate::job::message_of;
+use crate::{deadline, priority};
 
 /// Calls by key, each made once at a time. Clones share them.
 ///
@@ -80,8 +80,9 @@ where
     ///
     /// All get a copy of one answer: for large ones let it be an `Arc`. A failure is an answer too, and is kept no longer than any.
     ///
-    /// The call carries no [deadline](crate::deadline::carried), for it may go on when whoever began it has no time left. Give it one of its own
-    /// by [`carry_through`](crate::deadline::carry_through); each caller's own time bounds how long that caller waits.
+    /// The call carries no [deadline](crate::deadline::carried), for it may go on when whoever began it has no time left, and no
+    /// [priority](crate::priority::carried), for those who wait for it may matter more. Give it its own by
+    /// [`carry_through`](crate::deadline::carry_through); each caller's own time bounds how long that caller waits.
     ///
     /// # Errors
     /// [`Panicked`] where the call did.
@@ -115,7 +116,8 @@ where
         // Made before the lock is taken, so dropped after it however this ends: dropping a call takes the lock.
         let shared = async move {
             let _listed = listed;
-            let answer = AssertUnwindSafe(carry_nothing(async move { call().await })).catch_unwind().await;
+            let nobodys = deadline::carry_nothing(priority::carry_nothing(async move { call().await }));
+            let answer = AssertUnwindSafe(nobodys).catch_unwind().await;
             answer.map_err(|panic| Panicked { message: message_of(panic).into() })
         }
         .boxed()
@@ -185,11 +187,11 @@ mod tests {
     use std::task::{Context, Poll, Waker};
 
     use futures_util::future::poll_fn;
-    use tidegate_core::Tick;
+    use tidegate_core::{Criticality, Priority, Tick};
 
     use super::*;
     use crate::block_on::block_on;
-    use crate::deadline::{self, Deadline};
+    use crate::deadline::Deadline;
 
     /// A call that counts itself and ends at its third poll.
     fn slow(calls: &Arc<AtomicU32>) -> impl FnOnce() -> BoxFuture<'static, u32> + Send + 'static {
@@ -261,9 +263,12 @@ mod tests {
 
     /// The first caller's deadline bound all others' answers: work that asked for the time left found whoever had polled it last.
     #[test]
-    fn the_call_carries_nobodys_deadline() {
+    fn the_call_carries_nobodys_deadline_and_nobodys_priority() {
         let coalesce: Coalesce<&str, Option<Deadline>> = Coalesce::new();
         let asks = || async { deadline::carried() };
+        let ranks: Coalesce<&str, Option<Priority>> = Coalesce::new();
+        let rank = ranks.call("key", || async { priority::carried() });
+        assert_eq!(block_on(priority::carry_through(Criticality::Sheddable, rank)), Ok(None));
         let mine = Deadline::from(Tick::from_secs(1));
         let answer = block_on(deadline::carry_through(mine, coalesce.call("key", asks)));
         assert_eq!(answer, Ok(None));

@@ -4,6 +4,7 @@
 //! * [`Precision`]: how exactly they take the time, and what a check costs
 //! * [`Bulkhead`]: so much at once; a permit returns its place by itself; [`concurrency`]: what moves the limit, and who shares it
 //! * [`deadline`]: the time that is left, in from a header, through the task, out to the next service
+//! * [`priority`]: how much a request matters, in from a header, through the task, out to the next service
 //! * [`retries`]: calls tried again, within a budget that all share
 //! * [`fallback`]: what stands in for work that was refused or failed
 //! * [`coalesce`]: identical calls in flight made into one
@@ -35,6 +36,7 @@ mod block_on;
 pub mod blocking_pool;
 pub mod breaker;
 mod bulkhead;
+mod carried;
 pub mod clock;
 pub mod cluster;
 pub mod coalesce;
@@ -59,6 +61,7 @@ mod manual;
 pub mod observer;
 pub mod policy;
 mod precision;
+pub mod priority;
 pub mod queue;
 mod reservation;
 pub mod retries;

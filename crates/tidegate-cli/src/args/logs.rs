@@ -19,8 +19,8 @@ pub(crate) struct Replay {
     /// What a request costs, when the limit is given here: a number, an attribute or an expression
     #[arg(long, value_name = "COST", help_heading = LIMIT, allow_negative_numbers = true)]
     pub(crate) cost: Option<String>,
-    /// Other algorithms to run on the same log, with the same rate and burst
-    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    /// Other limits to run on the same log: algorithms by name, with the same rate and burst, or limits as --limit has them
+    #[arg(long, value_name = "LIMITS")]
     pub(crate) compare: Vec<String>,
     /// Write pictures and a report.html into this folder, or one picture: the load, as .svg or .png
     #[arg(long, value_name = "DIR|FILE", value_hint = ValueHint::AnyPath)]

@@ -160,11 +160,16 @@ fn sets(replay: &args::Replay, printer: &Printer) -> Result<Vec<(String, Arc<Pol
             return Err(Mistake(what.to_owned()).into());
         }
     }
-    for algorithm in &replay.compare {
-        let Some(words) = &words else {
+    match &words {
+        Some(words) => {
+            for (name, words) in words.compared(&replay.compare)? {
+                sets.push((name, single(&words, replay)?));
+            }
+        }
+        None if !replay.compare.is_empty() => {
             return Err(Mistake("--compare needs a limit spelled out, such as --rate 10/s".to_owned()).into());
-        };
-        sets.push((algorithm.clone(), single(&words.as_algorithm(algorithm), replay)?));
+        }
+        None => {}
     }
     Ok(sets)
 }

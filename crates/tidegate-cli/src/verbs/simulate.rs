@@ -86,8 +86,8 @@ fn sets(simulate: &Simulate, printer: &Printer) -> Result<Vec<(String, Arc<Polic
     };
     if let Some(words) = LimitWords::of(&simulate.limit)? {
         let mut sets = vec![(words.algorithm().to_owned(), single(&words)?)];
-        for algorithm in &simulate.compare {
-            sets.push((algorithm.clone(), single(&words.as_algorithm(algorithm))?));
+        for (name, words) in words.compared(&simulate.compare)? {
+            sets.push((name, single(&words)?));
         }
         return Ok(sets);
     }

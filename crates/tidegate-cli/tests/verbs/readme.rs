@@ -13,7 +13,7 @@ fn commands(page: &str) -> Vec<String> {
 }
 
 /// Words of a command line; the pages quote with `'` only.
-fn words(command: &str) -> Vec<String> {
+pub(crate) fn words(command: &str) -> Vec<String> {
     let pieces = command.split('\'').enumerate();
     pieces
         .flat_map(|(at, piece)| {

@@ -1,5 +1,6 @@
 //! Made-up traffic on a virtual clock.
 
+use crate::readme::words;
 use crate::{Desk, repository};
 
 #[test]
@@ -52,6 +53,55 @@ fn algorithms_see_the_same_requests() {
     let drawn = desk.run(&[&arguments[..], &["--plot", "out.svg"]].concat()).code(0);
     assert!(drawn.out.contains("sliding-log") && drawn.err.contains("wrote out.svg"), "{drawn:?}");
     assert!(desk.read("out.svg").starts_with("<svg "));
+}
+
+/// Guards that are compared are drawn with one curve for each run.
+#[test]
+fn guards_are_compared_beside_one_another() {
+    let desk = Desk::new();
+    let arguments = [
+        "simulate",
+        "--limit",
+        "{algorithm: concurrency, max: 10}",
+        "--traffic",
+        "poisson 100/s 10s taking 50ms..150ms, poisson 100/s 10s taking 500ms failing 50%",
+        "--compare",
+        "{algorithm: adaptive, law: vegas},{algorithm: breaker}",
+        "--compare",
+        "{algorithm: concurrency, max: 40}",
+    ];
+    let value = desk.run(&[&arguments[..], &["-o", "json"]].concat()).code(0).json();
+    let runs = value["runs"].as_array().unwrap();
+    let of = |run: &serde_json::Value| {
+        let guard = &run["policies"][0]["guards"][0];
+        (run["name"].as_str().unwrap().to_owned(), guard["most_in_flight"].as_u64().unwrap())
+    };
+    let runs: Vec<_> = runs.iter().map(of).collect();
+    let names: Vec<&str> = runs.iter().map(|(name, _)| name.as_str()).collect();
+    let wanted = ["concurrency", "adaptive, law vegas", "breaker", "concurrency, max 40"];
+    assert_eq!(names, wanted);
+    assert_eq!((runs[0].1, runs[3].1), (10, 40), "{runs:?}");
+    desk.run(&[&arguments[..], &["--plot", "out.svg"]].concat()).code(0);
+    let svg = desk.read("out.svg");
+    for shown in wanted.iter().chain(&[
+        "denied per second",
+        "limit of what is in flight",
+        "breaker: breaker",
+        "half-open",
+    ]) {
+        assert!(svg.contains(shown), "{shown}");
+    }
+    assert!(svg.contains("in ms at p99"));
+    desk.run(&[
+        "simulate",
+        "--rate",
+        "1/s",
+        "--traffic",
+        "burst 3",
+        "--compare",
+        "{algorithm: concurrency, max: 2}",
+    ])
+    .code(2);
 }
 
 #[test]
@@ -142,22 +192,23 @@ fn places_are_held_for_as_long_as_requests_take() {
     assert!(silent.err.contains("in segment 1") && silent.err.contains("or with --hold"), "{silent:?}");
 }
 
-/// The page's policies and command make the page's picture; whoever changes one sees the others.
+/// The page's policies and commands make the page's pictures; whoever changes one sees the others.
 #[test]
-fn the_picture_of_the_page_is_made_by_its_command() {
+fn the_pictures_of_the_page_are_made_by_its_commands() {
     let page = std::fs::read_to_string(repository("docs/command-line.md")).unwrap();
     let policies = page.split("```yaml\n").find(|block| block.contains("name: checkout")).unwrap();
-    let command = page.lines().find(|line| line.contains("--plot guards.svg")).unwrap();
-    let traffic = command.split('\'').nth(1).unwrap();
     let desk = Desk::new();
     desk.write("guards.yaml", policies.split("```").next().unwrap());
-    let run = |plot: &str| {
-        desk.run(&["simulate", "-c", "guards.yaml", "--traffic", traffic, "--plot", plot, "-q"]).code(0);
-    };
-    run("guards.svg");
-    let kept = std::fs::read_to_string(repository("docs/images/guards.svg")).unwrap();
-    assert!(desk.read("guards.svg") == kept, "draw docs/images/guards.svg again by the command of the page");
-    run("guards.png");
+    for name in ["guards.svg", "guards-compared.svg"] {
+        let command = page.lines().find(|line| line.contains(&format!("--plot {name}"))).unwrap();
+        let words = words(command.trim_start_matches("$ tidegate "));
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        desk.run(&words).code(0);
+        let kept = std::fs::read_to_string(repository("docs/images").join(name)).unwrap_or_default();
+        assert!(desk.read(name) == kept, "draw docs/images/{name} again by the command of the page");
+    }
+    let traffic = "steady 20/s 2s taking 1s";
+    desk.run(&["simulate", "-c", "guards.yaml", "--traffic", traffic, "--plot", "guards.png", "-q"]).code(0);
 }
 
 /// `a limit needs --rate` was all that a breaker on the command line was told.

@@ -50,6 +50,12 @@ const FADING: f64 = 0.995;
 
 /// Moves the limit to where most work ends well.
 ///
+/// # Picture
+/// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-capacity-steps.svg)
+/// of a simulated service whose capacity falls, rises and falls again, at twice its load, beside other laws, and
+/// [the limit](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-limit.svg) on four services
+/// ([seventeen services](https://github.com/tidegate/tidegate/blob/main/docs/protection/overload.md)).
+///
 /// # Examples
 /// ```
 /// use std::time::Duration;

@@ -52,7 +52,7 @@ pub enum Track {
         name: String,
         /// A curve drawn as an area behind the others.
         area: Option<Curve>,
-        /// The curves; six at most are drawn. A value that is not a number leaves a gap.
+        /// The curves; six at most are drawn. A value that is not a number leaves a gap, and a curve without steps keeps its colour from the others.
         curves: Vec<Curve>,
         /// A limit, which may move.
         limit: Option<Curve>,
@@ -199,7 +199,7 @@ impl Track {
         match self {
             Self::Curves { area, curves, limit, .. } => {
                 let area = area.iter().map(|area| Sample::Area(&area.name, SHADE));
-                let curves = curves.iter().zip(CURVES);
+                let curves = curves.iter().zip(CURVES).filter(|(curve, _)| !curve.steps.is_empty());
                 let curves = curves.map(|(curve, (colour, ..))| Sample::Line(&curve.name, colour));
                 let limit = limit.iter().map(|limit| Sample::Line(&limit.name, LIMIT));
                 area.chain(curves).chain(limit).collect()

@@ -187,7 +187,8 @@ fn one_by_one(page: &mut String) {
     }
 }
 
-fn law_picture(name: &str) -> String {
+/// Returns the file name of a published law's picture.
+pub(super) fn law_picture(name: &str) -> String {
     format!("overload-law-{}.svg", name.to_lowercase())
 }
 

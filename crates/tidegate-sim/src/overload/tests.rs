@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::backend::{self, Backend, Contention, Excess, Sharing, Speed, Wait, Work};
-use super::controllers::{DEFAULT, NONE, fixed};
+use super::controllers::{DEFAULT, NONE, PUBLISHED, fixed};
 use super::scenario::{self, Chain};
 use super::{Front, Load, Measured, Service, figures, ideal, run};
 
@@ -130,6 +130,30 @@ fn the_pictures_of_the_manual_are_what_the_simulation_draws() {
             kept == svg,
             "{name}: draw it again with `cargo run --release -p tidegate-sim --example overload`"
         );
+    }
+}
+
+/// A law's documentation links to its picture, and to none that is not there.
+#[test]
+fn the_documentation_of_each_law_has_its_picture() {
+    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let mut linked = Vec::new();
+    let limits = ["aimd", "bbr", "gradient", "hill_climb", "min_latency", "vegas"];
+    let limits = limits.map(|law| format!("concurrency/{law}.rs"));
+    let throttles = ["pid", "shedding", "sre"].map(|law| format!("throttle/{law}.rs"));
+    for law in limits.iter().chain(&throttles) {
+        let text = std::fs::read_to_string(root.join("crates/tidegate-core/src").join(law)).unwrap();
+        let links = text.lines().filter_map(|line| line.strip_prefix("/// ")?.split_once("/docs/images/"));
+        let before = linked.len();
+        linked.extend(links.filter_map(|(_, link)| Some(link.split_once(')')?.0.to_owned())));
+        assert!(linked.len() > before, "{law} links to no picture");
+    }
+    for name in &linked {
+        assert!(root.join("docs/images").join(name).is_file(), "there is no {name}");
+    }
+    for law in PUBLISHED {
+        let picture = figures::law_picture(law.name);
+        assert!(linked.contains(&picture), "no law links to {picture}");
     }
 }
 

@@ -1,27 +1,35 @@
 //! The picture of the guards of a run: what was asked, who was in flight beside the limit, who waited, how long requests took, and the
-//! states of breakers.
+//! states of breakers. Of several runs: the same measures, with a curve for each run.
 
 use tidegate::Tick;
 
 use super::times::{axis, window_words};
 use crate::chart::{Band, Curve, Height, Track, Tracks};
 use crate::levels::Levels;
+use crate::peaks::Distinct;
 use crate::replay::{ADMITTED, BreakerBand, BreakerState, DENIED, OFFERED};
-use crate::replay::{GuardLimit, Replay};
+use crate::replay::{GuardLimit, Guards, Outcome, Replay};
+use crate::series::Series;
 use crate::served::Served;
 
-/// Returns the tracks of one run's guards; `None` where its policies have none.
-pub(super) fn tracks(replay: &Replay, run: usize) -> Option<Tracks<'static>> {
+/// Of how many runs curves are drawn.
+const MOST_RUNS: usize = 6;
+
+/// Returns the tracks of the guards of all runs; `None` where their policies have none.
+pub(super) fn tracks(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
+    match outcomes {
+        [only] => of_one(replay, only),
+        runs => of_several(replay, runs),
+    }
+}
+
+/// Returns the tracks of the only run's guards.
+fn of_one(replay: &Replay, outcome: &Outcome) -> Option<Tracks<'static>> {
+    let run = 0;
     let (series, guards) = (replay.series(run)?, replay.guards(run)?);
     let offered = Curve::averages("offered", series, OFFERED);
-    let levels_end = |levels: &Levels| levels.points().last().map(|(at, _)| at.after(levels.width()));
-    let ends = [levels_end(&guards.in_flight), guards.served.end()];
-    // The last bin of the rate is wider than what follows the last request, most often.
-    let end = ends.into_iter().flatten().chain([offered.end]).max().unwrap_or(Tick::EPOCH);
-    let start = offered.steps.first().map_or(Tick::EPOCH, |(at, _)| *at);
-    let width = window_words(series.width());
-    let step =
-        if width.starts_with(|first: char| first.is_ascii_digit()) { width } else { format!("one {width}") };
+    let (start, end) = span(&offered, guards);
+    let step = step_words(series);
     let mut tracks = vec![Track::Curves {
         name: format!("requests per second, in steps of {step}"),
         area: Some(offered),
@@ -33,7 +41,7 @@ pub(super) fn tracks(replay: &Replay, run: usize) -> Option<Tracks<'static>> {
     }];
     let places = |guard: &&GuardLimit| guard.breakers.is_none();
     for guard in guards.limits().iter().filter(places) {
-        tracks.push(in_flight(replay, run, guard, end));
+        tracks.push(in_flight(replay, outcome, guard, end));
     }
     if !guards.limits().iter().any(|guard| places(&guard)) {
         tracks.push(Track::Curves {
@@ -53,18 +61,88 @@ pub(super) fn tracks(replay: &Replay, run: usize) -> Option<Tracks<'static>> {
     }
     tracks.extend(service_times(&guards.served));
     for guard in guards.limits() {
-        tracks.extend(states(replay, run, guard, (start, end)));
+        let named = policy_name(replay, run, guard);
+        tracks.extend(states(&named, guard, (start, end)));
     }
     Some(Tracks { title: "What the guards did", axis: axis(replay), tracks })
 }
 
-fn in_flight(replay: &Replay, run: usize, guard: &GuardLimit, end: Tick) -> Track {
-    let named = policy_name(replay, run, guard);
+/// Returns the tracks of several runs, one for each measure.
+fn of_several(replay: &Replay, outcomes: &[Outcome]) -> Option<Tracks<'static>> {
+    let drawn = &outcomes[..outcomes.len().min(MOST_RUNS)];
+    let runs = || drawn.iter().enumerate();
+    let series = replay.series(0)?;
+    let offered = Curve::averages("offered", series, OFFERED);
+    let guarded = || runs().filter_map(move |(run, _)| replay.guards(run));
+    let spans: Vec<_> = guarded().map(|guards| span(&offered, guards)).collect();
+    let (start, end) = spans.into_iter().reduce(|one, other| (one.0, one.1.max(other.1)))?;
+    let window = guarded().next().map(|guards| window_words(guards.served.width()))?;
+    let mut tracks = Vec::new();
+    // A run without a curve keeps its place among them, so that each has one colour on all tracks.
+    let mut track = |name: &str, area: Option<Curve>, curve: &dyn Fn(usize, &Outcome) -> Option<Curve>| {
+        let none = |outcome: &Outcome| Curve { name: outcome.name.clone(), steps: Vec::new(), end };
+        let curves: Vec<Curve> =
+            runs().map(|(run, outcome)| curve(run, outcome).unwrap_or_else(|| none(outcome))).collect();
+        if curves.iter().any(|curve| !curve.steps.is_empty()) {
+            tracks.push(Track::Curves { name: name.to_owned(), area, curves, limit: None });
+        }
+    };
+    let mut name = format!("denied per second, in steps of {}", step_words(series));
+    if drawn.len() < outcomes.len() {
+        name += &format!(", of the first {} of {} runs", drawn.len(), outcomes.len());
+    }
+    track(&name, Some(offered), &|run, outcome| {
+        Some(Curve::averages(outcome.name.as_str(), replay.series(run)?, DENIED))
+    });
+    track("in flight", None, &|run, outcome| {
+        Some(Curve::levels(outcome.name.as_str(), &replay.guards(run)?.in_flight, end))
+    });
+    track("limit of what is in flight", None, &|run, outcome| {
+        let limits = replay.guards(run)?.limits();
+        let mut places = limits.iter().filter(|guard| guard.breakers.is_none());
+        let only = places.next().filter(|_| places.next().is_none())?;
+        let one = is_of_one_key(replay, run, outcome, only);
+        one.then(|| Curve::levels(outcome.name.as_str(), &only.at_most, end))
+    });
+    track("waiting, held back by a limit", None, &|run, outcome| {
+        let waiting = &replay.guards(run)?.waiting;
+        (waiting.most() > 0).then(|| Curve::levels(outcome.name.as_str(), waiting, end))
+    });
+    track(&format!("service time in ms at p99, by the {window} of leaving"), None, &|run, outcome| {
+        percentile(&outcome.name, &replay.guards(run)?.served, 99)
+    });
+    for (run, outcome) in runs() {
+        let limits = replay.guards(run).map(Guards::limits).into_iter().flatten();
+        tracks.extend(limits.filter_map(|guard| states(&outcome.name, guard, (start, end))));
+    }
+    Some(Tracks {
+        title: "What the guards of each run did with the same requests",
+        axis: axis(replay),
+        tracks,
+    })
+}
+
+/// From the first request to the end of the last measure.
+fn span(offered: &Curve, guards: &Guards) -> (Tick, Tick) {
+    let levels_end = |levels: &Levels| levels.points().last().map(|(at, _)| at.after(levels.width()));
+    let ends = [levels_end(&guards.in_flight), guards.served.end()];
+    // The last bin of the rate is wider than what follows the last request, most often.
+    let end = ends.into_iter().flatten().chain([offered.end]).max().unwrap_or(Tick::EPOCH);
+    (offered.steps.first().map_or(Tick::EPOCH, |(at, _)| *at), end)
+}
+
+fn step_words(series: &Series) -> String {
+    let width = window_words(series.width());
+    if width.starts_with(|first: char| first.is_ascii_digit()) { width } else { format!("one {width}") }
+}
+
+fn in_flight(replay: &Replay, outcome: &Outcome, guard: &GuardLimit, end: Tick) -> Track {
+    let named = policy_name(replay, 0, guard);
     let at_most = guard.at_most.now();
-    let (of, limit) = if guard.is_keyed {
-        (format!(", all keys together, each at most {at_most}"), None)
-    } else {
+    let (of, limit) = if is_of_one_key(replay, 0, outcome, guard) {
         (String::new(), Some(Curve::levels(format!("limit {at_most}"), &guard.at_most, end)))
+    } else {
+        (format!(", all keys together, each at most {at_most}"), None)
     };
     Track::Curves {
         name: format!("{named}: in flight{of}"),
@@ -74,27 +152,36 @@ fn in_flight(replay: &Replay, run: usize, guard: &GuardLimit, end: Tick) -> Trac
     }
 }
 
+/// Says whether there was one limit: keys have one each.
+fn is_of_one_key(replay: &Replay, run: usize, outcome: &Outcome, guard: &GuardLimit) -> bool {
+    let row = |name: &str| outcome.policies.iter().find(|row| row.name == name);
+    let keys = replay.policy_name(run, guard.policy).and_then(row).map(|row| row.keys);
+    !guard.is_keyed || keys == Some(Distinct::Exactly(1))
+}
+
 /// Returns the track of the percentiles of what requests took, in milliseconds.
 fn service_times(served: &Served) -> Option<Track> {
-    let end = served.end()?;
-    let curve = |name: &str, percent| {
-        let at = |(at, times): (Tick, &crate::served::Times)| {
-            (at, times.percentile(percent).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3))
-        };
-        Curve { name: name.to_owned(), steps: served.points().map(at).collect(), end }
-    };
     Some(Track::Curves {
         name: format!("service time in ms, by the {} of leaving", window_words(served.width())),
         area: None,
-        curves: vec![curve("median", 50), curve("p99", 99)],
+        curves: vec![percentile("median", served, 50)?, percentile("p99", served, 99)?],
         limit: None,
     })
 }
 
-fn states(replay: &Replay, run: usize, guard: &GuardLimit, (from, until): (Tick, Tick)) -> Option<Track> {
+/// Returns the curve of a percentile of what requests took, in milliseconds; `None` where none has left.
+fn percentile(name: &str, served: &Served, percent: u32) -> Option<Curve> {
+    let end = served.end()?;
+    let at = |(at, times): (Tick, &crate::served::Times)| {
+        (at, times.percentile(percent).map_or(f64::NAN, |took| took.as_secs_f64() * 1e3))
+    };
+    Some(Curve { name: name.to_owned(), steps: served.points().map(at).collect(), end })
+}
+
+fn states(named: &str, guard: &GuardLimit, (from, until): (Tick, Tick)) -> Option<Track> {
     let breakers = guard.breakers.as_ref()?;
     let (key, bands) = breakers.first(from, until)?;
-    let mut name = format!("{}: breaker", policy_name(replay, run, guard));
+    let mut name = format!("{named}: breaker");
     if guard.is_keyed {
         name += &format!(" of {key}");
         let others = breakers.changed_keys().saturating_sub(1);

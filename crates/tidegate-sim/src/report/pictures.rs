@@ -47,7 +47,7 @@ impl Picture {
     }
 }
 
-/// Draws the pictures of a replay: the load or, of several runs, what each denied; then what guards did, where the first run has any; then the
+/// Draws the pictures of a replay: the load or, of several runs, what each denied; then what guards did, where a run has any; then the
 /// peaks of each policy's keys.
 ///
 /// # Errors
@@ -55,7 +55,7 @@ impl Picture {
 pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError> {
     let outcomes = replay.outcomes();
     let mut out = vec![over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form))?];
-    if let Some(tracks) = guards::tracks(replay, 0) {
+    if let Some(tracks) = guards::tracks(replay, &outcomes) {
         out.push(Picture::draw("guards", &tracks, form)?);
     }
     let Some(first) = outcomes.first() else { return Ok(out) };
@@ -66,15 +66,15 @@ pub fn pictures(replay: &Replay, form: Form) -> Result<Vec<Picture>, ChartError>
     Ok(out)
 }
 
-/// Draws one picture: the first of [`pictures`], or of one run that has guards what these did.
+/// Draws one picture: the first of [`pictures`], or what guards did, where a run has any.
 ///
 /// # Errors
 /// [`ChartError`], which drawing into memory does not give.
 pub fn first_picture(replay: &Replay, form: Form) -> Result<Picture, ChartError> {
     let outcomes = replay.outcomes();
-    match guards::tracks(replay, 0) {
-        Some(tracks) if outcomes.len() == 1 => Picture::draw("guards", &tracks, form),
-        _ => over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form)),
+    match guards::tracks(replay, &outcomes) {
+        Some(tracks) => Picture::draw("guards", &tracks, form),
+        None => over_time(replay, &outcomes, |stem, chart| Picture::draw(stem, chart, form)),
     }
 }
 

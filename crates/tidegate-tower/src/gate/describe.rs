@@ -1,6 +1,6 @@
 //! What policies are told of a request.
 
-use tidegate::{Cost, Descriptor, Priority};
+use tidegate::{Cost, Descriptor, Priority, priority};
 
 /// Describes requests to a gate. Functions that return a descriptor are one.
 ///
@@ -16,11 +16,11 @@ pub trait Describe<Req> {
         None
     }
 
-    /// Returns how much the request matters; [`Criticality::Critical`](tidegate::Criticality::Critical) unless it is overridden. Whoever
-    /// decides it decides who is refused first, so it is not for strangers to say.
+    /// Returns how much the request matters: unless it is overridden, what the task [carries](tidegate::priority::carried); without that,
+    /// [`Criticality::Critical`](tidegate::Criticality::Critical). Whoever decides it decides who is refused first, so it is not for strangers to say.
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;
-        Priority::default()
+        priority::carried().unwrap_or_default()
     }
 }
 

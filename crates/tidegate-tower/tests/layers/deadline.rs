@@ -1,4 +1,3 @@
-use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,7 +9,7 @@ use tidegate_tower::{DeadlineLayer, Errors, ForwardDeadlineLayer, Problems, Refu
 use tower_layer::Layer;
 use tower_service::Service;
 
-use crate::service::{Told, answer, call, get, poll, with};
+use crate::service::{Finds, Told, answer, call, get, poll, with};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -18,35 +17,13 @@ fn layer(clock: &ManualClock) -> DeadlineLayer {
     DeadlineLayer::within(2 * SECOND, 30 * SECOND).unwrap().with_clock(clock.clone())
 }
 
-/// A service that answers with the deadline that it finds, in the call and later.
-#[derive(Clone)]
-struct Finds;
-
-impl Service<Request<String>> for Finds {
-    type Response = Response<String>;
-    type Error = std::convert::Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Self::Error>> + Send>>;
-
-    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, _: Request<String>) -> Self::Future {
-        let in_call = carried();
-        Box::pin(async move {
-            assert_eq!(in_call, carried());
-            let clock = ManualClock::default();
-            Ok(Response::new(format!(
-                "{:?}",
-                carried().map(|deadline| deadline.at(&clock).since(Tick::EPOCH))
-            )))
-        })
-    }
-}
+/// Answers with the time that is carried.
+const FINDS: Finds =
+    Finds(|| format!("{:?}", carried().map(|until| until.at(&ManualClock::default()).since(Tick::EPOCH))));
 
 #[test]
 fn a_request_has_the_time_that_its_caller_gives_it() {
-    let mut service = layer(&ManualClock::default()).layer(Finds);
+    let mut service = layer(&ManualClock::default()).layer(FINDS);
     for (request, found) in [
         (get(), "Some(2s)"),
         (with("grpc-timeout", "250m"), "Some(250ms)"),

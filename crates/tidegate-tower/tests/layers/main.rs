@@ -8,6 +8,7 @@ mod concurrency;
 mod deadline;
 mod gate;
 mod over_the_wire;
+mod priority;
 mod rate_limit;
 mod readiness;
 mod refusals;

@@ -12,7 +12,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Asks over a connection of its own, and returns the answer as it came.
-async fn ask(server: SocketAddr, path: &str, headers: &str) -> String {
+pub(crate) async fn ask(server: SocketAddr, path: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(server).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
     connection.write_all(request.as_bytes()).await.unwrap();

@@ -59,6 +59,28 @@ impl Service<Request<String>> for Told {
     }
 }
 
+/// A service that answers with what a function says within it, and says the same in the call and when it is polled.
+#[derive(Clone, Copy)]
+pub(crate) struct Finds(pub(crate) fn() -> String);
+
+impl Service<Request<String>> for Finds {
+    type Response = Response<String>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<String>, Infallible>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Request<String>) -> Self::Future {
+        let (finds, in_call) = (self.0, (self.0)());
+        Box::pin(async move {
+            assert_eq!(in_call, finds());
+            Ok(Response::new(in_call))
+        })
+    }
+}
+
 pub(crate) fn status(status: u16) -> Response<String> {
     Response::builder().status(status).body(String::new()).unwrap()
 }

@@ -2,7 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
-use tidegate_core::Tick;
+use tidegate_core::{Criticality, Priority, Tick};
 
 use super::*;
 use crate::clock::ManualClock;
@@ -149,6 +149,18 @@ fn the_work_carries_the_callers_deadline() {
     assert_eq!(block_on(pool.run(deadline::carried)), Ok(None));
     let until = Deadline::from(Tick::MAX);
     assert_eq!(deadline::carry(until, || block_on(pool.run(deadline::carried))), Ok(Some(until)));
+}
+
+#[test]
+fn the_work_carries_the_callers_priority() {
+    let pool = BlockingPool::new("test", 1, 4).unwrap();
+    let report = Priority::of(Criticality::Sheddable);
+    priority::carry(report, || {
+        assert_eq!(block_on(pool.run(priority::carried)), Ok(Some(report)));
+        assert_eq!(block_on(pool.run_until(Tick::MAX, priority::carried)), Ok(Some(report)));
+        assert_eq!(block_on(pool.submit(priority::carried).unwrap()), Ok(None));
+    });
+    assert_eq!(block_on(pool.run(priority::carried)), Ok(None), "the next one's own");
 }
 
 #[test]

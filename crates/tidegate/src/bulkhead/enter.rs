@@ -19,6 +19,7 @@ use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::deadline::Deadline;
 use crate::key::Key;
+use crate::priority::named_or_carried;
 use crate::time_bound::TimeBound;
 
 /// A future that ends with a [`Permit`]; made by [`Bulkhead::enter`](crate::Bulkhead::enter).
@@ -43,7 +44,8 @@ use crate::time_bound::TimeBound;
 pub struct Enter {
     shared: Arc<Shared>,
     places: Result<Cost, NotACost>,
-    priority: Priority,
+    /// `None` where none was named: the one that the task carries.
+    priority: Option<Priority>,
     tenant: SmallVec<[u8; 32]>,
     bound: TimeBound,
     /// When it arrived, where somebody asks how long work takes.
@@ -67,7 +69,7 @@ enum Stage {
 
 impl Enter {
     pub(super) fn new(shared: Arc<Shared>, places: Result<Cost, NotACost>) -> Self {
-        let (priority, tenant, bound) = (Priority::default(), SmallVec::new(), TimeBound::NONE);
+        let (priority, tenant, bound) = (None, SmallVec::new(), TimeBound::NONE);
         Self { shared, places, priority, tenant, bound, arrived: Tick::EPOCH, stage: Stage::New }
     }
 
@@ -85,7 +87,9 @@ impl Enter {
     }
 
     /// Says how much it matters: who is more important comes first, takes the place of the least important in a full queue, and has the
-    /// part that is [kept for it](crate::Bulkhead::with_keep_for). [`Criticality::Critical`](crate::Criticality::Critical) unless said.
+    /// part that is [kept for it](crate::Bulkhead::with_keep_for). Unless it is said, it is the priority that the task
+    /// [carries](crate::priority::carried) when it is first polled or tried; without one,
+    /// [`Criticality::Critical`](crate::Criticality::Critical).
     ///
     /// # Examples
     /// ```
@@ -97,7 +101,7 @@ impl Enter {
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     pub fn priority(mut self, priority: impl Into<Priority>) -> Self {
-        self.priority = priority.into();
+        self.priority = Some(priority.into());
         self
     }
 
@@ -114,7 +118,7 @@ impl Enter {
     pub fn now(mut self) -> Result<Permit, TakeError> {
         let places = self.places?;
         let answer = match self.arrive(places) {
-            Ok(()) => self.shared.enter(self.asked(places)),
+            Ok(()) => self.enter_now(places),
             Err(retry) => Err(retry),
         };
         self.end(answer, self.arrived)
@@ -147,7 +151,7 @@ impl Enter {
         if !matches!(self.stage, Stage::New) || self.arrive(places).is_err() {
             return None;
         }
-        let granted = self.shared.enter(self.asked(places)).ok()?;
+        let granted = self.enter_now(places).ok()?;
         self.stage = Stage::Ended;
         Some(Permit::new(&self.shared, granted, self.arrived))
     }
@@ -160,8 +164,17 @@ impl Enter {
         block_on(self)
     }
 
+    fn enter_now(&self, places: Cost) -> Answer {
+        self.shared.enter(places.units(), || self.asked(places))
+    }
+
     fn asked(&self, places: Cost) -> Asked<'_> {
-        Asked { places: places.units(), priority: self.priority, tenant: &self.tenant }
+        Asked { places: places.units(), priority: self.goes_by(), tenant: &self.tenant }
+    }
+
+    /// The priority that it goes by, asked for only where somebody goes by it.
+    fn goes_by(&self) -> Priority {
+        named_or_carried(self.priority)
     }
 
     /// Asks the throttle, once. `Err` says when to ask again.
@@ -177,7 +190,7 @@ impl Enter {
         }
         if matches!(self.stage, Stage::New) {
             self.arrived = self.shared.begin();
-            let admitted = self.shared.admits(self.arrived, self.priority);
+            let admitted = self.shared.admits(self.arrived, || self.goes_by());
             self.stage = if admitted { Stage::Admitted } else { Stage::Refused };
         }
         if matches!(self.stage, Stage::Refused) { Err(Retry::Unknown) } else { Ok(()) }
@@ -191,10 +204,10 @@ impl Enter {
         let shared = &self.shared;
         let longest = shared.longest_wait();
         if self.bound.is_at_once() || longest.is_zero() {
-            return Err(shared.enter(self.asked(places)));
+            return Err(self.enter_now(places));
         }
         // Tried before the clock is read and the waker copied: a caller who need not wait needs neither.
-        match shared.enter_past_line(places.units(), self.priority) {
+        match shared.enter_past_line(places.units(), || self.goes_by()) {
             Ok(granted) => return Err(Ok(granted)),
             Err(NotNow::Full | NotNow::Locked) => {}
         }

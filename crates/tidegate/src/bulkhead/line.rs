@@ -129,7 +129,7 @@ impl Line {
         if !self.queues.has_room(class, wanted) {
             return None;
         }
-        let kept = |limit| rules.kept(priority, limit);
+        let kept = |limit| rules.kept(|| priority, limit);
         let in_flight = places.enter_locked(wanted, rules.enters_alone(), kept).ok()?;
         let class = self.queues.taken(class, wanted, now);
         Some(Granted::new(wanted, in_flight, class))

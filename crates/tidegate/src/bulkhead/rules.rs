@@ -30,17 +30,17 @@ pub(super) struct Rules {
 }
 
 impl Rules {
-    /// How many places have to stay free when a caller of a priority has entered.
+    /// How many places have to stay free when a caller of a priority has entered. Where nothing is kept, the priority is not asked for.
     #[inline]
-    pub(super) fn kept(&self, priority: Priority, limit: u64) -> u64 {
-        self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority, limit).min(limit))
+    pub(super) fn kept(&self, priority: impl FnOnce() -> Priority, limit: u64) -> u64 {
+        self.keep_for.as_ref().map_or(0, |keep_for| keep_for.kept_back(priority(), limit).min(limit))
     }
 
     /// Says whether a waiter of a priority who asks for so many places is to be looked at: where nothing is kept from it, as soon as one place is
     /// free, so that whoever asks for many gets them in the end; otherwise when all of them are, for meanwhile it would hold up those that a
     /// part is kept for.
     pub(super) fn is_open(&self, priority: Priority, wanted: u64, count: Count) -> bool {
-        match self.kept(priority, count.limit()) {
+        match self.kept(|| priority, count.limit()) {
             0 => count.taken() < count.limit(),
             kept => count.taken() + wanted + kept <= count.limit(),
         }
@@ -60,7 +60,7 @@ impl Rules {
 
     /// How many places a caller of a priority can have at the most.
     pub(super) fn most(&self, priority: Priority, limit: u64) -> u64 {
-        if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept(priority, limit) }
+        if self.enters_alone() { Concurrency::MAX_PLACES } else { limit - self.kept(|| priority, limit) }
     }
 
     /// Refuses whoever asks for more places than it could ever have under the limit.

@@ -135,8 +135,8 @@ impl Shared {
     }
 
     /// Whether the throttle lets one in who arrives now. To be asked once of each who arrives.
-    pub(super) fn admits(&self, at: Tick, priority: Priority) -> bool {
-        self.throttling.as_ref().is_none_or(|throttling| throttling.admits(at, priority))
+    pub(super) fn admits(&self, at: Tick, priority: impl FnOnce() -> Priority) -> bool {
+        self.throttling.as_ref().is_none_or(|throttling| throttling.admits(at, priority()))
     }
 
     /// One whom the throttle let in goes without a place.
@@ -148,19 +148,23 @@ impl Shared {
 
     /// Enters at once where nobody waits and nobody shares, without a lock; says otherwise why not.
     #[inline]
-    pub(super) fn enter_past_line(&self, places: u64, priority: Priority) -> Result<Granted, NotNow> {
+    pub(super) fn enter_past_line(
+        &self,
+        places: u64,
+        priority: impl Fn() -> Priority,
+    ) -> Result<Granted, NotNow> {
         let alone = places > 1 && self.rules.enters_alone();
-        let in_flight = self.places.enter(places, alone, |limit| self.rules.kept(priority, limit))?;
+        let in_flight = self.places.enter(places, alone, |limit| self.rules.kept(&priority, limit))?;
         Ok(Granted::new(places, in_flight, Class::default()))
     }
 
     /// Enters at once or not at all; of whoever the throttle has let in.
     #[inline]
-    pub(super) fn enter(&self, asked: Asked<'_>) -> Answer {
-        match self.enter_past_line(asked.places, asked.priority) {
+    pub(super) fn enter<'a>(&self, places: u64, asked: impl Fn() -> Asked<'a>) -> Answer {
+        match self.enter_past_line(places, || asked().priority) {
             Ok(granted) => Ok(granted),
-            Err(NotNow::Full) => Err(self.never(asked).unwrap_or(Retry::Unknown)),
-            Err(NotNow::Locked) => self.enter_locked(asked),
+            Err(NotNow::Full) => Err(self.never(asked()).unwrap_or(Retry::Unknown)),
+            Err(NotNow::Locked) => self.enter_locked(asked()),
         }
     }
 

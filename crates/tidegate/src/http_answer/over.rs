@@ -25,13 +25,14 @@ use percent_encoding::percent_encode_byte;
 use super::limit_headers::insert;
 use crate::gate::GateDecision;
 use crate::policy::Over;
+use crate::priority::header::TIDEGATE_PRIORITY;
 
 /// The names of policies whose limits it is over, and which only mark it.
 pub const MARKED: HeaderName = HeaderName::from_static("x-tidegate-marked");
 /// The names of policies that lowered its priority.
 pub const DEMOTED: HeaderName = HeaderName::from_static("x-tidegate-demoted");
 /// The priority that is left, as a [`Priority`](crate::Priority) is written; only beside [`DEMOTED`].
-pub const PRIORITY: HeaderName = HeaderName::from_static("x-tidegate-priority");
+pub const PRIORITY: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 /// The most bytes of a list of names: the whole head of an answer has to fit the 4 KiB that nginx reads it into. What does not fit is left out.
 const LONGEST: usize = 256;
 

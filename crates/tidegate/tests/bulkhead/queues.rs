@@ -6,7 +6,7 @@ use tidegate::codel::Codel;
 use tidegate::concurrency::Partition;
 use tidegate::policy::{KeepFor, Kept};
 use tidegate::{
-    Bulkhead, Criticality, Enter, ManualClock, Permit, Priority, QueueOrder, Retry, Tenants, Tick,
+    Bulkhead, Criticality, Enter, ManualClock, Permit, Priority, QueueOrder, Retry, Tenants, Tick, priority,
 };
 
 use super::{Waiter, ready};
@@ -47,6 +47,45 @@ fn more_important_callers_come_first() {
         [cohort(9), cohort(3), Criticality::Critical.into(), cohort(3), Criticality::CriticalPlus.into()];
     let mut line = waiting(priorities.map(|priority| bulkhead.enter().priority(priority)));
     assert_eq!(turns(inside, &mut line), [4, 2, 1, 3, 0]);
+}
+
+/// The priority of the task is that of each entry which names none: as it is when the entry is first polled, wherever it was made.
+#[test]
+fn an_entry_that_names_no_priority_has_the_one_that_is_carried() {
+    let bulkhead = Bulkhead::new(1).unwrap();
+    let inside = bulkhead.try_enter().unwrap();
+    let of = |carried: Criticality, named: Option<Criticality>| {
+        let entry = bulkhead.enter();
+        let mut waiter = Waiter::new(match named {
+            Some(named) => entry.priority(named),
+            None => entry,
+        });
+        assert!(priority::carry(carried, || waiter.poll()).is_pending());
+        waiter
+    };
+    let mut line = [
+        of(Criticality::Sheddable, None),
+        of(Criticality::SheddablePlus, None),
+        of(Criticality::Sheddable, Some(Criticality::CriticalPlus)),
+        of(Criticality::CriticalPlus, Some(Criticality::Critical)),
+    ];
+    assert_eq!(turns(inside, &mut line), [2, 3, 1, 0]);
+}
+
+#[test]
+fn a_part_is_kept_from_whoever_carries_too_little() {
+    let kept = KeepFor::default().with(Criticality::Critical, Kept::Units(1));
+    let bulkhead = Bulkhead::new(2).unwrap().with_keep_for(kept).unwrap();
+    let enters: [fn(&Bulkhead) -> bool; 3] = [
+        |bulkhead| bulkhead.try_enter().is_ok(),
+        |bulkhead| bulkhead.enter().now().is_ok(),
+        |bulkhead| bulkhead.enter().try_now().is_some(),
+    ];
+    let _inside = bulkhead.try_enter().unwrap();
+    for enter in enters {
+        assert!(!priority::carry(Criticality::Sheddable, || enter(&bulkhead)));
+        assert!(enter(&bulkhead), "critical");
+    }
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use tidegate::throttle::{Arrival, Room, Shedding, Throttle};
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick};
+use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Retry, Tick, priority};
 
 use super::{Waiter, ready};
 
@@ -102,6 +102,19 @@ fn whoever_a_throttle_refuses_takes_no_place_and_waits_for_none() {
         [Heard::Arrived(Criticality::Sheddable); 2],
         "and is not turned away by the line"
     );
+}
+
+#[test]
+fn a_throttle_hears_the_priority_that_is_carried() {
+    let (bulkhead, hears, _) = bulkhead(1);
+    priority::carry(Criticality::Sheddable, || {
+        assert!(bulkhead.try_enter().is_err());
+        assert!(bulkhead.enter().now().is_err());
+        assert!(ready(Waiter::new(bulkhead.enter()).poll()).is_err());
+        assert!(bulkhead.enter().priority(Criticality::Critical).now().is_ok());
+    });
+    let low = Heard::Arrived(Criticality::Sheddable);
+    assert_eq!(hears.take(), [low, low, low, CRITICAL]);
 }
 
 #[test]

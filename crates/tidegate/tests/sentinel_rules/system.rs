@@ -173,7 +173,7 @@ fn a_signal_that_nobody_refreshes_is_absent() {
 }
 
 #[test]
-fn authority_refuses_those_on_the_list() {
+fn authority_refuses_those_on_the_black_list() {
     let gateway = Gateway::of(
         "
   - name: read
@@ -184,4 +184,49 @@ fn authority_refuses_those_on_the_list() {
     );
     assert!(gateway.allows(&[("resource", "read"), ("origin", "app-a")]));
     assert!(!gateway.allows(&[("resource", "read"), ("origin", "app-b")]));
+}
+
+/// The policy leaves out who is on the white list, and refuses everybody else whom it matches.
+#[test]
+fn authority_refuses_those_who_are_not_on_the_white_list() {
+    let gateway = Gateway::of(
+        "
+  - name: read is for a and c
+    match:
+      attributes: { resource: read }
+      not: { attributes: { origin: [app-a, app-c] } }
+    access: { deny: [resource=read] }
+    limit: { rate: unlimited }
+  - name: read
+    match: { attributes: { resource: read } }
+    limit: { algorithm: fixed-window, rate: 1/s }
+",
+    );
+    let from = |resource, origin| [("resource", resource), ("origin", origin)];
+    assert!(!gateway.allows(&from("read", "app-b")));
+    assert!(!gateway.allows(&from("read", "app-a2")), "names are compared whole");
+    assert!(!gateway.allows(&from("read", "")));
+    assert!(!gateway.allows(READ), "who names no origin is nobody of the list");
+    assert!(gateway.allows(&from("write", "app-b")), "another resource");
+    assert!(gateway.allows(&from("read", "app-c")), "and those who were refused have spent nothing");
+    assert!(!gateway.allows(&from("read", "app-a")), "the list spares nobody the limit");
+    assert_eq!(gateway.why(&from("read", "app-b"), 0), "refused: resource=read is on a deny-list");
+}
+
+/// Sentinel lets pass whoever names no origin, on either list.
+#[test]
+fn authority_may_let_pass_who_names_no_origin() {
+    let gateway = Gateway::of(
+        "
+  - name: read is for a and c
+    match:
+      attributes: { resource: read, origin: true }
+      not: { attributes: { origin: [app-a, app-c] } }
+    access: { deny: [resource=read] }
+    limit: { rate: unlimited }
+",
+    );
+    let from = |origin| [("resource", "read"), ("origin", origin)];
+    assert!(gateway.allows(READ) && gateway.allows(&from("app-a")));
+    assert!(!gateway.allows(&from("app-b")));
 }

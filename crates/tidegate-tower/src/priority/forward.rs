@@ -1,0 +1,92 @@
+//! Priorities of a client: the task's, told to the next service.
+
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::{Priority, priority};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::header::{HEADER, priority_of, tell};
+
+/// Tells the next service how much a request matters, for a client: what the task [carries](tidegate::priority::carried), in
+/// `x-tidegate-priority`. gRPC has it as metadata of that name.
+///
+/// A lower priority that the request names already stays; a higher one does not, since it may be a stranger's that was passed on. To raise one
+/// on purpose, carry it when the client is called: `priority::carry(Criticality::CriticalPlus, || client.call(request))`. Where nothing is
+/// carried, what the request names stays as it is, and what names nothing gets the [default](Self::by_default) of this layer, if it has
+/// one. What cannot be read, or came several times, names nothing and is not sent on.
+///
+/// Refuses nothing. Costs a look-up of a header and its insertion; an allocation where the priority has a cohort.
+///
+/// # Examples
+/// ```
+/// use tidegate::Criticality;
+/// use tidegate_tower::{ClientStack, ForwardPriorityLayer};
+///
+/// // In a server: what each request's caller said goes on.
+/// let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
+/// // In a batch job: its requests are shed first.
+/// let stack = ClientStack::new().priority(ForwardPriorityLayer::new().by_default(Criticality::Sheddable));
+/// # let _ = stack;
+/// ```
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ForwardPriorityLayer {
+    default: Option<Priority>,
+}
+
+impl ForwardPriorityLayer {
+    /// Tells the next service of the priority that the task carries, and nothing where it carries none.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { default: None }
+    }
+
+    /// Chooses what is told where the task carries no priority and the request names none.
+    #[must_use]
+    pub fn by_default(self, priority: impl Into<Priority>) -> Self {
+        Self { default: Some(priority.into()) }
+    }
+}
+
+impl<S> Layer<S> for ForwardPriorityLayer {
+    type Service = ForwardPriorityService<S>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        ForwardPriorityService { inner, default: self.default }
+    }
+}
+
+/// A client that tells of priorities: see [`ForwardPriorityLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct ForwardPriorityService<S> {
+    inner: S,
+    default: Option<Priority>,
+}
+
+impl<S, B> Service<Request<B>> for ForwardPriorityService<S>
+where
+    S: Service<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = S::Future;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let headers = request.headers_mut();
+        let named = priority_of(headers, HEADER);
+        let told = match (named, priority::carried()) {
+            (Some(named), Some(carried)) => Some(named.min(carried)),
+            (one, other) => one.or(other).or(self.default),
+        };
+        match told {
+            Some(priority) => tell(headers, named, priority),
+            None => drop(headers.remove(HEADER)),
+        }
+        self.inner.call(request)
+    }
+}

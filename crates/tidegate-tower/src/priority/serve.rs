@@ -1,0 +1,137 @@
+//! Priorities of a server: read from a request, and carried through its task.
+
+use std::task::{Context, Poll};
+
+use http::Request;
+use tidegate::Priority;
+use tidegate::priority::{self, Carrying};
+use tower_layer::Layer;
+use tower_service::Service;
+
+use super::header::{HEADER, priority_of, tell};
+
+/// Gives each request the priority that its caller names, no more than a ceiling, for a server.
+///
+/// It is read from `x-tidegate-priority`, written as `sheddable` or `sheddable/17`: what
+/// [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a [`GateLayer`](crate::GateLayer) that demotes and the answers of a Tidegate server write. A request without the
+/// header, with one that cannot be read, or with several has the default. Nobody has more than the ceiling; to name less is everybody's
+/// right. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates and clients go by it; a header that says
+/// something else is set to it.
+///
+/// **Strangers** must not raise their own priority: whoever may is refused last. At the edge let the ceiling be the default, as it is of
+/// [`PriorityLayer::default`], and raise it for requests that have shown who they are ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets the
+/// header itself, or takes it away, all four levels can be believed.
+///
+/// Refuses nothing. Costs a look-up of a header; no allocation, but where a header has to be set to a priority with a cohort.
+///
+/// # Examples
+/// ```
+/// use axum::{Router, extract::Request, routing::get};
+/// use tidegate::{Criticality, Priority};
+/// use tidegate_tower::PriorityLayer;
+///
+/// // Behind our own gateway: critical unless the caller says otherwise, and any level that it says.
+/// let inside = PriorityLayer::new(Criticality::Critical, Criticality::CriticalPlus);
+///
+/// // At the edge: only who has signed in, as a layer outside of this one has found out, may say more than critical.
+/// #[derive(Clone)]
+/// struct SignedIn;
+/// let ceiling = |request: &Request| match request.extensions().get::<SignedIn>() {
+///     Some(SignedIn) => Priority::of(Criticality::CriticalPlus),
+///     None => Priority::of(Criticality::Critical),
+/// };
+/// let edge = PriorityLayer::default().ceiling_of(ceiling);
+/// let app: Router = Router::new()
+///     .route("/", get(async || format!("{:?}", tidegate::priority::carried())))
+///     .layer(edge);
+/// # let _ = inside;
+/// ```
+#[derive(Clone, Copy, Debug)]
+pub struct PriorityLayer<C = Priority> {
+    default: Priority,
+    ceiling: C,
+}
+
+/// Says the most that a request may name as its priority. A [`Priority`] is the same for all; functions of the request that return one are
+/// ceilings too.
+pub trait Ceiling<Req> {
+    /// Returns the most that the request may have.
+    fn ceiling(&self, request: &Req) -> Priority;
+}
+
+impl<Req> Ceiling<Req> for Priority {
+    fn ceiling(&self, _: &Req) -> Priority {
+        *self
+    }
+}
+
+impl<Req, F: Fn(&Req) -> Priority> Ceiling<Req> for F {
+    fn ceiling(&self, request: &Req) -> Priority {
+        self(request)
+    }
+}
+
+impl Default for PriorityLayer {
+    /// Gives each request [`Criticality::Critical`](tidegate::Criticality::Critical), or less where it names less.
+    fn default() -> Self {
+        Self::new(Priority::default(), Priority::default())
+    }
+}
+
+impl PriorityLayer {
+    /// Gives each request the priority that it names, no more than `ceiling`; `default`, no more than that either, where it names none.
+    #[must_use]
+    pub fn new(default: impl Into<Priority>, ceiling: impl Into<Priority>) -> Self {
+        Self { default: default.into(), ceiling: ceiling.into() }
+    }
+}
+
+impl<C> PriorityLayer<C> {
+    /// Chooses the ceiling request by request, by what a layer outside has found out of it, such as who signed in. Called once for each request.
+    #[must_use]
+    pub fn ceiling_of<F>(self, ceiling: F) -> PriorityLayer<F> {
+        PriorityLayer { default: self.default, ceiling }
+    }
+}
+
+impl<S, C: Clone> Layer<S> for PriorityLayer<C> {
+    type Service = PriorityService<S, C>;
+
+    fn layer(&self, inner: S) -> Self::Service {
+        PriorityService { inner, layer: self.clone() }
+    }
+}
+
+/// A service whose requests have priorities: see [`PriorityLayer`].
+#[derive(Clone, Copy, Debug)]
+pub struct PriorityService<S, C = Priority> {
+    inner: S,
+    layer: PriorityLayer<C>,
+}
+
+impl<S, B, C> Service<Request<B>> for PriorityService<S, C>
+where
+    S: Service<Request<B>>,
+    C: Ceiling<Request<B>>,
+{
+    type Response = S::Response;
+    type Error = S::Error;
+    type Future = Carrying<S::Future>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let named = priority_of(request.headers(), HEADER);
+        let ceiling = self.layer.ceiling.ceiling(&request);
+        let priority = named.unwrap_or(self.layer.default).min(ceiling);
+        // A header that claims something else would mislead whoever reads it, or passes it on.
+        if request.headers().contains_key(HEADER) {
+            tell(request.headers_mut(), named, priority);
+        }
+        // A service may do much of its work in the call itself.
+        let future = priority::carry(priority, || self.inner.call(request));
+        priority::carry_through(priority, future)
+    }
+}

@@ -1,0 +1,29 @@
+//! How much a request matters, and how that travels: in from a header, through the task, out to the next service.
+//!
+//! What a task carries is the priority of whatever in it names none: an entry into a [`Bulkhead`](crate::Bulkhead) goes by it, and so does a
+//! function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A [`Check`](crate::Check) of a gate and a
+//! [switch](crate::switches) are told theirs: `priority::carried().unwrap_or_default()`.
+//!
+//! # Examples
+//! A report is worked out within a request that matters little; the place deep within it is taken by that priority:
+//! ```
+//! use tidegate::policy::{KeepFor, Kept};
+//! use tidegate::{Bulkhead, Criticality, priority};
+//!
+//! let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
+//! let database = Bulkhead::new(2)?.with_keep_for(kept)?;
+//! let query = || database.try_enter();
+//!
+//! let _first = priority::carry(Criticality::Sheddable, query)?;
+//! assert!(priority::carry(Criticality::Sheddable, query).is_err(), "the second place is kept");
+//! assert!(query().is_ok(), "critical, where nobody says otherwise");
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+
+mod carried;
+pub mod header;
+
+pub use carried::{Carrying, carried, carry, carry_through};
+pub(crate) use carried::{carry_nothing, hand_over, named_or_carried};
+pub use tidegate_core::priority::ParsePriorityError;
+pub use tidegate_core::{Criticality, Priority};
