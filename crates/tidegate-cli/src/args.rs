@@ -6,6 +6,7 @@ mod limit;
 mod logs;
 mod policies;
 mod reading;
+mod server;
 mod serving;
 mod values;
 
@@ -17,11 +18,12 @@ use clap::{Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand, V
 use tidegate::Priority;
 
 pub(crate) use self::bench::{Asks, Bench};
-pub(crate) use self::breaker::{Breaker, Forcing, WhichBreaker};
+pub(crate) use self::breaker::{Breaker, Breakers, Forcing, WhichBreaker};
 pub(crate) use self::limit::{LimitArgs, PolicyFile};
 pub(crate) use self::logs::{Replay, Suggest};
 pub(crate) use self::policies::Policies;
 pub(crate) use self::reading::{LineFormat, Order, Reading};
+pub(crate) use self::server::{Trust, WhichServer};
 pub(crate) use self::serving::{Imports, Init, MetricsNames, Preset, Proxy, Serve};
 pub(crate) use self::values::{Most, PerSecond, Speed};
 use self::values::{duration, pair, priority, whole};
@@ -62,28 +64,9 @@ pub(crate) struct Global {
     /// Say more; twice for everything
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     pub(crate) verbose: u8,
-    /// The running server that `explain`, `breaker` and `ready` ask [default: http://127.0.0.1:8080, where there is no policy file]
-    #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
-    pub(crate) server: Option<String>,
-    #[command(flatten)]
-    pub(crate) trust: Trust,
     /// Which of the words that say whom to ask were typed.
     #[arg(skip)]
     pub(crate) typed: Typed,
-}
-
-/// How a running server at an https:// URL and whoever asks it know each other.
-#[derive(Args, Clone, Debug, Default)]
-pub(crate) struct Trust {
-    /// File of the certificates, in PEM, that a server at an https:// URL is known by
-    #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) ca: Option<PathBuf>,
-    /// File of the certificate, in PEM, that is shown to such a server where it asks for one
-    #[arg(long, global = true, env = "TIDEGATE_CLIENT_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) client_cert: Option<PathBuf>,
-    /// File of its private key, in PEM
-    #[arg(long, global = true, env = "TIDEGATE_CLIENT_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
-    pub(crate) client_key: Option<PathBuf>,
 }
 
 /// Which words were typed, and not taken from a variable: a variable of the shell is older than the command.
@@ -157,10 +140,9 @@ pub(crate) enum Verb {
     /// Ask a running server under load, and judge its answers by a policy file
     Bench(Bench),
     /// List the breakers of a running server, or put one in a state
-    #[command(subcommand)]
-    Breaker(Breaker),
+    Breaker(Breakers),
     /// Say whether a running server is ready for requests; exit 1 if it is not
-    Ready,
+    Ready(WhichServer),
     /// Put policies in force on every node of a cluster, and see who goes by which
     #[command(subcommand)]
     Policies(Policies),
@@ -245,6 +227,7 @@ pub(crate) struct Simulate {
 }
 
 #[derive(Args, Debug)]
+#[command(mut_arg("server", |arg| arg.help("The running server that is asked [default: http://127.0.0.1:8080, where there is no policy file]")))]
 pub(crate) struct Explain {
     /// What is known of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
@@ -260,6 +243,8 @@ pub(crate) struct Explain {
     pub(crate) priority: Option<Priority>,
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
 }
 
 #[cfg(test)]

@@ -163,8 +163,8 @@ pub(crate) fn remark(tally: &Tally, printer: &Printer) {
             grouped(order.ordered),
             grouped(order.clamped),
         ));
-        if let Some(window) = order.window_needed() {
-            printer.remark(&format!("  with --reorder {}s none would come too late", window.as_secs()));
+        if let Some(window) = order.window_advised() {
+            printer.remark(&format!("  with --reorder {window} none would come too late"));
         }
     }
     if tally.malformed > 0 {

@@ -58,6 +58,19 @@ impl OrderTally {
     pub fn window_needed(&self) -> Option<Duration> {
         (self.clamped > 0).then(|| Duration::from_secs(self.largest_step.as_secs() + 1))
     }
+
+    /// Returns a window that would have done, as people write it: whole seconds to two minutes, whole minutes to two hours, and whole hours
+    /// above, rounded up.
+    #[must_use]
+    pub fn window_advised(&self) -> Option<String> {
+        let secs = self.window_needed()?.as_secs();
+        let (unit, name) = match secs {
+            ..=120 => (1, "s"),
+            ..=7_200 => (60, "min"),
+            _ => (3_600, "h"),
+        };
+        Some(format!("{}{name}", secs.div_ceil(unit)))
+    }
 }
 
 const SECOND: u64 = 1_000_000_000;

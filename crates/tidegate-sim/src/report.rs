@@ -112,8 +112,8 @@ fn source(tally: &Tally) -> Markup {
                 (grouped(order.clamped)) " came too late and count as the latest time."
             }
         }
-        @if let Some(window) = order.window_needed() {
-            p class="bad" { "Sort over " (window.as_secs()) " s of log time to put them all in order." }
+        @if let Some(window) = order.window_advised() {
+            p class="bad" { "With " code { "--reorder " (window) } " all of them are put in order." }
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use tidegate_sim::traffic::KeyChoice;
 
+use super::server::Trust;
 use super::values::{Most, PerSecond, at_once, duration, lasting, most, pair, per_second, waiting, whole};
 
 /// `-c` and `-q` are what other load generators call so, and not what the other verbs do: a policy file is `--config` here, and silence
@@ -35,6 +36,8 @@ pub(crate) struct Bench {
     pub(crate) asks: Asks,
     #[command(flatten)]
     pub(crate) judging: Judging,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
 }
 
 /// What is asked.

@@ -4,7 +4,16 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::server::WhichServer;
 use super::values::{duration, pair};
+
+#[derive(Args, Debug)]
+pub(crate) struct Breakers {
+    #[command(flatten)]
+    pub(crate) server: WhichServer,
+    #[command(subcommand)]
+    pub(crate) does: Breaker,
+}
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Breaker {

@@ -33,7 +33,7 @@ use self::question::Question;
 use self::report::Rows;
 use self::tally::Tally;
 use self::target::{Protocol, Target};
-use crate::args::{Bench, Trust};
+use crate::args::Bench;
 use crate::exit::{Exit, Mistake};
 use crate::output::Printer;
 use crate::policies;
@@ -41,7 +41,7 @@ use crate::policies;
 /// How long answers are waited for after Ctrl-C.
 const LAST_ANSWERS: Duration = Duration::from_secs(1);
 
-pub(crate) fn run(bench: &Bench, trust: &Trust, printer: &Printer) -> Result<Exit> {
+pub(crate) fn run(bench: &Bench, printer: &Printer) -> Result<Exit> {
     let target = Target::read(&bench.url)?;
     // The nanosecond at which it was started is another one each time.
     let seed = bench.asks.seed.unwrap_or_else(|| SystemClock::new().now().as_nanos() >> 10);
@@ -63,7 +63,7 @@ pub(crate) fn run(bench: &Bench, trust: &Trust, printer: &Printer) -> Result<Exi
         return Err(Mistake(what.to_owned()).into());
     }
     let load = Arc::new(Load {
-        dial: Dial::new(target, question, trust)?,
+        dial: Dial::new(target, question, &bench.trust)?,
         keys: bench.asks.keys.clone(),
         seed,
         rate: bench.rate,

@@ -5,16 +5,17 @@ use std::fmt::Write as _;
 use anyhow::Result;
 use serde_json::{Value, json};
 
-use crate::args::{Breaker, Forcing, Global, WhichBreaker};
+use crate::args::{Breaker, Breakers, Forcing, WhichBreaker};
 use crate::exit::Exit;
 use crate::online::{self, ServerUrl, USUAL_SERVER};
 use crate::output::Printer;
 use crate::styled::Styled;
 use crate::table::table;
 
-pub(crate) fn run(breaker: &Breaker, global: &Global, printer: &Printer) -> Result<Exit> {
-    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER), &global.trust)?;
-    let answer = match breaker {
+pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
+    let asked = &breakers.server;
+    let server = ServerUrl::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)?;
+    let answer = match &breakers.does {
         Breaker::List { policy, reveal } => {
             let of = policy.as_ref().map(|policy| format!("/{}", encoded(policy))).unwrap_or_default();
             let reveal = if *reveal { "?reveal=true" } else { "" };

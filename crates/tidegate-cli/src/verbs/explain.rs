@@ -8,7 +8,7 @@ use tidegate::gate::Check;
 use tidegate::policy::Descriptor;
 use tidegate::{Cost, Gate};
 
-use crate::args::{Explain, Global};
+use crate::args::{Explain, Typed};
 use crate::exit::{Exit, Mistake};
 use crate::online::{self, ServerUrl, USUAL_SERVER};
 use crate::output::Printer;
@@ -25,16 +25,16 @@ enum Asked {
 impl Asked {
     /// Finds who is to answer: what was typed, else what a variable says, else the policy file of the folder, else the usual
     /// server.
-    fn of(explain: &Explain, global: &Global) -> Result<Self> {
-        let typed = global.typed;
+    fn of(explain: &Explain, typed: Typed) -> Result<Self> {
         if typed.server && typed.config {
             return Err(
                 Mistake("--server and --config both say who is asked; give one of them".to_owned()).into()
             );
         }
-        let said = global.server.as_deref();
-        let server =
-            |url: Option<&str>| ServerUrl::read(url.unwrap_or(USUAL_SERVER), &global.trust).map(Self::Server);
+        let said = explain.server.server.as_deref();
+        let server = |url: Option<&str>| {
+            ServerUrl::read(url.unwrap_or(USUAL_SERVER), &explain.server.trust).map(Self::Server)
+        };
         // A variable that names a server is set for this verb; one that names a file, for all of them.
         if explain.id.is_some() || typed.server || said.is_some() && !typed.config {
             return server(said);
@@ -72,7 +72,7 @@ impl Asked {
     }
 }
 
-pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Result<Exit> {
+pub(crate) fn run(explain: &Explain, typed: Typed, printer: &Printer) -> Result<Exit> {
     // A file would be asked about the first of the two, and a server about the last.
     for (at, (name, _)) in explain.attributes.iter().enumerate() {
         if explain.attributes[..at].iter().any(|(before, _)| before == name) {
@@ -81,7 +81,7 @@ pub(crate) fn run(explain: &Explain, global: &Global, printer: &Printer) -> Resu
             );
         }
     }
-    let asked = Asked::of(explain, global)?;
+    let asked = Asked::of(explain, typed)?;
     match &asked {
         Asked::Server(url) => ask_server(&asked, url, explain, printer),
         Asked::File(file) => {

@@ -3,13 +3,13 @@
 use anyhow::Result;
 use serde_json::json;
 
-use crate::args::Global;
+use crate::args::WhichServer;
 use crate::exit::Exit;
 use crate::online::{self, ServerUrl, USUAL_SERVER};
 use crate::output::Printer;
 
-pub(crate) fn run(global: &Global, printer: &Printer) -> Result<Exit> {
-    let server = ServerUrl::read(global.server.as_deref().unwrap_or(USUAL_SERVER), &global.trust)?;
+pub(crate) fn run(asked: &WhichServer, printer: &Printer) -> Result<Exit> {
+    let server = ServerUrl::read(asked.server.as_deref().unwrap_or(USUAL_SERVER), &asked.trust)?;
     let ready = online::is_ready(&server)?;
     let said = if ready { "ready" } else { "not ready: it stops, and answers what it has begun" };
     printer.value(&json!({ "ready": ready, "server": server.to_string() }), |_| Ok(said.to_owned()))?;

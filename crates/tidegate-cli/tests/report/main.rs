@@ -243,3 +243,24 @@ fn without_a_script_all_is_there() {
     );
     assert_eq!(browser.value("document.querySelector('input').checkVisibility()"), false);
 }
+
+/// Pictures were 620 pixels wide at the least, so that one half of each was seen on a phone. Tables still scroll, each by itself.
+#[test]
+fn pictures_fit_a_phone() {
+    let Some(mut browser) = Browser::start() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    report(folder.path());
+    let phone = json!({ "width": 390, "height": 800, "deviceScaleFactor": 2, "mobile": true });
+    browser.call("Emulation.setDeviceMetricsOverride", &phone);
+    browser.open(&folder.path().join("out/report.html"));
+    browser.photograph("report-phone");
+    let widths = browser.value("[innerWidth, document.documentElement.scrollWidth]");
+    assert_eq!(widths, json!([390, 390]), "the page itself does not scroll sideways");
+    let hidden = "[...document.querySelectorAll('.wide')].filter(box => box.querySelector('svg') && box.scrollWidth > box.clientWidth).length";
+    assert_eq!(browser.value(hidden), 0);
+    let seen = "[...document.querySelectorAll('.wide svg')].filter(svg => svg.getBoundingClientRect().width > 300).length";
+    assert!(browser.value(seen).as_u64().unwrap() >= 2, "they are drawn");
+    // The words within fit, too.
+    let cut = "[...document.querySelectorAll('.wide svg text')].filter(text => { const [word, svg] = [text, text.closest('svg')].map(one => one.getBoundingClientRect()); return word.right > svg.right + 1 || word.left < svg.left - 1; }).map(text => text.textContent)";
+    assert_eq!(browser.value(cut), json!([]));
+}

@@ -42,6 +42,28 @@ fn every_verb_has_help_and_refuses_flags_it_does_not_know() {
     assert!(desk.run(&["--version"]).code(0).out.starts_with("tidegate "));
 }
 
+/// Who is asked was a flag of all verbs, and of most of them a word that did nothing.
+#[test]
+fn only_those_who_ask_a_server_have_flags_for_it() {
+    let desk = Desk::new();
+    let breaker: [&[&str]; 3] = [&["breaker"], &["breaker", "list"], &["breaker", "force-open"]];
+    for verb in VERBS.into_iter().chain(breaker) {
+        let help = desk.run(&[verb, &["--help"]].concat()).code(0).out;
+        let has = |flag: &str| help.contains(&format!("  {flag} <"));
+        let asks = ["explain", "ready", "breaker"].contains(&verb[0]);
+        assert_eq!(has("--server"), asks, "{verb:?}: {help}");
+        for flag in ["--ca", "--client-cert", "--client-key"] {
+            assert_eq!(has(flag), asks || verb[0] == "bench", "{verb:?} {flag}: {help}");
+        }
+    }
+    for words in [&["serve", "--server", "http://127.0.0.1:1"][..], &["config", "check", "--ca", "ca.pem"]] {
+        let refused = desk.run(words).code(2);
+        assert!(refused.err.contains("unexpected argument"), "{refused:?}");
+    }
+    let before = desk.run(&["--server", "http://127.0.0.1:1", "ready"]).code(2);
+    assert!(before.err.contains("ready --server"), "where it belongs is said: {before:?}");
+}
+
 /// Every form for programs is whole: one document, a document a line, or YAML; nothing else on standard output.
 #[test]
 fn every_verb_speaks_to_programs() {

@@ -11,6 +11,7 @@ fn a_mistake_begins_with_its_flag() {
     desk.write("p.yaml", "version: 1\npolicies: []\n");
     for (words, says) in [
         ("--rate 10rps", "--rate: \"10rps\" is not how a rate is written here; write 10/s"),
+        ("--rate 0", "--rate: \"0\" lets nothing pass; use 1 or more, or access.deny to refuse everyone"),
         ("--rate 5", "--rate: \"5\" does not say per what; write 5/s, 5/min or 5/day"),
         ("--rate 5/fortnight", "--rate: unknown unit \"fortnight\"; use ns, us, ms, s, min, h,"),
         ("--rate -1/s", "--rate: \"-1\" is not a whole number from 1 to 2^60"),

@@ -106,3 +106,31 @@ fn the_program_of_the_readme_runs_as_it_is_copied() {
         .unwrap();
     assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
 }
+
+/// A first look has room for so much: what it is, three doors, one picture, a table of wishes, what it costs, and where to go on.
+#[test]
+fn the_readme_stays_a_screen_of_a_browser() {
+    let readme = std::fs::read_to_string(repository("README.md")).unwrap();
+    let lines = readme.lines().count();
+    assert!(lines <= 75, "{lines} lines: move what a reader does not need first into docs/");
+}
+
+/// The site of the documentation builds without features unless it is told, and shows which item needs which only where the crate says so.
+#[test]
+fn every_feature_is_shown_on_the_site_of_the_documentation() {
+    let mut seen = 0;
+    for folder in std::fs::read_dir(repository("crates")).unwrap() {
+        let folder = folder.unwrap().path();
+        let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap();
+        let Ok(library) = std::fs::read_to_string(folder.join("src/lib.rs")) else { continue };
+        if manifest.contains("\n[features]\n") {
+            let all =
+                "[package.metadata.docs.rs]\nall-features = true\nrustdoc-args = [\"--cfg\", \"docsrs\"]\n";
+            assert!(manifest.contains(all), "{}", folder.display());
+            let marks = "#![cfg_attr(docsrs, feature(doc_cfg))]\n";
+            assert!(library.contains(marks), "{}: no `{marks}`", folder.display());
+            seen += 1;
+        }
+    }
+    assert!(seen >= 4, "{seen} crates");
+}

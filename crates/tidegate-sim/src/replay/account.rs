@@ -233,6 +233,8 @@ fn plain_key<'r>(policy: &Policy, request: &'r Descriptor<'_>) -> Option<&'r [u8
             None => Some(b"(none)"),
             // An IPv6 client is named as its network.
             Some(value) if name == "client.ip" && value.contains(':') => None,
+            // They are named as they are compared.
+            Some(_) if name == "request.path" || name == "request.host" => None,
             Some(value) => Some(value.as_bytes()),
         },
         _ => None,
@@ -251,12 +253,16 @@ fn name_key<'k>(
         if !out.is_empty() {
             out.extend_from_slice(" · ".as_bytes());
         }
-        let value = value.unwrap_or("(none)");
+        let value = value.as_deref().unwrap_or("(none)");
         let address =
             (name == "client.ip" && value.contains(':')).then(|| value.parse::<IpAddr>().ok()).flatten();
         match address {
             Some(address) => {
-                out.extend_from_slice(keyed_network(address, ipv6_prefix).to_string().as_bytes());
+                let network = keyed_network(address, ipv6_prefix);
+                // An IPv4 address written as IPv6 is one key with the same address in its own form.
+                let name =
+                    if network.addr().is_ipv4() { network.addr().to_string() } else { network.to_string() };
+                out.extend_from_slice(name.as_bytes());
             }
             None => out.extend_from_slice(value.as_bytes()),
         }

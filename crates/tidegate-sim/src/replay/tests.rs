@@ -1,5 +1,6 @@
 //! Replays of small logs under real policies.
 
+mod names;
 mod over;
 
 use std::time::Duration;

@@ -1,24 +1,17 @@
 //! What a proposal does to those to cut and to everybody else.
 
-use std::ops::ControlFlow;
-
-use tidegate::policy::{Glob, Limit, Policy};
-use tidegate::{Quota, Rate};
-use tidegate_sim::log::{Log, LogOptions};
+use tidegate::policy::{Descriptor, Glob, Limit, Policy};
+use tidegate::{Quota, Rate, Tick};
+use tidegate_sim::log::LogOptions;
 use tidegate_sim::source::Input;
 use tidegate_sim::suggest::{Narrower, Proposal, SuggestOptions, Suggestion, suggest};
 use tidegate_sim::what_if::{Candidate, WhatIf, WhatIfOptions};
 
 use crate::traffic::Planted;
 
-fn in_file(log: &Planted) -> tempfile::NamedTempFile {
+pub(crate) fn propose(log: &Planted) -> Suggestion {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), log.text()).unwrap();
-    file
-}
-
-pub(crate) fn propose(log: &Planted) -> Suggestion {
-    let file = in_file(log);
     let input = Input::File(file.path().to_owned());
     suggest(&[input], &LogOptions::default(), &SuggestOptions::default(), |_| {}).unwrap()
 }
@@ -33,6 +26,7 @@ pub(crate) struct Harm {
     pub(crate) others_denied: u64,
 }
 
+/// Decides the requests of a log by a limit, as they were made and not as they are read: a log that is read wrong would be found out.
 pub(crate) fn harm(log: &Planted, proposal: &Proposal) -> Harm {
     let mut policy = Policy::new("p", Limit::new(Quota::per_second(1).gcra().unwrap(), "any"));
     policy.by = vec!["client.ip".to_owned()];
@@ -40,14 +34,11 @@ pub(crate) fn harm(log: &Planted, proposal: &Proposal) -> Harm {
     let candidate = Candidate { rate, burst: proposal.burst };
     let options = WhatIfOptions { named: 10_000, ..WhatIfOptions::default() };
     let mut what_if = WhatIf::new(&policy, &[candidate], options).unwrap();
-    let file = in_file(log);
-    let mut reading = Log::open(vec![Input::File(file.path().to_owned())], LogOptions::default()).unwrap();
-    reading
-        .read(|record| {
-            what_if.feed(record);
-            ControlFlow::Continue(())
-        })
-        .unwrap();
+    for request in &log.requests {
+        let at = Tick::from_nanos(log.time(request) * 1_000_000);
+        let asked = Descriptor::new().with("client.ip", request.client.as_str());
+        what_if.ask(at, &asked, None, false);
+    }
     let bad_requests = log.requests.iter().filter(|request| log.is_bad(request)).count() as u64;
     let mut harm = Harm { bad_requests, ..Harm::default() };
     for hit in &what_if.outcomes()[0].hit {

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Request {
     /// Milliseconds since the start.
-    pub(crate) at: u64,
+    at: u64,
     pub(crate) client: String,
     user: String,
     path: String,
@@ -196,13 +196,22 @@ impl Planted {
         self.requests.retain(|request| !request.path.starts_with("/static/"));
     }
 
+    /// Returns the time of a request as the log has it, in milliseconds since the start.
+    pub(crate) fn time(&self, request: &Request) -> u64 {
+        self.said(request.at)
+    }
+
+    fn said(&self, at: u64) -> u64 {
+        if self.says.millis { at } else { at / 1_000 * 1_000 }
+    }
+
     /// Returns the log as a table.
     pub(crate) fn text(&self) -> String {
         let columns = if self.says.paths { ",path,user_agent" } else { "" };
         let mut text = format!("timestamp,client_ip,user,status{columns}\n");
         for Request { at, client, user, path, status, agent } in &self.requests {
             let user = if self.says.users && !user.is_empty() { user } else { "-" };
-            let time = 1_772_442_000_000 + if self.says.millis { *at } else { at / 1_000 * 1_000 };
+            let time = 1_772_442_000_000 + self.said(*at);
             text.push_str(&if self.says.paths {
                 format!("{time},{client},{user},{status},{path},{agent}\n")
             } else {

@@ -299,6 +299,15 @@ pub(crate) fn plain_values<'v>(request: &Descriptor<'v>) -> Option<Descriptor<'v
     plain
 }
 
+/// Returns a value of a request in the form in which it is compared and made into keys.
+pub(crate) fn compared<'v>(name: &str, raw: &'v str) -> Cow<'v, str> {
+    match name {
+        "request.path" => path::for_values(raw),
+        "request.host" => host_name(raw),
+        _ => Cow::Borrowed(raw),
+    }
+}
+
 /// Lower-cases a host and cuts off its port and a last dot; borrows where nothing changes.
 pub(crate) fn host_name(raw: &str) -> Cow<'_, str> {
     // One pass for the usual one, which is written as it is compared: it has neither a colon, nor a capital, nor a bracket, nor

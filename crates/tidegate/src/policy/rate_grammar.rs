@@ -32,8 +32,11 @@ impl FromStr for WrittenRate {
             || Some(GrammarError::OtherForm { text: text.to_owned(), rate: meant::meant(text)? });
         let Some((count, period)) = text.split_once('/') else {
             let text = text.to_owned();
-            let is_number = whole_number(&text).is_ok();
-            let plain = if is_number { GrammarError::NoPeriod { text } } else { GrammarError::Rate { text } };
+            let plain = match whole_number(&text) {
+                Ok(0) => GrammarError::Zero { text },
+                Ok(_) => GrammarError::NoPeriod { text },
+                Err(_) => GrammarError::Rate { text },
+            };
             return Err(other_form().unwrap_or(plain));
         };
         let count = whole_number(count.trim()).map_err(|error| other_form().unwrap_or(error))?;

@@ -33,10 +33,15 @@ impl Target {
     /// What is no URL of a server that this command can ask, with what would be.
     pub(super) fn read(text: &str) -> Result<Self, Mistake> {
         let refuse = |why: &str| Err(Mistake(format!("the URL `{text}` {why}")));
-        let works = if cfg!(feature = "grpc") {
-            "write http://127.0.0.1:8080, resp://127.0.0.1:6380 or grpc://127.0.0.1:8081"
-        } else {
-            "write http://127.0.0.1:8080 or resp://127.0.0.1:6380"
+        let works = match (cfg!(feature = "grpc"), cfg!(feature = "tls")) {
+            (true, true) => {
+                "write http://127.0.0.1:8080, resp://127.0.0.1:6380 or grpc://127.0.0.1:8081, over TLS https://, rediss:// or grpcs://"
+            }
+            (true, false) => "write http://127.0.0.1:8080, resp://127.0.0.1:6380 or grpc://127.0.0.1:8081",
+            (false, true) => {
+                "write http://127.0.0.1:8080 or resp://127.0.0.1:6380, over TLS https:// or rediss://"
+            }
+            (false, false) => "write http://127.0.0.1:8080 or resp://127.0.0.1:6380",
         };
         let Some((scheme, rest)) = text.split_once("://") else {
             return refuse(&format!("does not say by which protocol; {works}"));
@@ -137,6 +142,8 @@ mod tests {
         ] {
             let told = Target::read(text).unwrap_err().to_string();
             assert!(told.starts_with(&format!("the URL `{text}` {says}")), "{text}: {told}");
+            let is_listed = !told.contains("; write http://") || told.contains("https://");
+            assert!(is_listed || !cfg!(feature = "tls"), "what is spoken over TLS is named too: {told}");
         }
     }
 }

@@ -96,9 +96,9 @@ pub(crate) fn trusted(doubts: &[Doubt], tally: &Tally, order: Order) -> Result<(
         match doubt {
             Doubt::Late { .. } => {
                 let sort = if order == Order::Clamp { "--order sort " } else { "" };
-                let window = tally.order.window_needed().filter(|_| tally.order.early == 0);
+                let window = tally.order.window_advised().filter(|_| tally.order.early == 0);
                 let remedy = window.map_or_else(String::new, |window| {
-                    format!("; {sort}--reorder {}s puts them in order", window.as_secs())
+                    format!("; {sort}--reorder {window} puts them in order")
                 });
                 format!("{doubt}{remedy}; --max-late {most}% judges all the same")
             }

@@ -69,6 +69,7 @@ fn what_could_be_two_things_is_refused() {
         says("5/fortnight"),
         "unknown unit \"fortnight\"; use ns, us, ms, s, min, h, day, week, month or year"
     );
+    assert_eq!(says("0"), "\"0\" lets nothing pass; use 1 or more, or access.deny to refuse everyone");
     assert_eq!(says("0/s"), "\"0/s\" lets nothing pass; use 1 or more, or access.deny to refuse everyone");
     assert_eq!(says("-1/s"), "\"-1\" is not a whole number from 1 to 2^60");
     assert_eq!(says("1/0s"), "\"1/0s\" has a period of 0; write 1/s, or 1/10s for ten of those");

@@ -1,0 +1,32 @@
+//! The flags of the verbs that ask a running server: which one, and by what the two know each other.
+
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+/// Which running server a verb asks.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct WhichServer {
+    /// The running server that is asked [default: http://127.0.0.1:8080]
+    // Global for the verbs below this one, as those of `breaker`; likewise in `Trust`.
+    #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
+    pub(crate) server: Option<String>,
+    #[command(flatten)]
+    pub(crate) trust: Trust,
+}
+
+/// How a running server at an https:// URL and whoever asks it know each other.
+#[derive(Args, Clone, Debug, Default)]
+#[command(next_help_heading = "Server")]
+pub(crate) struct Trust {
+    /// File of the certificates, in PEM, that a server at an https:// URL is known by
+    #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) ca: Option<PathBuf>,
+    /// File of the certificate, in PEM, that is shown to such a server where it asks for one
+    #[arg(long, global = true, env = "TIDEGATE_CLIENT_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) client_cert: Option<PathBuf>,
+    /// File of its private key, in PEM
+    #[arg(long, global = true, env = "TIDEGATE_CLIENT_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) client_key: Option<PathBuf>,
+}
