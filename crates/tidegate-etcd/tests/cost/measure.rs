@@ -34,7 +34,7 @@ pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
 }
 
 /// Prints a row for batches of 16 steps ([`Store::settle_each`]) over so many keys, beside the same steps one after the other.
-pub(crate) fn batches(runtime: &Runtime, store: impl Store + 'static) {
+pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
     let clock = SystemClock::new();
     println!("| 16 steps over | one after the other | `settle_each` |");
     println!("|---|---|---|");
@@ -44,7 +44,7 @@ pub(crate) fn batches(runtime: &Runtime, store: impl Store + 'static) {
             let (mut took, begun) = (Vec::new(), clock.now());
             while clock.now().since(begun) < SPAN {
                 let now = clock.now();
-                runtime.block_on(settle_16(&store, keys, now, together));
+                runtime.block_on(settle_16(store, keys, now, together));
                 took.push(clock.now().since(now));
             }
             took.sort_unstable();

@@ -16,5 +16,5 @@ fn what_a_decision_costs() {
     let runtime = tidegate_testkit::runtime();
     let store = Arc::new(server.connect(&runtime).store());
     measure::table(&runtime, Arc::clone(&store));
-    measure::batches(&runtime, store);
+    measure::batches(&runtime, &store);
 }
