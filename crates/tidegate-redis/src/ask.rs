@@ -12,7 +12,7 @@ use tidegate_core::{Quota, Tick};
 use crate::cell::{EXACT, Form, GcraRule, Rule, longest_window, parts};
 use crate::loss::AfterLoss;
 
-/// What is asked of one charge, in the order in which the script's `asks_of` reads it. Charges that ask for the same share one.
+/// What is asked of one charge, in the order in which the script's `ask` reads it. Charges that ask for the same share one.
 pub(crate) type Ask = SmallVec<[u8; 96]>;
 
 /// The most quotas whose form is remembered; policies have far fewer, and quotas of one step are not remembered.

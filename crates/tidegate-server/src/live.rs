@@ -77,7 +77,7 @@ impl Live {
                 let (at, _) = live.set.find(&policy.name)?;
                 live.policies.get(at)
             });
-            Facts::of(policy, metrics, before)
+            Facts::of(policy, metrics, before, Some(since))
         });
         let named = set.looked_at();
         let mut rls: Vec<Box<str>> =
@@ -108,7 +108,7 @@ impl Live {
         }
         let of = |policy: &Policy| {
             let own = self.set.find(&policy.name).and_then(|(at, _)| self.policies.get(at));
-            Facts::of(policy, metrics, own)
+            Facts::of(policy, metrics, own, None)
         };
         set.policies().iter().map(of).collect()
     }
@@ -127,7 +127,8 @@ pub(crate) fn settles(policy: &Policy) -> bool {
 }
 
 impl Facts {
-    fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>) -> Self {
+    /// Works them out. `in_force` says from when on the policy is the one in force; `None` where it is not.
+    fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>, in_force: Option<Tick>) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
         // Whether the next call may enter is no number that a policy grants.
@@ -144,7 +145,12 @@ impl Facts {
             },
             keys: before.map_or_else(Arc::default, |before| Arc::clone(&before.keys)),
             denials: before.map_or_else(Arc::default, |before| Arc::clone(&before.denials)),
-            judge: Judge::of(policy, settles(policy), before.and_then(|before| before.judge.as_ref())),
+            judge: Judge::of(
+                policy,
+                settles(policy),
+                before.and_then(|before| before.judge.as_ref()),
+                in_force,
+            ),
             windows,
         }
     }

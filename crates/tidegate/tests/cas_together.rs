@@ -136,6 +136,71 @@ fn steps_that_have_one_key_in_common_go_together() {
     assert_eq!(drive(&map, vec![lone])[0].lines[0].decision.standing.remaining, 1_000 - 201);
 }
 
+fn batch(store: &CasStore<Counting>, steps: &[(u64, &[&[u8]])], quota: &Arc<Quota>) -> Later<Vec<Answer>> {
+    let charge = |key| Charge::new(key, quota, Cost::ONE);
+    let charges: Vec<Vec<_>> =
+        steps.iter().map(|(_, keys)| keys.iter().copied().map(charge).collect()).collect();
+    let both = steps.iter().zip(&charges);
+    let steps: Vec<_> =
+        both.map(|((at, _), charges)| Step::new(Tick::from_secs(*at), Op::Take, charges)).collect();
+    store.settle_each(&steps, &mut Vec::new()).unwrap()
+}
+
+/// Polls a batch until it is answered; returns what was answered, and after how many turns.
+fn drive_batch(map: &Counting, mut batch: Later<Vec<Answer>>) -> (Vec<Answer>, usize) {
+    let mut cx = Context::from_waker(Waker::noop());
+    for turn in 0..10_000 {
+        if let Poll::Ready(answers) = batch.as_mut().poll(&mut cx) {
+            return (answers, turn);
+        }
+        map.next_turn();
+    }
+    panic!("it has no answer");
+}
+
+/// Sixteen steps of one call took a read and a write each, one after the other: 32 turns.
+#[test]
+fn steps_of_one_call_share_a_read_and_a_write_or_are_settled_at_the_same_time() {
+    let quota = quota(10);
+    let (map, key) = (Counting::in_turns(), [&b"k"[..]]);
+    let store = CasStore::new(map.clone());
+    let steps: [(u64, &[&[u8]]); 16] = [(1, &key); 16];
+    let (answers, turns) = drive_batch(&map, batch(&store, &steps, &quota));
+    let allowed: Vec<bool> = answers.iter().map(|answer| answer.as_ref().unwrap().allowed).collect();
+    assert_eq!(allowed, [[true; 10].as_slice(), &[false; 6]].concat(), "in their order");
+    assert_eq!((turns, map.written.lock().len()), (2, 1), "a read, and a write");
+
+    let map = Counting::in_turns();
+    let store = CasStore::new(map.clone());
+    let names: Vec<[u8; 1]> = (0..16).map(|name| [name]).collect();
+    let keys: Vec<[&[u8]; 1]> = names.iter().map(|name| [&name[..]]).collect();
+    let steps: Vec<(u64, &[&[u8]])> = keys.iter().map(|keys| (1, &keys[..])).collect();
+    let (answers, turns) = drive_batch(&map, batch(&store, &steps, &quota));
+    assert!(answers.iter().all(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)));
+    assert_eq!((turns, map.written.lock().clone()), (2, vec![1; 16]), "a write each, all at the same time");
+}
+
+/// The second step is refused by what the first takes, so the third, which names another key of the second, passes. A later tick comes later.
+#[test]
+fn steps_of_one_call_with_keys_in_common_keep_their_order() {
+    let (map, quota) = (Counting::in_turns(), quota(1));
+    let store = CasStore::new(map.clone());
+    let (a, b, c): (&[u8], &[u8], &[u8]) = (b"a", b"b", b"c");
+    let busy = take(&store, &[c], &quota);
+    let steps: [(u64, &[&[u8]]); 6] =
+        [(1, &[a]), (1, &[a, b]), (1, &[b]), (1, &[c]), (1, &[a, a]), (90_000, &[a])];
+    let mut all = batch(&store, &steps, &quota);
+    // Under way when the batch comes, which names its key too.
+    let mut busy = busy;
+    let mut cx = Context::from_waker(Waker::noop());
+    assert!(busy.as_mut().poll(&mut cx).is_pending() && all.as_mut().poll(&mut cx).is_pending());
+    let (answers, _) = drive_batch(&map, all);
+    let told: Vec<Result<bool, StoreError>> =
+        answers.into_iter().map(|answer| answer.map(|settled| settled.allowed)).collect();
+    let refused = Err(StoreError::RepeatedKey);
+    assert_eq!(told, [Ok(true), Ok(false), Ok(true), Ok(false), refused, Ok(true)]);
+}
+
 /// Steps over two busy keys are not put off for ever by others that want one of them.
 #[test]
 fn a_step_waits_for_one_batch_at_most() {

@@ -82,6 +82,8 @@ pub(crate) struct Row {
     pub(crate) demand: Demand,
     /// How far a replica is behind; zero where there is none.
     pub(crate) lag: Duration,
+    /// How long the engine has to answer (`store.deadline`).
+    pub(crate) deadline: Duration,
     /// What happens, and when.
     pub(crate) acts: Vec<(Duration, Act)>,
     /// How long all goes on after the last act.

@@ -3,6 +3,7 @@
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
+use std::time::Duration;
 
 use tidegate_sim::fleet::Which;
 use tidegate_testkit::{Fault, FaultyProxy, Process, built, folder, free_port, within};
@@ -26,6 +27,7 @@ pub(crate) struct Stand {
     nodes: Vec<Node>,
     limit: Limit,
     share: &'static str,
+    deadline: Duration,
 }
 
 impl Stand {
@@ -34,7 +36,8 @@ impl Stand {
         let engine = Engine::start(kind, row.lag)?;
         let wires: Vec<FaultyProxy> =
             (0..row.nodes).map(|_| FaultyProxy::before(engine.addr()).expect("a port is free")).collect();
-        let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit: row.limit, share: row.share };
+        let (limit, share, deadline) = (row.limit, row.share, row.deadline);
+        let mut stand = Self { kind, engine, wires, nodes: Vec::new(), limit, share, deadline };
         for at in 0..row.nodes {
             let node = stand.fresh_node(at, at < row.running);
             stand.nodes.push(node);
@@ -136,9 +139,10 @@ impl Stand {
     /// Writes a node's file, whole or not at all: the node may be reading it.
     fn write(&self, at: usize, file: &PathBuf) {
         let (kind, url, share) = (self.kind.word(), self.kind.url(self.wires[at].addr()), self.share);
-        let (nodes, Limit { rate, burst }) = (self.wires.len(), self.limit);
+        let (nodes, deadline) = (self.wires.len(), self.deadline.as_millis());
+        let Limit { rate, burst } = self.limit;
         let text = format!(
-            "version: 1\nstore: {{ kind: {kind}, url: \"{url}\", nodes: {nodes} }}\npolicies:\n  - name: everybody\n    \
+            "version: 1\nstore: {{ kind: {kind}, url: \"{url}\", nodes: {nodes}, deadline: {deadline}ms }}\npolicies:\n  - name: everybody\n    \
              share: {share}\n    on_store_error: local\n    limit: {{ rate: {rate}/s, burst: {burst} }}\n"
         );
         let beside = file.with_extension("new");

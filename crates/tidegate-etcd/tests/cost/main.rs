@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
+use std::sync::Arc;
+
 mod measure;
 #[path = "../server/mod.rs"]
 mod server;
@@ -11,5 +13,7 @@ mod server;
 fn what_a_decision_costs() {
     let Some(server) = server::Server::start(&[]) else { return };
     let runtime = tidegate_testkit::runtime();
-    measure::table(&runtime, server.connect(&runtime).store());
+    let store = Arc::new(server.connect(&runtime).store());
+    measure::table(&runtime, Arc::clone(&store));
+    measure::batches(&runtime, &store);
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tidegate::store::{Charge, Op, Settled, Settling, Step, Store, StoreError};
-use tidegate::{Clock as _, Cost, Quota, SystemClock};
+use tidegate::{Clock as _, Cost, Quota, SystemClock, Tick};
 use tokio::runtime::Runtime;
 
 /// How long each is measured.
@@ -30,6 +30,45 @@ pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
             at(99),
             each(given_up)
         );
+    }
+}
+
+/// Prints a row for batches of 16 steps ([`Store::settle_each`]) over so many keys, beside the same steps one after the other.
+pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
+    let clock = SystemClock::new();
+    println!("| 16 steps over | one after the other | `settle_each` |");
+    println!("|---|---|---|");
+    for keys in [1, 16] {
+        let mut p50 = [Duration::ZERO; 2];
+        for (together, p50) in [false, true].into_iter().zip(&mut p50) {
+            let (mut took, begun) = (Vec::new(), clock.now());
+            while clock.now().since(begun) < SPAN {
+                let now = clock.now();
+                runtime.block_on(settle_16(store, keys, now, together));
+                took.push(clock.now().since(now));
+            }
+            took.sort_unstable();
+            *p50 = took[took.len() / 2];
+        }
+        let [alone, together] = p50.map(|p50| p50.as_secs_f64() * 1e3);
+        println!("| {keys} | {alone:.1} ms | {together:.1} ms |");
+    }
+}
+
+async fn settle_16(store: &impl Store, keys: u8, now: Tick, together: bool) {
+    let quota = Arc::new(Quota::per_second(1_000_000_000).burst(1_000_000).gcra().unwrap());
+    let names: Vec<[u8; 2]> = (0..16).map(|step| [b'b', step % keys]).collect();
+    let charges: Vec<_> = names.iter().map(|name| [Charge::new(name, &quota, Cost::ONE)]).collect();
+    let steps: Vec<_> = charges.iter().map(|charges| Step::new(now, Op::Take, charges)).collect();
+    if together {
+        let later = store.settle_each(&steps, &mut Vec::new()).expect("an engine answers later");
+        assert!(later.await.iter().all(|answer| answer.as_ref().is_ok_and(|settled| settled.allowed)));
+        return;
+    }
+    for step in &steps {
+        let later = store.settle_into(step, &mut Settled::default());
+        let Settling::Later(later) = later else { panic!("an engine answers later") };
+        assert!(later.await.unwrap().allowed);
     }
 }
 

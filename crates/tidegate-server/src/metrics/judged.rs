@@ -14,29 +14,37 @@ use prometheus_client::registry::Registry;
 use std::sync::atomic::{AtomicI64, AtomicU64};
 use tidegate::policy::{Mode, Policy};
 use tidegate::{GateDecision, LimitDecision, Quota, Tick};
-use tidegate_core::Rate;
 use tidegate_core::envelope::Envelope;
+use tidegate_core::{Rate, Replace};
 
 use super::labels::PolicyLabel;
 
 /// Judges one policy.
 #[derive(Debug)]
 pub(crate) struct Judge {
-    quota: Arc<Quota>,
-    rate: Rate,
     judged: Mutex<Judged>,
 }
 
 #[derive(Debug)]
 struct Judged {
+    quota: Arc<Quota>,
+    rate: Rate,
     envelope: Envelope,
     asked: u64,
 }
 
 impl Judge {
-    /// Makes a judge of a policy, or keeps the one before where its limit is the same; `None` where it cannot be judged. `settles` says whether its
-    /// charges are settled later.
-    pub(crate) fn of(policy: &Policy, settles: bool, before: Option<&Arc<Self>>) -> Option<Arc<Self>> {
+    /// Makes a judge of a policy, or keeps the one before; `None` where it cannot be judged. `settles` says whether its charges are settled later.
+    ///
+    /// Where the limit has changed it counts from the tick on that is given, and what was spent before stays spent, as in the limit itself. What was
+    /// noted stays too, unless the policy says that what was spent is not carried over as it is (`replace`): then there is a new judge. Without a
+    /// tick the judge goes on by its own limit: a set is looked at that is not the one in force.
+    pub(crate) fn of(
+        policy: &Policy,
+        settles: bool,
+        before: Option<&Arc<Self>>,
+        changes: Option<Tick>,
+    ) -> Option<Arc<Self>> {
         let [limit] = &*policy.limits else { return None };
         let one_for_all = policy.by.is_empty() && limit.tiers.is_none() && limit.overrides.is_empty();
         let binds = policy.mode == Mode::Enforce && !policy.lets_through() && limit.max_wait.is_zero();
@@ -44,12 +52,23 @@ impl Judge {
             return None;
         }
         let quota = limit.terms.quota.as_ref()?;
-        if let Some(before) = before.filter(|before| before.quota == *quota) {
-            return Some(Arc::clone(before));
+        let (envelope, (rate, burst)) = (Envelope::of(quota)?, quota.flow()?);
+        if let Some(before) = before {
+            let judged = &mut *before.judged.lock();
+            let goes_on = match changes.filter(|_| judged.quota != *quota) {
+                None => true,
+                Some(at) if limit.replace == Replace::AsIs => {
+                    (judged.quota, judged.rate) = (Arc::clone(quota), rate);
+                    judged.envelope.change(at, rate, burst).is_ok()
+                }
+                Some(_) => false,
+            };
+            if goes_on {
+                return Some(Arc::clone(before));
+            }
         }
-        let (envelope, (rate, _)) = (Envelope::of(quota)?, quota.flow()?);
-        let judged = Mutex::new(Judged { envelope, asked: 0 });
-        Some(Arc::new(Self { quota: Arc::clone(quota), rate, judged }))
+        let judged = Mutex::new(Judged { quota: Arc::clone(quota), rate, envelope, asked: 0 });
+        Some(Arc::new(Self { judged }))
     }
 
     /// Takes note of a decision, and of what the limit made of it.
@@ -79,7 +98,7 @@ pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'
         let judged = judge.judged.lock();
         let used = judged.envelope.utilisation();
         excess.get_or_create(&label).set(i64::try_from(judged.envelope.excess()).unwrap_or(i64::MAX));
-        rates.get_or_create(&label).set(judge.rate.count() as f64 / judge.rate.period().as_secs_f64());
+        rates.get_or_create(&label).set(judged.rate.count() as f64 / judged.rate.period().as_secs_f64());
         for (counters, units) in [(&asked, judged.asked), (&admitted, used.admitted), (&ideal, used.ideal)] {
             counters.get_or_create(&label).inc_by(units);
         }
@@ -125,7 +144,7 @@ mod tests {
 
     #[test]
     fn what_was_admitted_beyond_the_limit_is_told_and_what_was_refused_within_it() {
-        let judge = Judge::of(&gcra(10), false, None).unwrap();
+        let judge = Judge::of(&gcra(10), false, None, None).unwrap();
         let at = Tick::from_secs(1000);
         (0..8).for_each(|ask| judge.ask(at, 1, ask < 5));
         let exact = shown(&judge);
@@ -149,18 +168,47 @@ mod tests {
         assert!(idle.contains("ideal_units_total{policy=\"all\"} 10\n"), "{idle}");
     }
 
+    /// A new judge began with a full burst each time that a limit was changed, and forgot what had been too much before.
+    #[test]
+    fn a_limit_that_is_changed_live_stays_spent_and_what_was_noted_stays_noted() {
+        let judge = Judge::of(&gcra(10), false, None, None).unwrap();
+        let at = Tick::from_secs(1000);
+        (0..6).for_each(|_| judge.ask(at, 1, true));
+        let aside = Judge::of(&gcra(100), false, Some(&judge), None).unwrap();
+        assert!(Arc::ptr_eq(&aside, &judge));
+        assert!(shown(&judge).contains("tidegate_policy_rate{policy=\"all\"} 10.0\n"), "not in force");
+        let changed = Judge::of(&gcra(100), false, Some(&judge), Some(at)).unwrap();
+        assert!(Arc::ptr_eq(&changed, &judge));
+        assert!(shown(&judge).contains("tidegate_policy_excess_units{policy=\"all\"} 1\n"), "from before");
+        // All five are spent: ten milliseconds return one, and three pass.
+        judge.ask(at.after(Duration::from_millis(10)), 3, true);
+        let told = shown(&judge);
+        assert!(told.contains("tidegate_policy_rate{policy=\"all\"} 100.0\n"), "{told}");
+        assert!(told.contains("tidegate_policy_excess_units{policy=\"all\"} 2\n"), "{told}");
+        for (name, units) in [("asked", 9), ("admitted", 9), ("ideal", 5)] {
+            let line = format!("tidegate_policy_{name}_units_total{{policy=\"all\"}} {units}\n");
+            assert!(told.contains(&line), "{line}{told}");
+        }
+    }
+
     #[test]
     fn a_judge_outlives_a_reload_and_judges_what_it_can() {
-        let judge = Judge::of(&gcra(10), false, None).unwrap();
-        assert!(Arc::ptr_eq(&Judge::of(&gcra(10), false, Some(&judge)).unwrap(), &judge));
-        assert!(!Arc::ptr_eq(&Judge::of(&gcra(11), false, Some(&judge)).unwrap(), &judge));
+        let judge = Judge::of(&gcra(10), false, None, None).unwrap();
+        let now = Some(Tick::from_secs(1000));
+        assert!(Arc::ptr_eq(&Judge::of(&gcra(10), false, Some(&judge), now).unwrap(), &judge));
+        let mut fresh = gcra(11);
+        fresh.limits[0].replace = Replace::Reset;
+        assert!(!Arc::ptr_eq(&Judge::of(&fresh, false, Some(&judge), now).unwrap(), &judge));
         let mut shadow = gcra(10);
         shadow.mode = Mode::Shadow;
         let mut waits = gcra(10);
         waits.limits[0].max_wait = Duration::from_secs(1);
         let others =
             [gcra(10).by(["client.ip"]), shadow, waits, policy(Quota::per_second(5).sliding_log().unwrap())];
-        assert!(others.iter().all(|other| Judge::of(other, false, None).is_none()));
-        assert!(Judge::of(&gcra(10), true, None).is_none(), "what is settled later is not what was charged");
+        assert!(others.iter().all(|other| Judge::of(other, false, None, None).is_none()));
+        assert!(
+            Judge::of(&gcra(10), true, None, None).is_none(),
+            "what is settled later is not what was charged"
+        );
     }
 }

@@ -110,6 +110,8 @@ impl Gate {
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         let (mut limits, mut decided) = (0, 0);
+        // One tick for all: an engine without a clock settles steps of one tick at the same time.
+        let now = self.time.now();
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
             if limits >= most_limits {
                 break;
@@ -118,7 +120,7 @@ impl Gate {
             if check.cost.is_wrong() {
                 continue;
             }
-            if let Some(run) = self.run_of(check, &policies[at], decision) {
+            if let Some(run) = self.run_of(check, now, &policies[at], decision) {
                 limits += run.limits();
                 asked.push(at);
                 runs.push(run);

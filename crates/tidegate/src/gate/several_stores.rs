@@ -295,7 +295,8 @@ impl Gate {
         waits: Waits,
     ) -> Result<GateDecision, StoreError> {
         let policies = decision.keep_policies();
-        let Some(run) = self.run_of(check, &policies, &mut decision) else { return Ok(decision) };
+        let at = self.time.now();
+        let Some(run) = self.run_of(check, at, &policies, &mut decision) else { return Ok(decision) };
         let mut runs = [run];
         self.settle_runs(&mut runs, K::KEEPS, waits).await;
         let [run] = runs;
@@ -303,14 +304,14 @@ impl Gate {
         Ok(decision)
     }
 
-    /// Plans a request; `None`, and the decision says so, where a list refuses it.
+    /// Plans a request that is asked at a tick; `None`, and the decision says so, where a list refuses it.
     pub(super) fn run_of<'g, 'p, 'c: 'p>(
         &'g self,
         check: &Check<'c, '_>,
+        at: Tick,
         policies: &'p PolicySet,
         decision: &mut GateDecision,
     ) -> Option<Run<'g, 'p>> {
-        let at = self.time.now();
         if let Some(refusal) = self.refusal(policies, check) {
             (decision.denied_by_list, decision.at) = (Some(Box::new(refusal)), at);
             return None;

@@ -16,11 +16,14 @@ pub use self::byte_map::{ByteMap, Read, Versioned, Write, Written};
 use self::decide::{Decided, Times, decide};
 use super::plain::refuse_repeated;
 use super::step::{Settled, Step};
-use super::{Caps, Home, Occupancy, OwnedStep, Settling, Store, StoreError};
+use super::{Answer, Caps, Home, Occupancy, OwnedStep, Settling, Store, StoreError, one_by_one};
 use crate::later::Later;
 
 /// How often a batch is tried before it gives up. Each loss means that another node has won, so the engine as a whole goes on.
 const ATTEMPTS: u32 = 64;
+
+/// How many steps of one call are settled at the same time, with an exchange each at most.
+const MOST_AT_ONCE: usize = 64;
 
 /// The round trips of a step that nobody else writes into: a read and a write. One that changes nothing, as a refusal, takes the read alone; a
 /// write that came too late takes one more where the engine tells what the keys hold instead, and two where it does not. Steps of one process that
@@ -69,12 +72,41 @@ impl<M: ByteMap> Store for CasStore<M> {
         }
         let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
         let step = OwnedStep::of(step);
-        Settling::Later(Box::pin(async move {
-            let settle = |work: Arc<BatchWork>| -> Later<()> {
-                let shared = Arc::clone(&shared);
-                Box::pin(async move { shared.settle(&work).await })
+        Settling::Later(Box::pin(
+            async move { batches.settle(step, &|work| shared.settle_later(work)).await },
+        ))
+    }
+
+    /// Steps with a key in common share reads and writes, all others are settled at the same time, up to 64; but each after those whose tick is
+    /// another one, because time does not step back. So is each where the engine has a clock.
+    fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
+        if self.caps().own_clock {
+            return one_by_one(self, steps, out);
+        }
+        out.clear();
+        let settleable: Vec<_> =
+            steps.iter().map(|step| refuse_repeated(step).map(|()| OwnedStep::of(step))).collect();
+        if settleable.is_empty() {
+            return None;
+        }
+        let (shared, batches) = (Arc::clone(&self.shared), Arc::clone(&self.batches));
+        Some(Box::pin(async move {
+            let settle = |work| shared.settle_later(work);
+            let alike = |one: &Result<OwnedStep, _>, next: &Result<OwnedStep, _>| match (one, next) {
+                (Ok(one), Ok(next)) => one.now() == next.now(),
+                _ => false,
             };
-            batches.settle(step, &settle).await
+            let mut answers = Vec::with_capacity(settleable.len());
+            for steps in settleable.chunk_by(alike).flat_map(|alike| alike.chunks(MOST_AT_ONCE)) {
+                match steps {
+                    [Err(error)] => answers.push(Err(error.clone())),
+                    _ => {
+                        let steps = steps.iter().flatten().cloned().collect();
+                        answers.extend(batches.settle_each(steps, &settle).await);
+                    }
+                }
+            }
+            answers
         }))
     }
 
@@ -96,6 +128,11 @@ impl<M: ByteMap> Store for CasStore<M> {
 }
 
 impl<M: ByteMap> Shared<M> {
+    fn settle_later(self: &Arc<Self>, work: Arc<BatchWork>) -> Later<()> {
+        let shared = Arc::clone(self);
+        Box::pin(async move { shared.settle(&work).await })
+    }
+
     /// Settles the steps of a batch and answers each.
     async fn settle(&self, work: &BatchWork) {
         if let Err(error) = self.try_to_settle(work).await {

@@ -132,6 +132,11 @@ impl OwnedStep {
         }
     }
 
+    /// Returns the step's tick.
+    pub(crate) const fn now(&self) -> Tick {
+        self.now
+    }
+
     /// Returns the step's tag.
     #[must_use]
     pub const fn tag(&self) -> u64 {

@@ -9,12 +9,12 @@
 //! interested in it, and a caller who holds a future without polling it holds up nobody. Where all whose steps are in it have gone away, it is
 //! given up, and those who wait go on.
 
-use std::collections::HashMap;
-use std::mem;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
+use std::{mem, slice};
 
 use futures_util::FutureExt as _;
-use futures_util::future::{AbortHandle, Abortable, Shared as Joint};
+use futures_util::future::{AbortHandle, Abortable, Shared as Joint, join_all};
 use parking_lot::Mutex;
 
 use crate::later::Later;
@@ -83,10 +83,22 @@ type Settle<'s> = &'s (dyn Fn(Arc<BatchWork>) -> Later<()> + Send + Sync);
 impl Batches {
     /// Settles a step, together with others that wait for the same keys.
     pub(super) async fn settle(&self, step: OwnedStep, settle: Settle<'_>) -> Answer {
-        let keys = step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
-        let asked = Arc::new(Asked { step, keys, standing: Mutex::new(Standing::Gone) });
+        let asked = Asked::of(step);
         let _leaves = Leaves(self, &asked);
-        self.join(&asked, settle);
+        self.join(slice::from_ref(&asked), settle);
+        self.answer_to(&asked, settle).await
+    }
+
+    /// Settles steps, at the same time but for those that have keys in common: these are settled in their order, together from the start.
+    pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
+        let all: Vec<Arc<Asked>> = steps.into_iter().map(Asked::of).collect();
+        let _leave: Vec<_> = all.iter().map(|asked| Leaves(self, asked)).collect();
+        with_keys_in_common(&all).iter().for_each(|steps| self.join(steps, settle));
+        join_all(all.iter().map(|asked| self.answer_to(asked, settle))).await
+    }
+
+    /// Waits until a step that has joined is answered.
+    async fn answer_to(&self, asked: &Asked, settle: Settle<'_>) -> Answer {
         loop {
             let batch = match &*asked.standing.lock() {
                 Standing::Waits(batch) => Arc::clone(batch),
@@ -99,18 +111,21 @@ impl Batches {
         }
     }
 
-    /// Has a step wait for a batch that has one of its keys, or makes a batch of it.
-    fn join(&self, asked: &Arc<Asked>, settle: Settle<'_>) {
+    /// Has steps with keys in common wait for a batch that has one of them, or makes a batch of them.
+    fn join(&self, steps: &[Arc<Asked>], settle: Settle<'_>) {
         let mut by_key = self.by_key.lock();
-        let found = asked.keys.iter().find_map(|key| by_key.get(key)?.upgrade());
+        let mut keys = steps.iter().flat_map(|asked| &asked.keys);
+        let found = keys.find_map(|key| by_key.get(key)?.upgrade());
         if let Some(batch) = found {
-            // Before it is on the list: who is there and waits for nothing has gone.
-            *asked.standing.lock() = Standing::Waits(Arc::clone(&batch));
-            batch.work.wait(asked);
+            for asked in steps {
+                // Before it is on the list: who is there and waits for nothing has gone.
+                *asked.standing.lock() = Standing::Waits(Arc::clone(&batch));
+                batch.work.wait(asked);
+            }
         } else {
-            let batch = Batch::of(vec![Arc::clone(asked)], Vec::new(), settle);
+            let batch = Batch::of(steps.iter().cloned(), settle);
             batch.add_to(&mut by_key);
-            *asked.standing.lock() = Standing::Waits(batch);
+            steps.iter().for_each(|asked| *asked.standing.lock() = Standing::Waits(Arc::clone(&batch)));
         }
     }
 
@@ -119,26 +134,13 @@ impl Batches {
         let mut by_key = self.by_key.lock();
         let lists = mem::take(&mut *over.work.lists.lock());
         over.remove_from(&mut by_key);
-        let left = lists.waiting.into_iter().filter(|asked| asked.waits());
-        let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
-        for asked in left {
-            let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
-            let fits = keys.len() + new.len() <= MOST_KEYS && members.len() < MOST_STEPS;
-            // Once one had no room all others wait behind it.
-            if members.is_empty() || (fits && waiting.is_empty()) {
-                keys.extend(new);
-                members.push(asked);
-            } else {
-                waiting.push(asked);
-            }
-        }
-        if members.is_empty() {
+        let left: Vec<_> = lists.waiting.into_iter().filter(|asked| asked.waits()).collect();
+        if left.is_empty() {
             return;
         }
-        let all: Vec<_> = members.iter().chain(&waiting).cloned().collect();
-        let batch = Batch::of(members, waiting, settle);
+        let batch = Batch::of(left.iter().cloned(), settle);
         batch.add_to(&mut by_key);
-        for asked in all {
+        for asked in left {
             let mut standing = asked.standing.lock();
             if matches!(*standing, Standing::Waits(_)) {
                 *standing = Standing::Waits(Arc::clone(&batch));
@@ -170,7 +172,31 @@ impl Drop for Leaves<'_> {
     }
 }
 
+/// Divides steps by the keys that they have in common, one with another or through others. The order is kept in each part.
+fn with_keys_in_common(all: &[Arc<Asked>]) -> Vec<Vec<Arc<Asked>>> {
+    let mut part_of: Vec<usize> = (0..all.len()).collect();
+    let mut first: HashMap<&[u8], usize> = HashMap::new();
+    for (at, asked) in all.iter().enumerate() {
+        for key in &asked.keys {
+            let met = *first.entry(key).or_insert(at);
+            let (from, to) = (part_of[at], part_of[met]);
+            part_of.iter_mut().filter(|part| **part == from).for_each(|part| *part = to);
+        }
+    }
+    let mut parts = vec![Vec::new(); all.len()];
+    for (asked, part) in all.iter().zip(part_of) {
+        parts[part].push(Arc::clone(asked));
+    }
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
 impl Asked {
+    fn of(step: OwnedStep) -> Arc<Self> {
+        let keys = step.with(|step| step.charges.iter().map(|charge| charge.key.into()).collect());
+        Arc::new(Self { step, keys, standing: Mutex::new(Standing::Gone) })
+    }
+
     /// Says whether somebody waits for its answer.
     fn waits(&self) -> bool {
         matches!(*self.standing.lock(), Standing::Waits(_))
@@ -186,10 +212,21 @@ impl Asked {
 }
 
 impl Batch {
-    fn of(members: Vec<Arc<Asked>>, waiting: Vec<Arc<Asked>>, settle: Settle<'_>) -> Arc<Self> {
-        let mut keys: Vec<Arc<[u8]>> = members.iter().flat_map(|asked| asked.keys.iter().cloned()).collect();
+    /// Makes a batch of steps, at least one; what has no room waits for its end.
+    fn of(steps: impl Iterator<Item = Arc<Asked>>, settle: Settle<'_>) -> Arc<Self> {
+        let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
+        for asked in steps {
+            let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
+            let fits = keys.len() + new.len() <= MOST_KEYS && members.len() < MOST_STEPS;
+            // Once one had no room all others wait behind it.
+            if members.is_empty() || (fits && waiting.is_empty()) {
+                keys.extend(new);
+                members.push(asked);
+            } else {
+                waiting.push(asked);
+            }
+        }
         keys.sort_unstable();
-        keys.dedup();
         let tag = members.first().map_or(0, |asked| asked.step.tag());
         let lists = Mutex::new(Lists { members, waiting, given_up: false });
         let work = Arc::new(BatchWork { keys, tag, lists });
@@ -219,18 +256,23 @@ impl BatchWork {
         lists.members.clone()
     }
 
-    /// Takes in those who wait and name no other key; says whether there were any.
+    /// Takes in those who wait, name no other key, and none of somebody before them who cannot be taken in; says whether there were any.
     pub(super) fn take_in(&self) -> bool {
         let lists = &mut *self.lists.lock();
         if lists.given_up {
             return false;
         }
         let before = lists.members.len();
+        let mut left = HashSet::new();
         for asked in mem::take(&mut lists.waiting) {
-            let fits = asked.keys.iter().all(|key| self.keys.binary_search(key).is_ok());
+            let fits =
+                asked.keys.iter().all(|key| self.keys.binary_search(key).is_ok() && !left.contains(key));
             match fits && lists.members.len() < MOST_STEPS {
                 true => lists.members.push(asked),
-                false => lists.waiting.push(asked),
+                false => {
+                    left.extend(asked.keys.iter().cloned());
+                    lists.waiting.push(asked);
+                }
             }
         }
         lists.members.len() > before
