@@ -65,8 +65,8 @@ impl OrderTally {
     pub fn window_advised(&self) -> Option<String> {
         let secs = self.window_needed()?.as_secs();
         let (unit, name) = match secs {
-            ..=120 => (1, "s"),
-            ..=7_200 => (60, "min"),
+            0..=120 => (1, "s"),
+            121..=7_200 => (60, "min"),
             _ => (3_600, "h"),
         };
         Some(format!("{}{name}", secs.div_ceil(unit)))

@@ -168,9 +168,9 @@ fn untrue_rows(table: &str) -> Vec<String> {
     let asked: Vec<_> = (0..SCENARIOS.len()).map(|place| (place, SEEDS[place % SEEDS.len()])).collect();
     let told = asked.iter().zip(judged(&asked)).filter_map(|((place, seed), cells)| {
         let row = &shown[*place];
-        let of_seed = |cell: &&'_ str| {
+        let of_seed = |cell: &&str| {
             let results: Vec<&str> = cell.split(JOIN).collect();
-            results.get(place % SEEDS.len()).unwrap_or(&results[0]).to_string()
+            (*results.get(place % SEEDS.len()).unwrap_or(&results[0])).to_owned()
         };
         let shown: Vec<String> = row[1..].iter().map(of_seed).collect();
         (shown != cells).then(|| format!("{}, seed {seed}: shown {shown:?}, found {cells:?}", row[0]))
