@@ -23,6 +23,7 @@ mod timed_body;
 #[cfg(unix)]
 mod unix_socket;
 mod wire;
+mod woken;
 
 use std::io;
 use std::sync::Arc;

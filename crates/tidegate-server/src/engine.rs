@@ -35,7 +35,7 @@ mod timed_store;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, Guard};
 use prometheus_client::registry::Registry;
 use tidegate::gate::{Check, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
@@ -193,9 +193,9 @@ impl Engine {
         }
     }
 
-    /// Returns what is in force.
-    pub(crate) fn live(&self) -> Arc<Live> {
-        self.live.load_full()
+    /// Returns what is in force, by a lease and not by a reference count, which all threads would write to: for as long as a request takes.
+    pub(crate) fn live(&self) -> Guard<Arc<Live>> {
+        self.live.load()
     }
 
     pub(crate) fn now(&self) -> Tick {

@@ -3,6 +3,7 @@
 //! Labels come from the configuration only, never from a request, so the number of series is known when a file is loaded;
 //! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in [`crate::live::Live`].
 
+mod decision_times;
 pub(crate) mod judged;
 mod labels;
 pub(crate) mod leases;
@@ -29,7 +30,6 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
-use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Occupancy;
@@ -37,6 +37,7 @@ use tidegate::{Clock, SystemClock, Tick};
 
 use crate::call_notes;
 
+use self::decision_times::DecisionTimes;
 pub(crate) use self::labels::{BreakerIs, CutReason, Decided, SettlementResult, Transport};
 use self::labels::{
     BuildLabels, CutLabel, DecisionLabels, ModeLabel, PolicyLabel, SettlementLabel, StoreChangeLabels,
@@ -52,10 +53,6 @@ pub(crate) use self::store_state::StoreState;
 pub(crate) use self::store_times::{StoreOp, StoreTimes};
 use self::throttled::Throttled;
 
-/// Upper bounds of decision times, in seconds: a decision in memory takes under a microsecond, one over a network milliseconds.
-const DECISION_TIMES: [f64; 12] =
-    [250e-9, 500e-9, 1e-6, 2.5e-6, 5e-6, 10e-6, 50e-6, 250e-6, 1e-3, 10e-3, 100e-3, 1.0];
-
 /// All metrics of a server.
 #[derive(Debug)]
 pub(crate) struct Metrics {
@@ -65,7 +62,7 @@ pub(crate) struct Metrics {
     limits: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     /// By the place of the transport in [`Transport::ALL`].
-    decision_times: [Histogram; Transport::ALL.len()],
+    decision_times: [DecisionTimes; Transport::ALL.len()],
     /// Limits that callers bring.
     pub(crate) throttled: Throttled,
     auth_failed: Family<TransportLabel, Counter>,
@@ -98,8 +95,7 @@ impl Metrics {
         let near = Family::<PolicyLabel, Counter>::default();
         let limits = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
         let utilization = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
-        let times =
-            Family::<TransportLabel, Histogram>::new_with_constructor(|| Histogram::new(DECISION_TIMES));
+        let times = Family::<TransportLabel, DecisionTimes>::default();
         let store_errors = Family::<StoreLabel, Counter>::default();
         let store_up = Family::<StoreLabel, Gauge<i64, AtomicI64>>::default();
         let store_changes = Family::<StoreChangeLabels, Counter>::default();
@@ -281,7 +277,7 @@ impl Metrics {
     fn note_time(&self, transport: Transport, start: Tick) {
         let took: Duration = self.stopwatch.now().since(start);
         call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
-        self.decision_times[transport as usize].observe(took.as_secs_f64());
+        self.decision_times[transport as usize].observe(took);
     }
 
     /// Waits for the decisions of a batch, which come by HTTP alone, and notes for each an even part of the time that they took together:
@@ -291,7 +287,7 @@ impl Metrics {
         let decided = deciding.await;
         let took = self.stopwatch.now().since(start);
         call_notes::note(|notes| call_notes::add(&mut notes.deciding, took));
-        let took = took.as_secs_f64() / decided.len().max(1) as f64;
+        let took = took / u32::try_from(decided.len().max(1)).unwrap_or(u32::MAX);
         let times = &self.decision_times[Transport::http as usize];
         decided.iter().for_each(|_| times.observe(took));
         decided

@@ -16,6 +16,9 @@ use self::untrusted_peer::UntrustedPeer;
 use crate::problem::Problem;
 use crate::settings::Settings;
 
+/// What the attribute of a header begins with; its name follows.
+pub(crate) const HEADER: &str = "request.header.";
+
 /// The proxy under one configuration.
 #[derive(Debug)]
 pub(crate) struct Proxy {
@@ -28,6 +31,8 @@ pub(crate) struct Proxy {
     pub(crate) original: [Option<HeaderName>; 3],
     /// The header that holds the client's address, in the same way.
     pub(crate) forwarded: Option<HeaderName>,
+    /// Whether policies name headers.
+    pub(crate) names_headers: bool,
     /// The headers that policies name, as programs that do not tell `_` from `-` know them.
     spellings: HashSet<String>,
     /// Whether the log has been told what is wrong with the proxy.
@@ -38,7 +43,7 @@ pub(crate) struct Proxy {
 impl Proxy {
     pub(crate) fn new(settings: &Settings) -> Self {
         let named = settings.policies.named();
-        let headers = named.names().filter_map(|name| name.strip_prefix("request.header."));
+        let headers = named.names().filter_map(|name| name.strip_prefix(HEADER));
         let family = settings.forward_auth.as_ref().map(|asks| &asks.original);
         let lookup = |name: &str| HeaderName::from_bytes(name.as_bytes()).ok();
         let original = [OriginalHeaders::method, OriginalHeaders::uri, OriginalHeaders::host];
@@ -47,6 +52,7 @@ impl Proxy {
             original: original.map(|name| lookup(name(family?))),
             forwarded: lookup(settings.client_ip.header.name()),
             client_ip: settings.client_ip.clone(),
+            names_headers: named.reaches(HEADER),
             spellings: headers.map(with_dashes).collect(),
             named,
             policies: Arc::clone(&settings.policies),

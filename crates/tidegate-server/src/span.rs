@@ -2,14 +2,21 @@
 
 use std::time::Duration;
 
+use jiff::fmt::temporal::DateTimePrinter;
 use tidegate::Tick;
+
+/// With milliseconds.
+const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
 /// Writes the moment that lies `after` a tick in RFC 3339, to the next millisecond; the server's ticks count from 1970. `None` for
 /// moments beyond the year 9999.
 pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
     let nanos = u128::from(at.as_nanos()) + after.as_nanos();
     let millis = i64::try_from(nanos.div_ceil(1_000_000)).ok()?;
-    jiff::Timestamp::from_millisecond(millis).ok().map(|moment| format!("{moment:.3}"))
+    let moment = jiff::Timestamp::from_millisecond(millis).ok()?;
+    let mut text = String::with_capacity("2027-01-15T08:00:00.001Z".len());
+    PRINTER.print_timestamp(&moment, &mut text).ok()?;
+    Some(text)
 }
 
 #[cfg(test)]

@@ -20,15 +20,7 @@ const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 /// 403 for a foreign origin, and without TLS for a host name that is not this machine's.
 pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
-    for name in [HOST, ORIGIN] {
-        // A header that cannot be read is there all the same.
-        if headers.contains_key(&name) && text(&name).is_none()
-            || headers.get_all(&name).iter().nth(1).is_some()
-        {
-            let detail = format!("{name} cannot be read, or came twice; send it once, in ASCII");
-            return Err(Problem::new(StatusCode::FORBIDDEN, detail));
-        }
-    }
+    let (host, origin) = (once(headers, &HOST)?, once(headers, &ORIGIN)?);
     // A picture or a script of a page is asked for without an origin, and holds what it asks for open. A link is followed by a person.
     let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
     if of_a_page && text(&FETCH_DEST) != Some("document") {
@@ -36,8 +28,8 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
             "a web page of another origin may not use this server; set a token and send it from a program";
         return Err(Problem::new(StatusCode::FORBIDDEN, detail));
     }
-    let host = text(&HOST).unwrap_or_default();
-    if let Some(origin) = text(&ORIGIN)
+    let host = host.unwrap_or_default();
+    if let Some(origin) = origin
         && origin.split_once("://").map(|(_, authority)| authority) != Some(host)
     {
         let detail =
@@ -50,6 +42,22 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
         return Err(Problem::new(StatusCode::FORBIDDEN, detail).with("host", host));
     }
     Ok(())
+}
+
+/// Returns the value of a header that is there at most once.
+///
+/// # Errors
+/// 403 where it is there twice, or cannot be read: it is there all the same.
+fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Problem> {
+    let mut lines = headers.get_all(name).iter();
+    let Some(line) = lines.next() else { return Ok(None) };
+    match line.to_str() {
+        Ok(value) if lines.next().is_none() => Ok(Some(value)),
+        _ => {
+            let detail = format!("{name} cannot be read, or came twice; send it once, in ASCII");
+            Err(Problem::new(StatusCode::FORBIDDEN, detail))
+        }
+    }
 }
 
 fn names_this_machine(authority: &str) -> bool {

@@ -14,6 +14,11 @@ pub(super) struct AfterOthers {
 }
 
 impl AfterOthers {
+    /// Says whether the task stands behind the others now.
+    pub(super) fn waits(&self) -> bool {
+        self.waited
+    }
+
     /// Ready the second time; the first time puts the task behind all that are ready now, so that it is polled again after them.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.waited = !self.waited;

@@ -13,6 +13,7 @@
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
+use std::mem;
 use std::net::SocketAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ use super::stream::Stream;
 use super::streamed_body::StreamedBody;
 use super::timed_body::TimedBody;
 use super::wire::{Line, Stand, Wire};
+use super::woken::Woken;
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
@@ -100,7 +102,7 @@ pub(super) async fn serve<H: Handler>(
         timeouts.head = timeouts.head.min(SHORT_HEAD);
     }
 
-    let (seen, reserved, counting) = (Arc::clone(&line), place.is_reserved(), Arc::clone(&handler));
+    let (seen, reserved, handler) = (Arc::clone(&line), place.is_reserved(), &*handler);
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.begin();
         // Before anything is answered: from here on the place is not given away.
@@ -108,7 +110,6 @@ pub(super) async fn serve<H: Handler>(
         let answering = Answering(Arc::clone(&seen));
         let operational = H::is_operational(request.uri().path());
         let request = request.map(|body| timed(body, timeouts.body));
-        let handler = Arc::clone(&handler);
         async move {
             answering.unblocked().await;
             if reserved && !operational {
@@ -125,15 +126,23 @@ pub(super) async fn serve<H: Handler>(
     let wire = Wire(Arc::clone(&line));
     let mut http = builder(reserved).serve_connection(TokioIo::new(wire), service);
 
-    let (stand, due, finishing, after_others) = (None, None, false, AfterOthers::default());
-    let mut watch = Watch { line: &line, place, timeouts, stand, due, finishing, after: after_others };
+    let mut watch = Watch {
+        line: &line,
+        place,
+        timeouts,
+        stand: None,
+        due: None,
+        finishing: false,
+        after: AfterOthers::default(),
+        woken: Woken::default(),
+    };
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
     // A connection that idled ends by hyper's own shutdown, and has given its place up all the same.
     let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
-        counting.connection_cut(reason);
+        handler.connection_cut(reason);
     }
     let mut wire = http.into_parts().io.into_inner();
     close(&mut wire, ended, peer, place, timeouts).await;
@@ -168,7 +177,7 @@ impl Answering {
     /// hyper can come here with the last answer unsent: when the one before was made without reading its request's body.
     async fn unblocked(&self) {
         // Polled again by the watch when the line is free.
-        poll_fn(|_| if self.0.stand().blocked { Poll::Pending } else { Poll::Ready(()) }).await;
+        poll_fn(|_| if self.0.stand().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 }
 
@@ -189,6 +198,8 @@ struct Watch<'c> {
     finishing: bool,
     /// Before answers are sent.
     after: AfterOthers,
+    /// Tells whether hyper has something to do.
+    woken: Woken,
 }
 
 impl Watch<'_> {
@@ -206,14 +217,18 @@ impl Watch<'_> {
         if order == Order::Cut {
             return Poll::Ready(Ended::Cut);
         }
+        // Behind all others, there are answers to be sent, and usually nothing more for hyper to do.
+        let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
         loop {
-            let blocked = self.line.stand().blocked;
-            if let Poll::Ready(ended) = Pin::new(&mut *http).poll(cx) {
+            let blocked = self.line.stand().blocked();
+            if !mem::take(&mut only_send)
+                && let Poll::Ready(ended) = self.woken.poll(|cx| Pin::new(&mut *http).poll(cx))
+            {
                 return Poll::Ready(Ended::Served(ended));
             }
             // Before the answer is sent: whoever has read it may take the connection to be idle.
             self.note(self.line.stand(), sleep.as_mut());
-            if order == Order::Stay && self.line.has_answers() && self.after.poll(cx).is_pending() {
+            if order == Order::Stay && self.line.stand().has_answers() && self.after.poll(cx).is_pending() {
                 return Poll::Pending;
             }
             if let Poll::Ready(Err(_)) = self.line.poll_send(cx) {
@@ -234,7 +249,7 @@ impl Watch<'_> {
             // When the line is free again no waker is called, so hyper is polled once more for what waited for it. So it is where it was kept from
             // reading until the last request had been polled.
             let unread = self.line.was_polled();
-            if !unread && (!blocked || stand.blocked) {
+            if !unread && (!blocked || stand.blocked()) {
                 break;
             }
         }
@@ -262,12 +277,13 @@ impl Watch<'_> {
     }
 
     fn note(&mut self, stand: Stand, mut sleep: Pin<&mut Sleep>) {
+        let stand = stand.of_stage();
         if self.stand == Some(stand) {
             return;
         }
-        let before = self.stand.replace(stand).map(|before| (before.stage(), before.requests));
+        let before = self.stand.replace(stand).map(|before| (before.stage(), before.requests()));
         let stage = stand.stage();
-        if before == Some((stage, stand.requests)) {
+        if before == Some((stage, stand.requests())) {
             // The first bytes of the first head: its time began with the connection.
             return;
         }
@@ -302,16 +318,16 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         Ended::Cut => return,
         Ended::Refused(answer) => Some(answer),
         Ended::Vacated(stand) => {
-            if stand.blocked {
+            if stand.blocked() {
                 line.forget_unsent();
-            } else if stand.received {
+            } else if stand.received() {
                 // The place is needed now: what the system does not take at once is not sent.
                 let _ = protocol_errors::answer(wire, protocol_errors::full()).now_or_never();
             }
             return;
         }
         Ended::Late(stand) => match stand.stage() {
-            Stage::Head if stand.received => Some(protocol_errors::late(timeouts.head)),
+            Stage::Head if stand.received() => Some(protocol_errors::late(timeouts.head)),
             Stage::Head | Stage::Idle => return line.say_end(),
             _ => {
                 tracing::debug!(%peer, "cut: it does not read its answers");
@@ -322,7 +338,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         Ended::Served(Err(error)) => {
             tracing::debug!(%peer, %error, "connection ended");
             let stand = line.stand();
-            let in_head = stand.stage() == Stage::Head && stand.received;
+            let in_head = stand.stage() == Stage::Head && stand.received();
             if error.is_parse_version_h2() {
                 Some(protocol_errors::other_version())
             } else if error.is_incomplete_message() && in_head {

@@ -107,6 +107,11 @@ impl Reload {
         }
         let loaded = self.put_in_force(engine, Ok(joined)).map_err(NotChanged::Unfit)?;
         tracing::info!(policy = name, deleted = text.is_none(), "a policy was changed through the API");
-        Ok(Changed { live: engine.live(), new, kept: self.kept.is_some(), warnings: loaded.warnings })
+        Ok(Changed {
+            live: Arc::clone(&engine.live()),
+            new,
+            kept: self.kept.is_some(),
+            warnings: loaded.warnings,
+        })
     }
 }

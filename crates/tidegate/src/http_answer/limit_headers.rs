@@ -7,6 +7,7 @@
 mod budget;
 mod draft03;
 mod draft11;
+mod field;
 mod insert;
 mod x_ratelimit;
 
@@ -34,12 +35,12 @@ impl ShownLimits<'_> {
             HeaderForm::None => 0,
         };
         if left_out > 0 {
-            insert(out, LEFT_OUT, left_out.to_string());
+            out.insert(LEFT_OUT, left_out.into());
         }
         let Some(refused) = self.refused else { return };
         if let Some(wait) = refused.after() {
             // Never earlier than the waits beside it: a client that sees both obeys this one.
-            insert(out, RETRY_AFTER, seconds_up(wait).max(1).to_string());
+            out.insert(RETRY_AFTER, seconds_up(wait).max(1).into());
         }
         let exposed = match form {
             HeaderForm::Draft11 => "Retry-After, RateLimit, RateLimit-Policy",

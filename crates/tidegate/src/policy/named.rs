@@ -29,6 +29,16 @@ impl Named {
         self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
+    /// Says whether some attribute is named that begins so; `start` ends with a dot.
+    #[must_use]
+    pub fn reaches(&self, start: &str) -> bool {
+        self.names().any(|name| name.starts_with(start))
+            || self
+                .prefixes
+                .iter()
+                .any(|prefix| prefix.starts_with(start) || start.starts_with(prefix.as_str()))
+    }
+
     /// Returns the names that are written out. An expression may reach others: see [`Named::contains`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
@@ -116,6 +126,7 @@ mod tests {
         ] {
             let named = named(&format!("{{ name: a, limit: {{ rate: 1/s }}, cost: \"{cost}\" }}"));
             assert!(named.contains(reaches) && !named.contains(not), "{cost}: {named:?}");
+            assert_eq!(named.reaches("request.header."), reaches.starts_with("request.header."), "{cost}");
         }
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use h2::RecvStream;
 use h2::server::SendResponse;
-use http::header::{CONTENT_TYPE, HeaderMap};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, timeout_at};
@@ -26,6 +26,9 @@ use crate::connections::{Place, now};
 use crate::metrics::Transport;
 use crate::options::Timeouts;
 use crate::otlp::Ended;
+
+/// How long the caller waits for the answer.
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
 /// What the calls of one connection share.
 #[derive(Debug)]
@@ -225,7 +228,7 @@ fn is_call(head: &request::Parts) -> Result<(), Response<()>> {
 
 /// Returns when the answer is of no use any more, by the time that the caller gives.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
-    let Some(value) = headers.get("grpc-timeout") else { return Ok(None) };
+    let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     match read_grpc_timeout(value.as_bytes()) {
         // Ten years are as good as no deadline.
         Some(time) if time > Duration::from_secs(10 * 365 * 24 * 3600) => Ok(None),

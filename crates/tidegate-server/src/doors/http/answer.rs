@@ -28,6 +28,8 @@ use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::Facts;
 
+/// An answer is true of its moment alone.
+const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
 /// How long to wait before asking again when the store could not decide: long enough not to add to its trouble.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
@@ -111,9 +113,10 @@ impl<'a> Reply<'a, '_> {
 
     /// Writes the rate-limit headers, and that no cache may keep the answer.
     fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
-        out.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        out.insert(CACHE_CONTROL, NO_STORE);
         if let Conclusion::Decided(decision) = self.conclusion
             && decision.allowed
+            && decision.policies.lets_through()
         {
             over::write(decision, out);
         }

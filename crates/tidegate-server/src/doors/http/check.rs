@@ -112,14 +112,14 @@ pub(crate) async fn decide<A>(
 }
 
 /// A decision, and what it charged.
-struct Decided<'a> {
-    conclusion: &'a Conclusion,
-    held: &'a mut Held,
+pub(crate) struct Decided<'a> {
+    pub(crate) conclusion: &'a Conclusion,
+    pub(crate) held: &'a mut Held,
 }
 
 /// Has the answer to a decision made; as [`decide`].
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
-async fn conclude<A>(
+pub(crate) async fn conclude<A>(
     app: &App,
     live: &Live,
     asked: &CheckBody<'_>,

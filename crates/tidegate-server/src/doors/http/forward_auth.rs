@@ -25,12 +25,13 @@ use http::header::{
 use http::{Request, StatusCode};
 use tidegate::gate::ticket::Ticket;
 
-use self::original::Original;
-use super::check::{decide, unreturnable};
+use self::original::{Original, add_others};
+use super::check::{Decided, conclude, unreturnable};
 use super::request_body::CheckBody;
 use super::response_headers::write_decision;
 use crate::app::App;
 use crate::engine::{Held, TicketFor, Want};
+use crate::metrics::Transport;
 use crate::problem::Problem;
 
 /// Takes back what was charged when it is dropped before the caller was answered.
@@ -63,17 +64,24 @@ pub(crate) async fn forward_auth(
     let live = app.engine.live();
     let proxy = &live.proxy;
     let asks = proxy.asks()?;
-    let original = Original::of(request.headers(), peer.ip(), proxy)?;
-    let preflight = !asks.charge_preflights && is_preflight(original.method, request.headers());
+    let headers = request.headers();
+    let original = Original::of(headers, peer.ip(), proxy)?;
+    let preflight = !asks.charge_preflights && is_preflight(original.method, headers);
     let Original { descriptor: request, priority, .. } = original;
-    let asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
+    let mut asked = CheckBody { request, cost: None, priority, policies: None, ticket: None };
     if preflight && live.set.access(&asked.request).is_none() {
         let unlimited = [(CACHE_CONTROL, HeaderValue::from_static("no-store"))];
         return Ok((StatusCode::OK, unlimited).into_response());
     }
     let denied = proxy.deny_status();
     let mut held = Held::default();
-    let decided = decide(app, &live, &asked, None, Want::Take, TicketFor::Proxied, &mut held, |reply| {
+    let keep = TicketFor::Proxied.keeps(&live).then_some(&mut held);
+    let conclusion = &app.engine.decide(&live, asked.check(), None, Want::Take, keep, Transport::http).await;
+    if !conclusion.allowed() {
+        add_others(headers, proxy, &mut asked.request);
+    }
+    let decided = Decided { conclusion, held: &mut held };
+    let answered = conclude(app, &live, &asked, None, Want::Take, TicketFor::Proxied, decided, |reply| {
         let mut response = reply.to_proxy(live.headers, denied);
         write_decision(reply.id, reply.ticket, response.headers_mut());
         let ticket = reply.ticket.and_then(|answer| answer.ticket.clone());
@@ -81,7 +89,7 @@ pub(crate) async fn forward_auth(
     })
     .await;
     let too_long = denied.unwrap_or(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
-    let (response, wait, ticket) = decided.map_err(|none| unreturnable(&none, too_long))?;
+    let (response, wait, ticket) = answered.map_err(|none| unreturnable(&none, too_long))?;
     if !wait.is_zero() {
         let mut hung_up = HungUp { app, held: Some(held), ticket };
         tokio::time::sleep(wait).await;
@@ -111,7 +119,7 @@ pub(crate) mod fuzzing {
     use http::HeaderMap;
     use tidegate::policy::Named;
 
-    use super::Original;
+    use super::{Original, add_others};
     use crate::proxy::Proxy;
     use crate::settings::Settings;
 
@@ -138,8 +146,9 @@ pub(crate) mod fuzzing {
         /// Returns the attributes of the original request; `None` when the sub-request is refused.
         #[must_use]
         pub fn attributes(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Vec<(String, String)>> {
-            let original = Original::of(headers, peer, &self.0).ok()?;
-            let pairs = original.descriptor.pairs();
+            let mut request = Original::of(headers, peer, &self.0).ok()?.descriptor;
+            add_others(headers, &self.0, &mut request);
+            let pairs = request.pairs();
             Some(pairs.map(|(name, value)| (name.to_owned(), value.to_owned())).collect())
         }
     }

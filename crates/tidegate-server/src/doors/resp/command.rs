@@ -85,9 +85,18 @@ enum Length {
     Wrong,
 }
 
+#[inline]
 fn length(bytes: &[u8]) -> Length {
     /// A first byte, a sign, nineteen digits and the end of the line, with some zeros before.
     const LONGEST: usize = 24;
+    // Most are short: one digit or two.
+    match bytes {
+        [_, one @ b'0'..=b'9', b'\r', b'\n', ..] => return Length::Is(i64::from(one - b'0'), 4),
+        [_, ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
+            return Length::Is(i64::from(ten - b'0') * 10 + i64::from(one - b'0'), 5);
+        }
+        _ => {}
+    }
     let negative = bytes.get(1) == Some(&b'-');
     let first = if negative { 2 } else { 1 };
     let mut number = 0_i64;

@@ -7,10 +7,11 @@
 //! | replies that are not read | [`Timeouts::unread`] | cut |
 //! | closing, so that the last reply arrives | [`LINGER`] | cut |
 
+use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
@@ -112,6 +113,8 @@ impl Connection<'_> {
     async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
         // The first command is waited for from accept on.
         let (mut stage, mut since) = (Stage::Head, now());
+        // One for all reads: it is set anew only where a read may last less long than the one that it was set for.
+        let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         loop {
             let order = self.place.order_now();
             if order >= Order::Yield {
@@ -124,7 +127,7 @@ impl Connection<'_> {
             } else {
                 self.place.note(stage, since);
                 let most = if stage == Stage::Idle { self.timeouts.idle } else { self.timeouts.head };
-                self.fill(after(since, most)).await
+                self.fill(after(since, most), timer.as_mut()).await
             };
             match filled {
                 Filled::Some => {}
@@ -156,31 +159,8 @@ impl Connection<'_> {
     async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
         let mut done = 0;
         session.look_again(&door.app.access);
-        loop {
-            match next(&self.read[done..]) {
-                Next::Command(words, took) => {
-                    done += took;
-                    if !words.is_empty() {
-                        let _in_flight = door.app.begin_request(Transport::resp);
-                        if !redis::run(door, session, &words, &mut self.replies) {
-                            own::run(door, session, &words, &mut self.replies).await;
-                        }
-                    }
-                }
-                Next::Incomplete => break,
-                Next::Broken(what) => {
-                    self.replies.error("ERR", &format!("Protocol error: {what}"));
-                    session.closing = true;
-                    break;
-                }
-            }
-            // Whoever has sent many commands gives its place up between two of them.
-            if session.closing || self.place.order_now() >= Order::Yield {
-                break;
-            }
-            if self.replies.bytes.len() >= FLUSH {
-                self.send().await?;
-            }
+        while self.run_commands(door, session, &mut done).await {
+            self.send().await?;
         }
         self.read.drain(..done);
         if !self.replies.bytes.is_empty() {
@@ -190,18 +170,58 @@ impl Connection<'_> {
         Ok(done)
     }
 
+    /// Runs commands until replies have to be sent; says whether there may be more to run. `done` counts the bytes that they took.
+    async fn run_commands(&mut self, door: &RespDoor, session: &mut Session, done: &mut usize) -> bool {
+        // For all of them: one is answered at a time.
+        let _in_flight = door.app.begin_request(Transport::resp);
+        loop {
+            match next(&self.read[*done..]) {
+                Next::Command(words, took) => {
+                    *done += took;
+                    if !words.is_empty() && !redis::run(door, session, &words, &mut self.replies) {
+                        own::run(door, session, &words, &mut self.replies).await;
+                    }
+                }
+                Next::Incomplete => return false,
+                Next::Broken(what) => {
+                    self.replies.error("ERR", &format!("Protocol error: {what}"));
+                    session.closing = true;
+                }
+            }
+            // Whoever has sent many commands gives its place up between two of them.
+            if session.closing || self.place.order_now() >= Order::Yield {
+                return false;
+            }
+            if self.replies.bytes.len() >= FLUSH {
+                return true;
+            }
+        }
+    }
+
     /// Reads more, until then at most.
-    async fn fill(&mut self, until: Instant) -> Filled {
+    async fn fill(&mut self, until: Instant, mut timer: Pin<&mut Sleep>) -> Filled {
         let Self { stream, read, place, .. } = self;
         debug_assert!(read.len() < MAX_BYTES, "a command that is too long is refused before more is read");
         read.reserve(READ);
+        if until < timer.deadline() {
+            timer.as_mut().reset(until);
+        }
+        let late = async {
+            loop {
+                timer.as_mut().await;
+                if until <= now() {
+                    break;
+                }
+                timer.as_mut().reset(until);
+            }
+        };
         tokio::select! {
             biased;
-            filled = timeout_at(until, stream.read_buf(read)) => match filled {
-                Ok(Ok(0) | Err(_)) => Filled::End,
-                Ok(Ok(_)) => Filled::Some,
-                Err(_) => Filled::Late,
+            filled = stream.read_buf(read) => match filled {
+                Ok(0) | Err(_) => Filled::End,
+                Ok(_) => Filled::Some,
             },
+            () = late => Filled::Late,
             () = place.ordered(Order::Finish) => Filled::Ordered,
         }
     }

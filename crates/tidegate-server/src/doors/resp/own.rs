@@ -28,7 +28,7 @@ fn asks(name: &[u8]) -> Scope {
 }
 
 /// Runs a command of ours, or says that there is none of that name.
-pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], replies: &mut Replies) {
+pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
     if let Err((code, what)) = session.may(asks(words[0])) {
         if session.is_trusted() {
@@ -54,13 +54,13 @@ pub(super) async fn run(door: &RespDoor, session: &Session, words: &[&[u8]], rep
 
 async fn decided(
     door: &RespDoor,
-    session: &Session,
+    session: &mut Session,
     words: &[&[u8]],
     replies: &mut Replies,
 ) -> Result<(), Refusal> {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
     if is("CL.THROTTLE") {
-        throttle::run(door, words, replies).await;
+        throttle::run(door, session, words, replies).await;
         Ok(())
     } else if is("TG.CHECK") {
         check::run(door, session, words, replies).await

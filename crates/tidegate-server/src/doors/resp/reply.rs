@@ -62,6 +62,10 @@ impl Replies {
     }
 
     fn number(&mut self, kind: u8, number: i64) {
+        // Most are short, and are written in one piece.
+        if let Ok(digit @ 0..10) = u8::try_from(number) {
+            return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
+        }
         self.bytes.push(kind);
         self.bytes.extend_from_slice(itoa::Buffer::new().format(number).as_bytes());
         self.end();

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use tidegate::Quota;
+
 use crate::app::App;
 use crate::auth::{Access, Grant, Scope, Tokens};
 use crate::connections::Tls;
-use crate::requests::BroughtQuotas;
+use crate::requests::{Brought, BroughtQuotas};
 
 /// The RESP door of one server.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub(super) struct Session {
     pub(super) name: Vec<u8>,
     /// Whether the connection ends after the replies that are written.
     pub(super) closing: bool,
+    /// The limit that the last `CL.THROTTLE` brought, which most clients bring again.
+    pub(super) brought: Option<(Brought, Arc<Quota>)>,
 }
 
 /// What a client may do.
@@ -62,7 +66,7 @@ pub(super) enum Shown {
 impl Session {
     pub(super) fn new(access: &Access) -> Self {
         let trust = if access.needs_token() { Trust::Unknown } else { Trust::Open };
-        Self { resp3: false, trust, name: Vec::new(), closing: false }
+        Self { resp3: false, trust, name: Vec::new(), closing: false, brought: None }
     }
 
     /// Takes a token; a wrong one takes nothing away that an earlier one gave.
@@ -87,6 +91,19 @@ impl Session {
                 };
             }
         }
+    }
+
+    /// Returns a limit that the client brings.
+    ///
+    /// # Errors
+    /// What is out of range.
+    pub(super) fn quota(&mut self, brought: Brought, quotas: &BroughtQuotas) -> Result<&Arc<Quota>, String> {
+        let known = self.brought.take().filter(|(known, _)| *known == brought);
+        let known = match known {
+            Some(known) => known,
+            None => (brought, quotas.of(brought)?),
+        };
+        Ok(&self.brought.insert(known).1)
     }
 
     /// Says whether a token was shown, or none is needed.

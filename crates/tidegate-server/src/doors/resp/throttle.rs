@@ -10,14 +10,14 @@ use tidegate::{Cost, Quota, Rate, Retry};
 
 use super::redis;
 use super::reply::Replies;
-use super::session::RespDoor;
+use super::session::{RespDoor, Session};
 use crate::call_notes;
 use crate::engine::Engine;
 use crate::metrics::Decided;
 use crate::requests::Brought;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
-pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) {
+pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let (key, numbers) = match words {
         [_, key, numbers @ ..] if (3..=4).contains(&numbers.len()) => (*key, numbers),
         _ => return redis::wrong_number(words[0], replies),
@@ -29,7 +29,7 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     if key.len() > MAX_KEY {
         return replies.error("ERR", &format!("the key has {} bytes; use at most {MAX_KEY}", key.len()));
     }
-    let quota = match door.quotas.of(brought) {
+    let quota = match session.quota(brought, &door.quotas) {
         Ok(quota) => quota,
         Err(what) => return replies.error("ERR", &what),
     };
@@ -38,7 +38,7 @@ pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies)
     own.extend_from_slice(key);
     // Here, and handed down by reference: it has room for several charges, and to move it costs as much as to decide one.
     let mut settled = Settled::default();
-    let decided = decide(&door.app.engine, &own, &quota, quantity, &mut settled).await;
+    let decided = decide(&door.app.engine, &own, quota, quantity, &mut settled).await;
     call_notes::note(|notes| {
         notes.outcome = Some(match decided {
             Ok(()) if settled.allowed => "allowed",

@@ -16,6 +16,8 @@ use super::super::shown::{ShownLimit, ShownLimits};
 const BUDGET: usize = 2048;
 /// The longest name that is shown whole, in bytes; of a longer one the start, and two dots.
 const NAME: usize = 128;
+/// Bytes of the unit of a limit that counts requests in flight.
+const UNIT: usize = 25;
 
 /// The limits to show, and how many were left out.
 #[derive(Debug)]
@@ -28,7 +30,8 @@ pub(super) struct Fitting<'p, 'a> {
 pub(super) fn fitting<'p, 'a>(shown: &'p ShownLimits<'a>, lists: usize) -> Fitting<'p, 'a> {
     let mut limits: SmallVec<[&ShownLimit<'_>; 4]> = shown.limits.iter().collect();
     let sizes = |limits: &[&ShownLimit<'_>]| limits.iter().map(|limit| size(limit, lists)).sum::<usize>();
-    if sizes(&limits) <= BUDGET {
+    // So few always fit, whatever their names and numbers are.
+    if limits.len() <= BUDGET / largest(lists) || sizes(&limits) <= BUDGET {
         return Fitting { limits, left_out: 0 };
     }
     let binding = shown.binding.and_then(|at| shown.limits.get(at));
@@ -49,6 +52,11 @@ pub(super) fn fitting<'p, 'a>(shown: &'p ShownLimits<'a>, lists: usize) -> Fitti
     Fitting { limits, left_out }
 }
 
+/// The most bytes that any limit takes, separators included: a name of which each byte is escaped, and four numbers of twenty digits.
+const fn largest(lists: usize) -> usize {
+    lists * (2 * NAME + 9) + 4 * (3 + 20) + UNIT
+}
+
 /// The most bytes that a limit takes, separators included.
 fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
@@ -61,7 +69,7 @@ fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
             .flatten()
             .map(|number| 3 + digits(number))
             .sum::<usize>()
-        + if limit.concurrent { 25 } else { 0 }
+        + if limit.concurrent { UNIT } else { 0 }
 }
 
 /// A name as headers show it. Strings of structured fields are printable ASCII; anything else becomes a question mark.

@@ -3,32 +3,28 @@
 //! # Source
 //! draft-polli-ratelimit-headers-03, with the `name` parameter and the `X-` that Envoy gave it.
 
-use std::fmt::Write;
-
 use http::header::HeaderMap;
 
 use super::super::shown::ShownLimits;
 use super::budget::{fitting, shown_name};
-use super::insert::insert;
-use super::x_ratelimit::{LIMIT, REMAINING, RESET};
+use super::field::Field;
+use super::x_ratelimit::{LIMIT, write_standing};
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {
     let Some(bound) = shown.binding.and_then(|at| shown.limits.get(at)) else { return 0 };
     let fitting = fitting(shown, 1);
-    let mut limit = bound.quota.to_string();
+    let mut limit = Field::default();
+    limit.number(bound.quota);
     for limit_shown in &fitting.limits {
-        // Writing to a String cannot fail.
-        let _ = write!(limit, ", {}", limit_shown.quota);
+        limit.next_item();
+        limit.number(limit_shown.quota);
         if let Some(window) = limit_shown.window {
-            let _ = write!(limit, ";w={}", window.max(1));
+            limit.parameter(";w=", window.max(1));
         }
-        let name = shown_name(limit_shown.name).replace('\\', "\\\\").replace('"', "\\\"");
-        let _ = write!(limit, ";name=\"{name}\"");
+        limit.text(";name=");
+        limit.string(&shown_name(limit_shown.name));
     }
-    insert(out, LIMIT, limit);
-    insert(out, REMAINING, bound.remaining.to_string());
-    if let Some(wait) = bound.wait {
-        insert(out, RESET, wait.to_string());
-    }
+    limit.insert(LIMIT, out);
+    write_standing(bound, out);
     fitting.left_out
 }

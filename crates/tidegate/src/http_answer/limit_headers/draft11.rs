@@ -1,62 +1,106 @@
 //! `RateLimit-Policy` and `RateLimit`, structured field lists of strings.
 //!
+//! By hand: of structured fields these lists need strings and integers, and the library, which tests compare this with, writes each number by
+//! the formatter.
+//!
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11; RFC 9651.
 
 use http::header::{HeaderMap, HeaderName};
-use sfv::{Integer, KeyRef, ListSerializer, StringRef, integer, key_ref, string_ref};
 
 use super::super::shown::{ShownLimit, ShownLimits};
 use super::budget::{fitting, shown_name};
-use super::insert::insert;
+use super::field::Field;
 
-const QUOTA: &KeyRef = key_ref("q");
-const WINDOW: &KeyRef = key_ref("w");
-const UNIT: &KeyRef = key_ref("qu");
-const REMAINING: &KeyRef = key_ref("r");
-const WAIT: &KeyRef = key_ref("t");
-const CONCURRENT: &StringRef = string_ref("concurrent-requests");
+const POLICIES: HeaderName = HeaderName::from_static("ratelimit-policy");
+const STANDING: HeaderName = HeaderName::from_static("ratelimit");
 /// The largest integer of a structured field: fifteen digits.
-const LARGEST: Integer = integer(999_999_999_999_999);
-/// More bytes than one limit has in one of the lists, unless its name is long.
-const USUAL: usize = 64;
+const LARGEST: u64 = 999_999_999_999_999;
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {
     let fitting = fitting(shown, 2);
-    let room = USUAL * fitting.limits.len();
-    let (mut policies, mut standing) = (String::with_capacity(room), String::with_capacity(room));
-    write_lists(&fitting.limits, &mut policies, &mut standing);
     // An empty list has no form: the header is left out.
-    if !policies.is_empty() {
-        insert(out, HeaderName::from_static("ratelimit-policy"), policies);
-        insert(out, HeaderName::from_static("ratelimit"), standing);
+    if !fitting.limits.is_empty() {
+        let (mut policies, mut standing) = (Field::default(), Field::default());
+        for limit in &fitting.limits {
+            write_limit(limit, &mut policies, &mut standing);
+        }
+        policies.insert(POLICIES, out);
+        standing.insert(STANDING, out);
     }
     fitting.left_out
 }
 
-fn write_lists(limits: &[&ShownLimit<'_>], policies: &mut String, standing: &mut String) {
-    let mut policies = ListSerializer::with_buffer(policies);
-    let mut standing = ListSerializer::with_buffer(standing);
-    for limit in limits {
-        let name = shown_name(limit.name);
-        // Nothing but printable ASCII is left in the name.
-        let Ok(name) = StringRef::from_str(&name) else { continue };
-        let mut item = policies.bare_item(name).parameter(QUOTA, number(limit.quota));
-        if let Some(window) = limit.window {
-            item = item.parameter(WINDOW, number(window.max(1)));
-        }
-        if limit.concurrent {
-            item = item.parameter(UNIT, CONCURRENT);
-        }
-        let _ = item.finish();
-        let mut item = standing.bare_item(name).parameter(REMAINING, number(limit.remaining));
-        if let Some(wait) = limit.wait {
-            item = item.parameter(WAIT, number(wait));
-        }
-        let _ = item.finish();
+fn write_limit(limit: &ShownLimit<'_>, policies: &mut Field, standing: &mut Field) {
+    let name = shown_name(limit.name);
+    policies.next_item();
+    policies.string(&name);
+    policies.parameter(";q=", limit.quota.min(LARGEST));
+    if let Some(window) = limit.window {
+        policies.parameter(";w=", window.clamp(1, LARGEST));
+    }
+    if limit.concurrent {
+        policies.text(";qu=\"concurrent-requests\"");
+    }
+    standing.next_item();
+    standing.string(&name);
+    standing.parameter(";r=", limit.remaining.min(LARGEST));
+    if let Some(wait) = limit.wait {
+        standing.parameter(";t=", wait.min(LARGEST));
     }
 }
 
-fn number(value: u64) -> Integer {
-    Integer::try_from(value).unwrap_or(LARGEST)
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sfv::{Integer, KeyRef, ListSerializer, StringRef, key_ref};
+
+    use super::*;
+
+    fn limit(name: &str) -> impl Strategy<Value = ShownLimit<'_>> {
+        let number = || prop_oneof![0..200_u64, Just(LARGEST), Just(LARGEST + 1), Just(u64::MAX)];
+        let times = (proptest::option::of(number()), proptest::option::of(number()), any::<bool>());
+        (number(), number(), times).prop_map(move |(quota, remaining, (window, wait, concurrent))| {
+            ShownLimit { name, quota, window, concurrent, remaining, refused: false, wait }
+        })
+    }
+
+    /// The same lists as a library writes them.
+    fn model(limits: &[ShownLimit<'_>]) -> [String; 2] {
+        const KEYS: [&KeyRef; 5] = [key_ref("q"), key_ref("w"), key_ref("qu"), key_ref("r"), key_ref("t")];
+        let number = |number: u64| Integer::try_from(number.min(LARGEST)).unwrap();
+        let (mut policies, mut standing) = (ListSerializer::new(), ListSerializer::new());
+        for limit in limits {
+            let name = shown_name(limit.name);
+            let name = StringRef::from_str(&name).unwrap();
+            let mut item = policies.bare_item(name).parameter(KEYS[0], number(limit.quota));
+            if let Some(window) = limit.window {
+                item = item.parameter(KEYS[1], number(window.max(1)));
+            }
+            if limit.concurrent {
+                item = item.parameter(KEYS[2], StringRef::from_str("concurrent-requests").unwrap());
+            }
+            let _ = item.finish();
+            let item = standing.bare_item(name).parameter(KEYS[3], number(limit.remaining));
+            let _ = match limit.wait {
+                Some(wait) => item.parameter(KEYS[4], number(wait)),
+                None => item,
+            }
+            .finish();
+        }
+        [policies, standing].map(|list| list.finish().unwrap())
+    }
+
+    proptest! {
+        #[test]
+        fn lists_are_what_a_library_writes(limits in proptest::collection::vec(
+            prop_oneof![limit("per-ip"), limit(""), limit("a \"b\\ ä"), limit("\"\"\\\\\u{7f}")], 1..4,
+        )) {
+            let expected = model(&limits);
+            let shown = ShownLimits { limits: limits.into_iter().collect(), ..ShownLimits::default() };
+            let mut out = HeaderMap::new();
+            write(&shown, &mut out);
+            prop_assert_eq!([POLICIES, STANDING].map(|name| out[name].to_str().unwrap().to_owned()), expected);
+        }
+    }
 }

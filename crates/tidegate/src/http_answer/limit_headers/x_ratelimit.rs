@@ -5,18 +5,22 @@
 
 use http::header::{HeaderMap, HeaderName};
 
-use super::super::shown::ShownLimits;
-use super::insert::insert;
+use super::super::shown::{ShownLimit, ShownLimits};
 
 pub(super) const LIMIT: HeaderName = HeaderName::from_static("x-ratelimit-limit");
-pub(super) const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
-pub(super) const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
+const REMAINING: HeaderName = HeaderName::from_static("x-ratelimit-remaining");
+const RESET: HeaderName = HeaderName::from_static("x-ratelimit-reset");
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) {
     let Some(bound) = shown.binding.and_then(|at| shown.limits.get(at)) else { return };
-    insert(out, LIMIT, bound.quota.to_string());
-    insert(out, REMAINING, bound.remaining.to_string());
+    out.insert(LIMIT, bound.quota.into());
+    write_standing(bound, out);
+}
+
+/// Writes what is left of the limit that binds, and for how long.
+pub(super) fn write_standing(bound: &ShownLimit<'_>, out: &mut HeaderMap) {
+    out.insert(REMAINING, bound.remaining.into());
     if let Some(wait) = bound.wait {
-        insert(out, RESET, wait.to_string());
+        out.insert(RESET, wait.into());
     }
 }

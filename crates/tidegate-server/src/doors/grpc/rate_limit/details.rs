@@ -6,7 +6,7 @@ use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
-use http::header::{CONTENT_TYPE, HeaderMap, RETRY_AFTER};
+use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
 use tidegate::http_answer::{PROBLEM_JSON, over};
 use tidegate::policy::Mode;
@@ -21,7 +21,7 @@ use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
 
 /// The metadata of a call that says what it wants to be told.
-const WANTED: &str = "x-tidegate-details";
+const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
 /// The name of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
 

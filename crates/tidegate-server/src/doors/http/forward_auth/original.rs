@@ -5,8 +5,8 @@
 //! Every other header is the caller's, and becomes `request.header.<name>`.
 //!
 //! A caller decides which headers he sends, and how many. Those that policies name are kept whatever else is there and however
-//! long they are, which the bound on a head limits; the others fill what room is left. Bytes that are no UTF-8 are
-//! percent-encoded: they count as what they are, not as absent.
+//! long they are, which the bound on a head limits. The others decide nothing: they are read for a refusal, which is remembered, and fill what
+//! room is left. Bytes that are no UTF-8 are percent-encoded: they count as what they are, not as absent.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -24,14 +24,11 @@ use tidegate::policy::{Descriptor, IpSource};
 use super::super::request_body::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 use super::priority::priority;
 use crate::problem::Problem;
-use crate::proxy::Proxy;
+use crate::proxy::{HEADER, Proxy};
 use crate::spelling::quoted;
 
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
-
-/// What the attribute of a header begins with; its name follows.
-const ATTRIBUTE: &str = "request.header.";
 
 /// Headers whose several lines are one list by their own definition.
 const LISTS: [HeaderName; 8] =
@@ -46,9 +43,7 @@ pub(super) struct Original<'r> {
 }
 
 impl<'r> Original<'r> {
-    /// Reads the original request; `peer` is the other end of the connection.
-    ///
-    /// At most 64 attributes, and beyond them those that policies name.
+    /// Reads the original request as far as it decides; `peer` is the other end of the connection. [`add_others`] reads the rest.
     ///
     /// # Errors
     /// 503 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
@@ -95,34 +90,54 @@ impl<'r> Original<'r> {
             ("request.host", host),
             ("client.ip", Cow::Owned(written(client.address))),
         ]);
-        let mut room = MAX_ATTRIBUTES - descriptor.pairs().count();
-        let mut others = Vec::new();
-        let mut attribute = String::from(ATTRIBUTE);
-        for name in headers.keys().filter(|name| **name != TOKEN) {
-            attribute.truncate(ATTRIBUTE.len());
-            attribute.push_str(name.as_str());
-            if proxy.named.contains(&attribute) {
-                room = room.saturating_sub(1);
-                let value = value_of(headers, name).map_err(|detail| proxy.refused(detail))?;
-                descriptor.push(attribute.clone(), value);
-            } else if proxy.is_taken_for_named(name) {
-                let shown = quoted(name.as_str());
-                return Err(proxy.refused(format!(
-                    "many programs take the header {shown} for one that policies name; send that one, with its dashes"
-                )));
-            } else if is_the_callers(name, asks) {
-                others.push(name);
-            }
-        }
-        for name in others {
-            let value = joined(headers, name);
-            if room > 0 && name.as_str().len() <= MAX_NAME && value.len() <= MAX_VALUE {
-                room -= 1;
-                descriptor.push([ATTRIBUTE, name.as_str()].concat(), value);
-            }
+        if proxy.names_headers {
+            add_named(headers, proxy, &mut descriptor)?;
         }
         Ok(Self { method, descriptor, priority })
     }
+}
+
+/// Adds the headers that no policy names, for whoever asks later why the request was refused: as far as they fit into 64 attributes.
+pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: &mut Descriptor<'r>) {
+    let Ok(asks) = proxy.asks() else { return };
+    let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
+    for name in headers.keys().filter(|name| **name != TOKEN && is_the_callers(name, asks)) {
+        if room == 0 {
+            return;
+        }
+        let (attribute, value) = ([HEADER, name.as_str()].concat(), joined(headers, name));
+        let fits = name.as_str().len() <= MAX_NAME && value.len() <= MAX_VALUE;
+        if fits && !proxy.named.contains(&attribute) {
+            room -= 1;
+            descriptor.push(attribute, value);
+        }
+    }
+}
+
+/// Adds the headers that policies name.
+///
+/// # Errors
+/// When the caller sent one in a way that two readers would understand differently.
+fn add_named<'r>(
+    headers: &'r HeaderMap,
+    proxy: &Proxy,
+    descriptor: &mut Descriptor<'r>,
+) -> Result<(), Problem> {
+    let mut attribute = String::from(HEADER);
+    for name in headers.keys().filter(|name| **name != TOKEN) {
+        attribute.truncate(HEADER.len());
+        attribute.push_str(name.as_str());
+        if proxy.named.contains(&attribute) {
+            let value = value_of(headers, name).map_err(|detail| proxy.refused(detail))?;
+            descriptor.push(attribute.clone(), value);
+        } else if proxy.is_taken_for_named(name) {
+            let shown = quoted(name.as_str());
+            return Err(proxy.refused(format!(
+                "many programs take the header {shown} for one that policies name; send that one, with its dashes"
+            )));
+        }
+    }
+    Ok(())
 }
 
 /// Says whether a header that no policy names tells something of the original request.

@@ -1,8 +1,8 @@
 //! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
 
-use http::header::{HeaderMap, HeaderName};
+use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::http_answer::server_parts::{insert, push_escaped};
-use ulid::Ulid;
+use ulid::{ULID_LEN, Ulid};
 
 use crate::engine::TicketAnswer;
 
@@ -26,8 +26,9 @@ pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
 
 /// Writes the headers that name and settle a decision.
 pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, out: &mut HeaderMap) {
-    if let Some(id) = id {
-        insert(out, DECISION_ID, id.to_string());
+    // Letters and digits, which every header can carry.
+    if let Some(Ok(value)) = id.map(|id| HeaderValue::from_str(id.array_to_str(&mut [0; ULID_LEN]))) {
+        out.insert(DECISION_ID, value);
     }
     let Some(TicketAnswer { ticket, error }) = answer else { return };
     if let Some(ticket) = ticket {

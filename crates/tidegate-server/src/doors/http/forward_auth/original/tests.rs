@@ -42,10 +42,15 @@ fn headers(extra: &[(&str, &[u8])]) -> HeaderMap {
 
 fn value(proxy: &Proxy, extra: &[(&str, &[u8])], name: &str) -> Result<Option<String>, String> {
     let headers = headers(extra);
-    match Original::of(&headers, IpAddr::from([10, 0, 0, 1]), proxy) {
-        Ok(original) => Ok(original.descriptor.value(name).map(str::to_owned)),
-        Err(problem) => Err(problem.detail().to_owned()),
-    }
+    let read = whole(&headers, proxy).map_err(|problem| problem.detail().to_owned())?;
+    Ok(read.value(name).map(str::to_owned))
+}
+
+/// The attributes that decide and all others.
+fn whole<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Result<Descriptor<'r>, Problem> {
+    let mut original = Original::of(headers, IpAddr::from([10, 0, 0, 1]), proxy)?;
+    add_others(headers, proxy, &mut original.descriptor);
+    Ok(original.descriptor)
 }
 
 #[test]
@@ -125,8 +130,7 @@ fn fillers_push_out_nothing_that_policies_name() {
         assert_eq!(found.as_deref(), Some("1"), "{name}");
     }
     let headers = headers(&all);
-    let original = Original::of(&headers, IpAddr::from([10, 0, 0, 1]), &proxy).unwrap();
-    assert_eq!(original.descriptor.pairs().count(), MAX_ATTRIBUTES);
+    assert_eq!(whole(&headers, &proxy).unwrap().pairs().count(), MAX_ATTRIBUTES);
 }
 
 #[test]
@@ -176,6 +180,6 @@ proptest! {
             let Ok(value) = HeaderValue::from_bytes(bytes) else { continue };
             all.append(names[*at], value);
         }
-        let _ = Original::of(&all, IpAddr::from([10, 0, 0, 1]), &proxy);
+        let _ = whole(&all, &proxy);
     }
 }

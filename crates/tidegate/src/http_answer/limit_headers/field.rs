@@ -1,0 +1,59 @@
+//! The value of a header while it is written.
+
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+use smallvec::SmallVec;
+
+/// More bytes than a list of two limits has, unless their names are long.
+const USUAL: usize = 128;
+
+/// A value that is written piece by piece, of printable ASCII alone.
+#[derive(Debug, Default)]
+pub(super) struct Field(SmallVec<[u8; USUAL]>);
+
+impl Field {
+    pub(super) fn text(&mut self, text: &str) {
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    pub(super) fn number(&mut self, number: u64) {
+        self.text(itoa::Buffer::new().format(number));
+    }
+
+    /// Begins another item of a list.
+    pub(super) fn next_item(&mut self) {
+        if !self.0.is_empty() {
+            self.text(", ");
+        }
+    }
+
+    /// A string of a structured field, in quotes.
+    pub(super) fn string(&mut self, text: &str) {
+        self.0.push(b'"');
+        let is_plain = |byte: u8| !matches!(byte, b'"' | b'\\');
+        if text.bytes().all(is_plain) {
+            self.text(text);
+        } else {
+            for byte in text.bytes() {
+                if !is_plain(byte) {
+                    self.0.push(b'\\');
+                }
+                self.0.push(byte);
+            }
+        }
+        self.0.push(b'"');
+    }
+
+    /// A parameter behind an item: `;key=` and its number.
+    pub(super) fn parameter(&mut self, key: &str, number: u64) {
+        self.text(key);
+        self.number(number);
+    }
+
+    /// Sets a header to what was written.
+    pub(super) fn insert(&self, name: HeaderName, out: &mut HeaderMap) {
+        // No byte but those that a header can carry is ever written.
+        if let Ok(value) = HeaderValue::from_bytes(&self.0) {
+            out.insert(name, value);
+        }
+    }
+}
