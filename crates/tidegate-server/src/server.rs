@@ -33,6 +33,7 @@ use crate::otlp::Spans;
 use crate::phase::Phase;
 use crate::reload::Reload;
 use crate::settings::Source;
+use crate::signals::Signals;
 use crate::stores::OpenStore;
 use crate::systemd;
 use crate::tls::Certificates;
@@ -113,6 +114,8 @@ impl Server {
         for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
+        // First of all: whoever sees that it listens may send one, and without this it would end the process at once.
+        let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let (listener, addr) = listen(&options.http)?;
         let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
         let (grpc, grpc_addr) = options.grpc.as_ref().map(listen).transpose()?.unzip();
@@ -128,7 +131,7 @@ impl Server {
         };
         let spans = options.otlp.as_ref().map(Spans::open).transpose()?;
         let secrets = access.file().into_iter().chain(certificates.iter().flat_map(|held| held.files()));
-        let beside = Beside::new(options.signals, watched.as_deref(), secrets).await?;
+        let beside = Beside::new(signals, watched.as_deref(), secrets).await;
         let tickets = TicketSeal::of(&options.tickets, &addr)?;
         let store = match options.store {
             Some(store) => store,

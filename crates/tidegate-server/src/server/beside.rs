@@ -6,7 +6,6 @@ use std::path::Path;
 use futures_util::future::join_all;
 use tokio::sync::Notify;
 
-use super::error::ServeError;
 use super::handle::ServerHandle;
 use crate::engine::LEASES_EVERY;
 use crate::file_watch::FileWatch;
@@ -24,16 +23,12 @@ pub(super) struct Beside {
 }
 
 impl Beside {
-    /// Begins to listen to signals, if it is to, and to watch these files.
-    ///
-    /// # Errors
-    /// [`ServeError::Signals`]. A file that cannot be watched is told to the log: a signal and a request reload as well.
+    /// Begins to watch these files. One that cannot be watched is told to the log: a signal and a request reload as well.
     pub(super) async fn new(
-        signals: bool,
+        signals: Option<Signals>,
         config: Option<&Path>,
         secrets: impl IntoIterator<Item = &Path>,
-    ) -> Result<Self, ServeError> {
-        let signals = signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
+    ) -> Self {
         let config = match config {
             Some(file) => watch(file).await,
             None => None,
@@ -42,7 +37,7 @@ impl Beside {
         for file in secrets {
             watches.extend(watch(file).await);
         }
-        Ok(Self { signals, config, secrets: watches })
+        Self { signals, config, secrets: watches }
     }
 
     /// Follows signals, files and the policies put for all nodes, and tidies leases, for as long as the server runs.
