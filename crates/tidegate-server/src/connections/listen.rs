@@ -52,14 +52,15 @@ impl Listener {
         }
     }
 
-    /// Says whether the address could be listened on, without leaving anything behind.
+    /// Says whether the address could be listened on, without leaving anything behind. It does not listen: a caller who connected meanwhile would
+    /// be cut off, or take the server for ready.
     ///
     /// # Errors
     /// As [`Listener::bind`].
     pub(crate) fn check(address: &Address) -> io::Result<()> {
         match address {
             address if inherited::has(address) => Ok(()),
-            Address::Tcp(addr) => std::net::TcpListener::bind(addr).map(drop),
+            Address::Tcp(addr) => bound(*addr).map(drop),
             #[cfg(unix)]
             Address::Unix(socket) => super::unix_socket::is_free(socket.path()),
             #[cfg(not(unix))]
@@ -83,11 +84,15 @@ impl Listener {
 }
 
 fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
+    bound(addr)?.listen(QUEUE)
+}
+
+fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
     // So that a restart need not wait for the last connections of the one before. Elsewhere the option means that two
     // programs may take the same port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;
-    socket.listen(QUEUE)
+    Ok(socket)
 }
