@@ -134,3 +134,36 @@ fn a_node_with_a_fast_clock_freezes_no_key() {
         assert!(full.is_allowed(), "{quota:?}: {full:?}");
     }
 }
+
+/// A key that is used up under one limit and asked for under another stays under the first until it is allowed. The wait that a refusal
+/// names is the least after which it is: whoever comes then passes, and a hundredth sooner nobody does.
+#[test]
+fn a_refusal_under_a_changed_limit_names_a_wait_that_is_right() {
+    let at = Tick::from_secs(1_000_000);
+    let rates: Vec<_> = conformance::quotas().into_iter().filter(|quota| !quota.is_guard()).collect();
+    let mut refused = 0;
+    // Asked where the old limit has given a part back, too.
+    let cases = rates
+        .iter()
+        .flat_map(|old| rates.iter().flat_map(move |new| [0, 1, 70, 1300].map(|ms| (old, new, ms))));
+    for (old, new, later) in cases.filter(|(old, new, _)| old != new) {
+        // A store for each: time does not go back in one.
+        let store = MemoryStore::with_capacity(1).unwrap();
+        let ask = |quota, at, op, cost| {
+            let charges = [Charge::new(b"key", quota, Cost::new(cost).unwrap())];
+            store.blocking_settle(&Step::new(at, op, &charges)).unwrap().lines[0].decision
+        };
+        for cost in (0..=10).rev().map(|bits| 1 << bits) {
+            while ask(old, at, Op::Take, cost).is_allowed() {}
+        }
+        let now = at.after(Duration::from_millis(later));
+        let decision = ask(new, now, Op::Peek, 1);
+        let Some(wait) = decision.retry().after().filter(|_| !decision.is_allowed()) else { continue };
+        refused += 1;
+        let told = format!("{old:?} to {new:?}, after {later} ms: {wait:?}");
+        let sooner = now.after(wait.mul_f64(0.99).saturating_sub(Duration::from_nanos(1)));
+        assert!(!ask(new, sooner, Op::Peek, 1).is_allowed(), "too long: {told}");
+        assert!(ask(new, now.after(wait), Op::Peek, 1).is_allowed(), "too short: {told}");
+    }
+    assert!(refused > 100, "{refused} refusals");
+}

@@ -3,9 +3,10 @@
 use std::borrow::Cow;
 use std::mem::discriminant;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tidegate_core::bytes::{Bytes, DecodeError, Reader, Writer};
-use tidegate_core::{Algorithm, Quota, State, Tick};
+use tidegate_core::{Algorithm, Ask, Quota, Retry, State, Tick, Transition};
 
 use super::step::Charge;
 
@@ -90,6 +91,56 @@ fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
     let Some(cell) = met(charge, Some(cell), now) else { return charge.quota.fresh(now) };
     let back = cell.quota.set_back(&cell.state, now);
     charge.quota.carry(&cell.quota, back.as_ref().unwrap_or(&cell.state), now, charge.replace)
+}
+
+/// Returns when a charge that the cell's limit refuses is worth repeating, as `ruled` by the state that [`current`] gave.
+///
+/// A refusal does not take a key over, so under a changed limit what was spent comes back as the limit before it says, and whoever comes
+/// later meets what is then left, seen by the new one. The wait that the new limit names knows nothing of that.
+pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: Retry) -> Retry {
+    match (ruled, met(charge, cell, now)) {
+        (Retry::After(wait), Some(cell)) if !cell.is_under(charge) => {
+            retry_under_change(charge, cell, now, wait)
+        }
+        _ => ruled,
+    }
+}
+
+/// Searches the least wait after which the charge is allowed if the key stays under its old limit until then: at least that, and at most a
+/// thousandth more. Starts from the wait that the new limit names, and takes some twenty to thirty decisions.
+#[cold]
+fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Duration) -> Retry {
+    let decide = |wait: u64| {
+        let at = now.after(Duration::from_nanos(wait));
+        charge.quota.decide(&carried(charge, cell, at), Ask::within(at, charge.cost, charge.max_wait))
+    };
+    let is_allowed = |wait: u64| matches!(decide(wait), Transition::Allowed { .. });
+    // From there on the key is as good as a new one.
+    let fresh = cell.full_at().map_or(u64::MAX, |full| full.as_nanos()).saturating_sub(now.as_nanos());
+    let mut enough = u64::try_from(named.as_nanos()).unwrap_or(u64::MAX).clamp(1, fresh.max(1));
+    let mut short = 0;
+    while !is_allowed(enough) {
+        if enough >= fresh {
+            return match decide(fresh) {
+                Transition::Denied { retry: Retry::After(more) } => {
+                    Retry::After(Duration::from_nanos(fresh).saturating_add(more))
+                }
+                Transition::Denied { retry } => retry,
+                Transition::Allowed { .. } => Retry::After(Duration::from_nanos(fresh)),
+            };
+        }
+        short = enough;
+        enough = enough.saturating_mul(2).min(fresh);
+    }
+    while enough - short > 1 + short / 1024 {
+        let middle = short + (enough - short) / 2;
+        if is_allowed(middle) {
+            enough = middle;
+        } else {
+            short = middle;
+        }
+    }
+    Retry::After(Duration::from_nanos(enough))
 }
 
 /// Puts a state in place. The quota's `Arc` is cloned only where the quota changed, because all keys share its reference count.

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
 use tidegate_core::{Algorithm, Ask, Decision, Receipt, Retry, Standing, State, Tick, Transition};
 
-use super::cell::{Cell, current, keep, met};
+use super::cell::{self, Cell, current, keep, met};
 use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
@@ -40,6 +40,12 @@ pub(super) trait Hand {
         charge.with_kept_back()
     }
 
+    /// Returns when a refused charge is worth repeating, as its limit has `ruled`: later or sooner where the key is still under another limit.
+    #[inline]
+    fn retry(&self, _charge: &Charge<'_>, _now: Tick, ruled: Retry) -> Retry {
+        ruled
+    }
+
     /// Returns how the limit stands, or would stand.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
 
@@ -67,6 +73,10 @@ impl Hand for Option<Cell> {
     #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
         if charge.kept_back == 0 { None } else { with_share(self, charge, now) }
+    }
+
+    fn retry(&self, charge: &Charge<'_>, now: Tick, ruled: Retry) -> Retry {
+        cell::retry(self.with_kept_back(charge, now).as_ref().unwrap_or(charge), self.as_ref(), now, ruled)
     }
 
     fn standing(&self, charge: &Charge<'_>, next: Option<&State>, now: Tick) -> Standing {
@@ -121,11 +131,14 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
-        let (ruling, next) = hand.decide(charge, now);
-        match ruling {
-            Ruling::Allowed { wait } if charge.binding => longest = longest.max(wait),
-            Ruling::Denied { .. } if charge.binding => allowed = false,
-            _ => {}
+        let (mut ruling, next) = hand.decide(charge, now);
+        match &mut ruling {
+            Ruling::Allowed { wait } if charge.binding => longest = longest.max(*wait),
+            Ruling::Allowed { .. } => {}
+            Ruling::Denied { retry } => {
+                *retry = hand.retry(charge, now, *retry);
+                allowed &= !charge.binding;
+            }
         }
         decided.push((ruling, next));
     }
