@@ -4,7 +4,6 @@
 //! between the gate's change and this one's is bridged by working the facts out for that one decision.
 
 use std::borrow::Cow;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use tidegate::config::Written;
@@ -57,8 +56,8 @@ pub(crate) struct Facts {
     pub(crate) denials: Arc<DenialLog>,
     /// Judges what passes by the limit, where that can be said.
     pub(crate) judge: Option<Arc<Judge>>,
-    /// The window of each of its quotas, found by the quota's address: quotas are shared and outlive this.
-    windows: HashMap<usize, Window>,
+    /// The window of each of its quotas, in the order of their addresses, by which it is found: quotas are shared and outlive this.
+    windows: Box<[(usize, Window)]>,
 }
 
 /// The keys that one policy met at their limit. Survives reloads.
@@ -134,7 +133,8 @@ impl Facts {
         // Whether the next call may enter is no number that a policy grants.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
-        let windows = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
+        let mut windows: Box<[_]> = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
+        windows.sort_unstable_by_key(|(address, _)| *address);
         Self {
             series: match before {
                 Some(before) => {
@@ -157,9 +157,10 @@ impl Facts {
 
     /// Returns the seconds in which a quota of this policy, used up, is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
-        let window = self.windows.get(&address(quota)).copied();
-        // A quota that a check brought is none of the policy's.
-        window.unwrap_or_else(|| Window::of(quota)).seconds(quota, now)
+        let found = self.windows.binary_search_by_key(&address(quota), |(address, _)| *address);
+        // A quota that a check brought is none of the policy's, nor is a rate that moved.
+        let window = found.map_or_else(|_| Window::of(quota), |at| self.windows[at].1);
+        window.seconds(quota, now)
     }
 }
 

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use proptest::prelude::*;
 use tidegate::policy::{
@@ -359,5 +360,27 @@ proptest! {
         let plan = set.plan(&descriptor, None);
         let planned = plan.lines.iter().map(|line| (line.policy, plan.keys[line.key.clone()].to_vec()));
         prop_assert_eq!(planned.collect::<Vec<_>>(), expected);
+    }
+}
+
+/// Whoever looks a quota of a plan up by its address, as stores and doors do, finds it among the policies' own.
+#[test]
+fn equal_limits_have_one_quota_which_is_the_policies_own() {
+    let mut second = policy("second", &["client.ip"]);
+    let values = [("gold".to_owned(), limit(10).terms), ("lead".to_owned(), limit(2).terms)];
+    second.limits[0].tiers = Some(Choice { by: "tier".to_owned(), values: values.into_iter().collect() });
+    let set = set(vec![policy("first", &["client.ip"]), second]);
+    let own: HashSet<_> = set
+        .policies()
+        .iter()
+        .flat_map(|policy| &policy.limits)
+        .flat_map(Limit::all_terms)
+        .map(|terms| terms.quota.as_ref().map(Arc::as_ptr))
+        .collect();
+    assert_eq!(own.len(), 2, "ten a second, and two");
+    for tier in ["gold", "lead", "none"] {
+        let plan = set.plan(&request().with("tier", tier), None);
+        assert_eq!(plan.lines.len(), 2);
+        assert!(plan.lines.iter().all(|line| own.contains(&Some(Arc::as_ptr(line.quota)))), "{tier}");
     }
 }

@@ -96,7 +96,6 @@ impl Compiled {
     pub(crate) fn all(policies: &[Policy]) -> Vec<Self> {
         let mut first_of: HashMap<(Direction, &Match), usize> = HashMap::new();
         let mut first_by: HashMap<&[String], usize> = HashMap::new();
-        let mut quotas = Quotas::default();
         let places = policies.iter().enumerate();
         places
             .map(|(place, policy)| Self {
@@ -116,7 +115,7 @@ impl Compiled {
                 on_error: policy.on_store_error,
                 durable: policy.durable,
                 share: policy.share,
-                limits: Ready::all(policy, &mut quotas),
+                limits: Ready::all(policy),
                 cost_fallbacks: AtomicU64::new(0),
             })
             .collect()
@@ -229,23 +228,24 @@ impl Estimate {
     }
 }
 
-/// Equal quotas that a store keeps as words, shared: the store then recognises them by their address.
-#[derive(Debug, Default)]
-struct Quotas(HashMap<Gcra, Arc<Quota>>);
-
-impl Quotas {
-    fn of(&mut self, quota: &Arc<Quota>) -> Arc<Quota> {
-        let Quota::Gcra(limit) = &**quota else { return Arc::clone(quota) };
-        Arc::clone(self.0.entry(*limit).or_insert_with(|| Arc::clone(quota)))
+/// Lets equal limits that a store keeps as words have one quota between them: who looks a quota up by its address then finds it.
+pub(super) fn share_quotas(policies: &mut [Policy]) {
+    let mut quotas: HashMap<Gcra, Arc<Quota>> = HashMap::new();
+    let limits =
+        policies.iter_mut().flat_map(|policy| policy.limits.iter_mut().chain(&mut policy.shadow_limit));
+    for quota in limits.flat_map(Limit::all_terms_mut).filter_map(|terms| terms.quota.as_mut()) {
+        if let Quota::Gcra(limit) = **quota {
+            *quota = Arc::clone(quotas.entry(limit).or_insert_with(|| Arc::clone(quota)));
+        }
     }
 }
 
 impl Ready {
-    fn all(policy: &Policy, quotas: &mut Quotas) -> SmallVec<[Self; 1]> {
+    fn all(policy: &Policy) -> SmallVec<[Self; 1]> {
         let owner = key::owner(&policy.name);
         let ready = |(at, limit): (usize, &Limit)| Self {
             prefix: key::prefix(&policy.name, at, &policy.by),
-            quota: limit.terms.quota.as_ref().map(|quota| quotas.of(quota)),
+            quota: limit.terms.quota.clone(),
             max_wait: limit.max_wait,
             replace: limit.replace,
             owner,

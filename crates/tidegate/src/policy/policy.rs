@@ -198,6 +198,12 @@ impl Limit {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
         std::iter::once(&self.terms).chain(special)
     }
+
+    /// Like [`Limit::all_terms`], to change them.
+    pub(super) fn all_terms_mut(&mut self) -> impl Iterator<Item = &mut Terms> {
+        let special = self.overrides.iter_mut().chain(&mut self.tiers);
+        std::iter::once(&mut self.terms).chain(special.flat_map(|choice| choice.values.values_mut()))
+    }
 }
 
 /// One named policy. Made by the config file or by hand, then put into a [`super::PolicySet`], which is immutable.

@@ -6,7 +6,7 @@ use foldhash::fast::RandomState;
 use tidegate_core::Cost;
 
 use super::access::{Access, AccessList};
-use super::compiled::Compiled;
+use super::compiled::{Compiled, share_quotas};
 use super::index::Index;
 use super::keep_for::KeepForError;
 use super::learned::Learned;
@@ -107,7 +107,7 @@ impl PolicySet {
     ///
     /// # Errors
     /// As [`PolicySet::new`], and for a prefix of 0 or of more than 128 bits.
-    pub fn with(policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
+    pub fn with(mut policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
         if !(1..=128).contains(&ipv6_prefix) {
             return Err(PolicySetError::Ipv6Prefix { bits: ipv6_prefix });
         }
@@ -134,6 +134,7 @@ impl PolicySet {
         }
         let applied = policies.iter().enumerate().filter(|(_, policy)| policy.mode != Mode::Off);
         let index = Index::build(applied.map(|(place, policy)| (place as u32, &policy.matching)));
+        share_quotas(&mut policies);
         let compiled = Compiled::all(&policies);
         let sensed = Sensed::of(&policies)?;
         let guarded =
