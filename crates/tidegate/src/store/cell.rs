@@ -116,7 +116,7 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
     };
     let is_allowed = |wait: u64| matches!(decide(wait), Transition::Allowed { .. });
     // From there on the key is as good as a new one.
-    let fresh = cell.full_at().map_or(u64::MAX, |full| full.as_nanos()).saturating_sub(now.as_nanos());
+    let fresh = cell.full_at().map_or(u64::MAX, Tick::as_nanos).saturating_sub(now.as_nanos());
     let mut enough = u64::try_from(named.as_nanos()).unwrap_or(u64::MAX).clamp(1, fresh.max(1));
     let mut short = 0;
     while !is_allowed(enough) {
