@@ -10,40 +10,75 @@ use crate::table::table;
 
 /// The most changes of one breaker's state that a table has; the JSON has more.
 const CHANGES: usize = 20;
+/// The fewest of them, where runs are compared and share the screen.
+const FEWEST_CHANGES: usize = 4;
 
-/// Returns the tables of an outcome's guards; nothing where it has none. `when` writes a time.
-pub(crate) fn text(outcome: &Outcome, when: impl Fn(Tick) -> String) -> Styled {
+/// Returns the tables of the guards of all runs; nothing where none has any. Of several runs each row begins with the name of its run. `when`
+/// writes a time.
+pub(crate) fn text(outcomes: &[Outcome], when: impl Fn(Tick) -> String) -> Styled {
     let mut text = Styled::default();
-    let policies = outcome.policies.iter();
-    let all: Vec<_> =
-        policies.flat_map(|policy| policy.guards.iter().map(move |guard| (&policy.name, guard))).collect();
+    let all: Vec<_> = outcomes.iter().flat_map(guards_of).collect();
     if all.is_empty() {
         return text;
     }
-    let header = ["GUARD", "OF", "MOST IN FLIGHT", "REFUSED", "FULL", "OPEN", "HALF-OPEN"];
-    let row = |(policy, guard): &(&String, &GuardOutcome)| {
-        let is_breaker = guard.kind == "breaker";
-        let cause = |refused: u64, applies: bool| if applies { grouped(refused) } else { "-".to_owned() };
-        vec![
-            guard.limit.clone(),
-            (*policy).clone(),
-            grouped(guard.most_in_flight),
-            grouped(guard.refused()),
-            cause(guard.refused_full, !is_breaker),
-            cause(guard.refused_open, is_breaker),
-            cause(guard.refused_half_open, is_breaker),
-        ]
+    let compared = outcomes.len() > 1;
+    let mut header = vec!["GUARD", "OF", "MOST IN FLIGHT", "REFUSED", "FULL", "OPEN", "HALF-OPEN"];
+    let mut numbers = [2, 3, 4, 5, 6];
+    if compared {
+        header.insert(0, "RUN");
+        numbers = numbers.map(|column| column + 1);
+    }
+    let row = |guard: &GuardOf<'_>| {
+        let mut row = columns(guard);
+        if compared {
+            row.insert(0, guard.run.to_owned());
+        }
+        row
     };
     text.push("\n");
-    text.push(table(&header, &[2, 3, 4, 5, 6], all.iter().map(row)) + "\n");
-    if let Some(service) = &outcome.service {
-        text.push(served(service));
+    text.push(table(&header, &numbers, all.iter().map(row)) + "\n");
+    for outcome in outcomes {
+        let line = outcome.service.as_ref().map(served).unwrap_or_default();
+        if compared && !line.is_empty() {
+            text.push(format!("{}: ", visible::name(&outcome.name)));
+        }
+        text.push(line);
     }
-    for (policy, guard) in all.iter().filter(|(_, guard)| !guard.changes.is_empty()) {
+    // A screen is a screen, however many runs there are.
+    let most = (CHANGES / outcomes.len()).max(FEWEST_CHANGES);
+    for guard in all.iter().filter(|guard| !guard.did.changes.is_empty()) {
         text.push("\n");
-        text.push(changes(policy, guard, &when));
+        text.push(changes(guard, compared, most, &when));
     }
     text
+}
+
+/// A guard of one run.
+struct GuardOf<'o> {
+    run: &'o str,
+    policy: &'o str,
+    did: &'o GuardOutcome,
+}
+
+fn guards_of(outcome: &Outcome) -> impl Iterator<Item = GuardOf<'_>> {
+    outcome.policies.iter().flat_map(|policy| {
+        policy.guards.iter().map(|did| GuardOf { run: &outcome.name, policy: &policy.name, did })
+    })
+}
+
+fn columns(guard: &GuardOf<'_>) -> Vec<String> {
+    let did = guard.did;
+    let is_breaker = did.kind == "breaker";
+    let cause = |refused: u64, applies: bool| if applies { grouped(refused) } else { "-".to_owned() };
+    vec![
+        did.limit.clone(),
+        guard.policy.to_owned(),
+        grouped(did.most_in_flight),
+        grouped(did.refused()),
+        cause(did.refused_full, !is_breaker),
+        cause(did.refused_open, is_breaker),
+        cause(did.refused_half_open, is_breaker),
+    ]
 }
 
 fn served(service: &ServiceOutcome) -> String {
@@ -64,26 +99,32 @@ fn served(service: &ServiceOutcome) -> String {
     text
 }
 
-/// The changes of a breaker's state, one a line.
-fn changes(policy: &str, guard: &GuardOutcome, when: impl Fn(Tick) -> String) -> Styled {
-    let shown = &guard.changes[..guard.changes.len().min(CHANGES)];
+/// The changes of a breaker's state, one a line, `most` of them.
+fn changes(guard: &GuardOf<'_>, compared: bool, most: usize, when: impl Fn(Tick) -> String) -> Styled {
+    let did = guard.did;
+    let shown = &did.changes[..did.changes.len().min(most)];
     let row = |change: &BreakerChange| {
         let to = match change.at_most {
             Some(at_most) => format!("{}, {at_most} at once", change.to),
             None => change.to.to_owned(),
         };
-        vec![
-            policy.to_owned(),
+        let run = compared.then(|| guard.run.to_owned());
+        let columns = [
+            guard.policy.to_owned(),
             visible::name(&change.key).into_owned(),
             when(change.at),
             change.from.to_owned(),
             to,
             change.why.clone(),
-        ]
+        ];
+        run.into_iter().chain(columns).collect::<Vec<_>>()
     };
-    let header = ["BREAKER", "KEY", "AT", "WAS", "IS", "WHY"];
+    let mut header = vec!["BREAKER", "KEY", "AT", "WAS", "IS", "WHY"];
+    if compared {
+        header.insert(0, "RUN");
+    }
     let mut text = table(&header, &[], shown.iter().map(row)) + "\n";
-    let more = (guard.changes.len() - shown.len()) as u64 + guard.changes_left_out;
+    let more = (did.changes.len() - shown.len()) as u64 + did.changes_left_out;
     if more > 0 {
         text.push(format!("and {} more changes\n", grouped(more)));
     }

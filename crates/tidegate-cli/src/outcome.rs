@@ -82,10 +82,10 @@ pub(crate) fn text(replay: &Replay, outcomes: &[Outcome], printer: &Printer) -> 
     if outcomes.len() == 1 {
         text.push(policies(&outcomes[0], replay.is_recorded(), printer.wide()));
         text.push(remarks(&outcomes[0]));
-        text.push(guards::text(&outcomes[0], |at| when(at, replay.is_recorded())));
     } else {
         text.push(side_by_side(outcomes));
     }
+    text.push(guards::text(outcomes, |at| when(at, replay.is_recorded())));
     if let (Some(series), Some(outcome)) = (replay.series(0), outcomes.first())
         && outcome.requests > 0
     {

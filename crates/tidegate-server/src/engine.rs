@@ -28,6 +28,7 @@ mod settling;
 mod shared_gate;
 mod sharing;
 mod store_changes;
+mod switches;
 mod ticket;
 mod ticket_seal;
 mod timed_store;
@@ -40,6 +41,7 @@ use prometheus_client::registry::Registry;
 use tidegate::gate::{Check, Unfit};
 use tidegate::policy::{Among, Descriptor, PolicySet};
 use tidegate::store::{self, Fallback, Occupancy, Store, StoreError};
+use tidegate::switches::Switches;
 use tidegate::{Clock, Gate, GateDecision, Tick};
 use tokio::runtime::Handle;
 use ulid::Ulid;
@@ -63,6 +65,7 @@ pub(crate) use self::keys::NotForgotten;
 pub(crate) use self::outage::Outage;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
+pub(crate) use self::switches::By as SwitchedBy;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
@@ -81,6 +84,8 @@ const SECRET: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Engine {
     gate: Gate,
+    /// Those that its policies go by.
+    switches: Switches,
     store: Arc<dyn Store>,
     store_kind: &'static str,
     /// Between the gate and a store that may fail.
@@ -167,14 +172,17 @@ impl Engine {
                 (gate, Some(shared))
             }
         };
+        let switches = switches::of(&settings.policies, &clock);
         let runtime = Handle::current();
         let gate = gate
             .with_clock(clock)
+            .with_switches(switches.clone())
             .with_background(move |later| drop(runtime.spawn(later)))
             .with_issuer(&ticket_seal.issuer);
         let live = Live::new(settings, &metrics, None, gate.now());
         Self {
             gate,
+            switches,
             store,
             store_kind,
             fallback,
@@ -222,6 +230,7 @@ impl Engine {
     /// Puts other settings in force. Callers take turns.
     pub(crate) fn replace(&self, settings: &Settings) {
         let before = self.live();
+        self.rename_switches(&settings.policies);
         self.gate.replace(Arc::clone(&settings.policies));
         let live = Live::new(settings, &self.metrics, Some(&before), self.now());
         for gone in before.set.policies().iter().filter(|policy| live.set.find(&policy.name).is_none()) {

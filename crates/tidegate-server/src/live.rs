@@ -6,9 +6,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use http::HeaderName;
 use tidegate::config::Written;
-use tidegate::http_answer::HeaderForm;
 use tidegate::http_answer::server_parts::Window;
+use tidegate::http_answer::{HeaderForm, over};
 use tidegate::policy::{Limit, Policy, PolicySet};
 use tidegate::{Quota, Tick};
 use tidegate_core::Algorithm;
@@ -31,6 +32,8 @@ pub(crate) struct Live {
     /// Those of its policies that were put through the API.
     pub(crate) api: Arc<ApiPolicies>,
     pub(crate) headers: HeaderForm,
+    /// In which headers answers say what policies let pass over their limits.
+    pub(crate) over: over::Headers,
     pub(crate) proxy: Proxy,
     /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
     pub(crate) settles: bool,
@@ -88,6 +91,7 @@ impl Live {
             api: Arc::clone(&settings.api),
             rls_attributes: rls.into(),
             headers: settings.headers,
+            over: over_headers(settings),
             settles: policies.iter().any(settles),
             breaks: policies
                 .iter()
@@ -116,6 +120,11 @@ impl Live {
     pub(crate) fn keys_by(&self, name: &str) -> bool {
         self.set.policies().iter().any(|policy| policy.by.iter().any(|by| by == name))
     }
+}
+
+fn over_headers(settings: &Settings) -> over::Headers {
+    let name = settings.priority_header.as_deref().and_then(|name| HeaderName::try_from(name).ok());
+    name.map_or_else(over::Headers::default, |name| over::Headers::default().priority_in(name))
 }
 
 /// Says whether a policy expects to be settled, so that a check that it charges answers a ticket unasked.

@@ -25,6 +25,9 @@ pub struct Settings {
     pub forward_auth: Option<ForwardAuth>,
     /// Which rate-limit headers answers carry.
     pub headers: HeaderForm,
+    /// The header in which answers tell the priority that is left of a request which a policy demotes; with `None`, or where no header can have
+    /// that name, `x-tidegate-priority`.
+    pub priority_header: Option<String>,
     /// Warnings about what works and was hardly meant; logged when the settings are put in force.
     pub warnings: Vec<String>,
     /// The file as it was written, to add policies to; `None` of settings that come from no file.
@@ -54,13 +57,24 @@ impl Settings {
 impl From<Config> for Settings {
     fn from(config: Config) -> Self {
         let written = Some(config.written().clone());
-        let Config { policies, client_ip, forward_auth, headers, server, store, tickets, .. } = config;
+        let Config {
+            policies,
+            client_ip,
+            forward_auth,
+            headers,
+            priority_header,
+            server,
+            store,
+            tickets,
+            ..
+        } = config;
         let at_start = Some(AtStart { server, store, tickets });
         Self {
             policies,
             client_ip,
             forward_auth,
             headers,
+            priority_header,
             warnings: Vec::new(),
             written,
             api: Arc::default(),

@@ -182,3 +182,35 @@ async fn a_proxy_is_told_by_headers_however_long_names_are() {
     let marked = proxied(&server, "/", ("x-tidegate-marked", "forged")).await;
     assert_eq!(marked.header("x-tidegate-marked"), format!("{}, {}", names[0], names[1]), "what fits");
 }
+
+/// Where the services of a company have agreed on another name for the header, answers go by that one, behind a proxy too.
+#[tokio::test]
+async fn the_header_of_the_lowered_priority_is_chosen_in_the_file() {
+    let file =
+        OVER.replace("version: 1\n", "version: 1\ndefaults: { priority_header: X-Request-Priority }\n");
+    let server = start(&file).await;
+    let ann = r#""user.id": "ann""#;
+    for _ in 0..2 {
+        check(&server, ann).await;
+    }
+    let demoted = check(&server, ann).await;
+    assert_eq!(demoted.header("x-request-priority"), "sheddable-plus");
+    assert!(!demoted.headers.contains_key("x-tidegate-priority"), "{:?}", demoted.headers);
+    let sub_request = [
+        ("x-forwarded-method", "GET"),
+        ("x-forwarded-uri", "/"),
+        ("x-forwarded-host", "example.org"),
+        ("x-forwarded-for", "192.0.2.1"),
+    ];
+    let by_user = file.replace("by: [user.id]", "by: [client.ip]");
+    let server = start(&by_user).await;
+    let mut last = None;
+    for _ in 0..3 {
+        last = Some(send(server.addr, Method::GET, "/v1/forward-auth", &sub_request, "").await);
+    }
+    let last = last.unwrap();
+    assert_eq!(
+        (last.header("x-tidegate-demoted"), last.header("x-request-priority")),
+        ("heavy", "sheddable-plus")
+    );
+}

@@ -83,3 +83,93 @@ async fn nobody_reports_without_the_token_or_from_a_web_page() {
     assert_eq!(ask(locked.addr, &[("x-tidegate-token", token)]).await, StatusCode::OK);
     assert_eq!(ask(open.addr, &[("origin", "https://evil.example")]).await, StatusCode::FORBIDDEN);
 }
+
+const SWITCHED: &str = "
+version: 1
+policies:
+  - name: few previews
+    when: switch previews off
+    limit: { algorithm: fixed-window, rate: 1/day }
+  - name: no search
+    when: switch search off
+    limit: { algorithm: fixed-window, rate: 1/day }
+";
+
+/// A switch is turned by hand or by a signal, for all or below a level, with an end and a reason; policies go by it at once, and a reload
+/// leaves it as it is.
+#[tokio::test]
+async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
+    let server = start(SWITCHED).await;
+    let put = async |name: &str, body: &str| {
+        send(server.addr, Method::PUT, &format!("/v1/switches/{name}"), &[], body).await
+    };
+    let check = async |priority: &str| {
+        let body = format!(r#"{{"attributes": {{}}, "priority": "{priority}"}}"#);
+        send(server.addr, Method::POST, "/v1/check", &[], &body).await.status
+    };
+    let on = |name: &str| json!({ "name": name, "state": "on", "by_hand": null, "by_signal": null });
+    let listed = server.get("/v1/switches").await.json();
+    assert_eq!(listed, json!({ "switches": [on("previews"), on("search")] }));
+
+    let off =
+        r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
+    let told = put("previews", off).await;
+    assert_eq!(told.status, StatusCode::OK, "{}", told.json());
+    let one = told.json()["switches"][0].clone();
+    assert_eq!((&one["state"], &one["by_signal"]), (&json!("off"), &json!(null)));
+    assert_eq!(one["by_hand"]["below"], "critical");
+    assert_eq!(one["by_hand"]["reason"], "the image service is moved");
+    assert!(one["by_hand"]["until"].as_str().unwrap().ends_with('Z'), "{one}");
+    assert_eq!(
+        [check("sheddable").await, check("sheddable").await],
+        [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]
+    );
+    assert_eq!(check("critical").await, StatusCode::OK, "on for what is critical");
+
+    assert_eq!(
+        put("search", r#"{"state": "off", "by": "signal", "for": "30s"}"#).await.status,
+        StatusCode::OK
+    );
+    assert_eq!(
+        [check("critical").await, check("critical").await],
+        [StatusCode::OK, StatusCode::TOO_MANY_REQUESTS]
+    );
+    let still = put("search", r#"{"state": "on"}"#).await.json()["switches"][0].clone();
+    assert_eq!(
+        (&still["state"], &still["by_signal"]["below"]),
+        (&json!("off"), &json!(null)),
+        "a hand overrules no signal"
+    );
+    put("search", r#"{"state": "on", "by": "signal"}"#).await;
+    assert_eq!(check("critical").await, StatusCode::OK);
+
+    server.write(&SWITCHED.replace("switch search off", "switch find off"));
+    assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
+    let names = server.get("/v1/switches").await.json();
+    let names: Vec<_> = names["switches"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (one["name"].clone(), one["state"].clone()))
+        .collect();
+    assert_eq!(names, [(json!("find"), json!("on")), (json!("previews"), json!("off"))]);
+    assert_eq!(check("sheddable").await, StatusCode::TOO_MANY_REQUESTS);
+
+    let unknown = put("preview", off).await;
+    assert_eq!(unknown.status, StatusCode::NOT_FOUND);
+    assert!(unknown.detail().contains("did you mean \"previews\"?"), "{}", unknown.detail());
+    for (body, says) in [
+        ("", "a body is {\"state\": \"off\""),
+        (r#"{"state": "offf"}"#, "did you mean \"off\"?"),
+        (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
+        (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
+        (r#"{"state": "off", "for": "0s"}"#, "is no time for a switch to be off; use up to 30d"),
+        (r#"{"state": "off", "reason": "a\nb"}"#, "control character"),
+        (r#"{"state": "on", "for": "1s"}"#, "a switch that is on has no `for`; leave it out"),
+    ] {
+        let refused = put("previews", body).await;
+        assert_eq!(refused.status, StatusCode::BAD_REQUEST, "{body}");
+        assert!(refused.detail().contains(says), "{body}: {}", refused.detail());
+    }
+    assert_eq!(put("previews", &" ".repeat(5000)).await.status, StatusCode::PAYLOAD_TOO_LARGE);
+}

@@ -9,7 +9,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{HeaderName, Request};
 use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
 use tidegate::{Check, Entry, Gate, GateDecision, Priority, Retry, priority};
@@ -86,15 +86,23 @@ struct Rules<D, C, A> {
     answers: A,
     settling: bool,
     undecided: WhenUndecided,
+    over: over::Headers,
 }
 
 impl<D> GateLayer<D> {
     /// Asks a gate about each request, as `describe` describes it.
     #[must_use]
     pub fn new(gate: Arc<Gate>, describe: D) -> Self {
-        let (name, undecided) = (Name::new("gate"), WhenUndecided::default());
-        let rules =
-            Rules { gate, describe, name, classify: ByStatus, answers: Problems, settling: false, undecided };
+        let rules = Rules {
+            gate,
+            describe,
+            name: Name::new("gate"),
+            classify: ByStatus,
+            answers: Problems,
+            settling: false,
+            undecided: WhenUndecided::default(),
+            over: over::Headers::default(),
+        };
         Self { rules: Arc::new(rules) }
     }
 }
@@ -103,18 +111,18 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
     /// Chooses how refusals are told; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N> {
-        let Rules { gate, describe, name, classify, settling, undecided, .. } =
+        let Rules { gate, describe, name, classify, settling, undecided, over, .. } =
             Arc::unwrap_or_clone(self.rules);
-        let rules = Rules { gate, describe, name, classify, answers, settling, undecided };
+        let rules = Rules { gate, describe, name, classify, answers, settling, undecided, over };
         GateLayer { rules: Arc::new(rules) }
     }
 
     /// Chooses how the end of a request is judged; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A> {
-        let Rules { gate, describe, name, answers, settling, undecided, .. } =
+        let Rules { gate, describe, name, answers, settling, undecided, over, .. } =
             Arc::unwrap_or_clone(self.rules);
-        let rules = Rules { gate, describe, name, classify, answers, settling, undecided };
+        let rules = Rules { gate, describe, name, classify, answers, settling, undecided, over };
         GateLayer { rules: Arc::new(rules) }
     }
 
@@ -129,6 +137,14 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })
+    }
+
+    /// Chooses the header in which the service is told the priority that is left of a request that a policy demotes, in place of what its caller
+    /// sent there; [`x-tidegate-priority`](over::PRIORITY) unless chosen. The name that [`PriorityLayer`](crate::PriorityLayer) reads and
+    /// [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes is chosen at those.
+    #[must_use]
+    pub fn telling_priority_in(self, name: HeaderName) -> Self {
+        self.with(|rules| Rules { over: rules.over.priority_in(name), ..rules })
     }
 
     /// Chooses the name that observers are told; `gate` unless chosen. Callers are told the name of the policy.
@@ -230,7 +246,7 @@ impl<D, C, A> Rules<D, C, A> {
             }
             Err(_) if self.undecided == WhenUndecided::Pass => {
                 if self.gate.policies().lets_through() {
-                    over::remove(request.headers_mut());
+                    self.over.remove(request.headers_mut());
                 }
                 return ready.call(request).await;
             }
@@ -252,7 +268,7 @@ impl<D, C, A> Rules<D, C, A> {
         if let Some(spent) = &spent {
             request.extensions_mut().insert(spent.clone());
         }
-        over::replace(&admission, request.headers_mut());
+        self.over.replace(&admission, request.headers_mut());
         let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
         let mut result = carrying(inside.decision().priority, || service.call(request)).await;
         if let Ok(response) = &mut result {

@@ -1,4 +1,4 @@
-//! A real client of hyper behind the layers, and a server of axum that fails.
+//! A real client and a real server of hyper behind the layers, without axum between.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -8,17 +8,21 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
-use http::{HeaderMap, Request, StatusCode};
+use http::{HeaderMap, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::server::conn::http1;
 use hyper_util::client::legacy::Client;
-use hyper_util::rt::TokioExecutor;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::service::TowerToHyperService;
 use tidegate::breaker::CircuitBreaker;
 use tidegate::deadline::Timeouts;
 use tidegate::retries::{Retrier, SharedBudget};
-use tidegate::{Breaker, Bulkhead};
+use tidegate::{Breaker, Bulkhead, Limiter, ManualClock, Quota};
 use tidegate_core::retry::Retries;
 use tidegate_tower::{
-    BreakerLayer, ClientStack, ConcurrencyLayer, Errors, ForwardDeadlineLayer, RefusalCause, Refused,
-    RetryLayer,
+    BreakerLayer, ClientStack, ConcurrencyLayer, DeadlineLayer, Errors, ForwardDeadlineLayer, RateLimitLayer,
+    RefusalCause, Refused, RetryLayer, ServerStack,
 };
 use tokio::net::TcpListener;
 use tower::{Service, ServiceExt};
@@ -62,5 +66,48 @@ async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     let error = ask().await.unwrap_err();
     let refused = error.downcast_ref::<Refused>().unwrap();
     assert_eq!((refused.cause, calls.load(Ordering::Relaxed)), (RefusalCause::Open, 6), "{refused}");
+    serving.abort();
+}
+
+/// Refusals are of hyper's own body type, and each connection has the stack's one limit.
+#[tokio::test]
+async fn a_server_of_hyper_refuses_in_the_words_of_http() {
+    let limiter = Limiter::new(Quota::per_minute(2)).unwrap().with_clock(ManualClock::default());
+    let second = Duration::from_secs(1);
+    let stack = ServerStack::self_tuning("pages")
+        .rate_limit(RateLimitLayer::all("all", limiter))
+        .deadline(DeadlineLayer::within(second, 30 * second).unwrap());
+    let page = tower::service_fn(async |_: Request<Incoming>| {
+        assert!(tidegate::deadline::carried().is_some());
+        Ok::<_, std::convert::Infallible>(Response::new(Full::<Bytes>::from("the page")))
+    });
+    let service = stack.layer(page);
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let uri = format!("http://{}/", listener.local_addr().unwrap());
+    let serving = tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let service = TowerToHyperService::new(service.clone());
+            tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
+        }
+    });
+    let ask = async |timeout: &str| {
+        // A connection each.
+        let client = Client::builder(TokioExecutor::new()).build_http::<String>();
+        let request = Request::get(&uri).header("x-envoy-expected-rq-timeout-ms", timeout);
+        let response = client.request(request.body(String::new()).unwrap()).await.unwrap();
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status.as_u16(), head.headers, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let (status, _, body) = ask("0").await;
+    assert_eq!(status, 504, "its caller waits no longer, and it costs no unit: {body}");
+    let (status, headers, body) = ask("1000").await;
+    assert_eq!((status, body.as_str()), (200, "the page"));
+    assert_eq!(headers["ratelimit"], "\"all\";r=1;t=30");
+    assert_eq!(ask("1000").await.0, 200);
+    let (status, headers, body) = ask("1000").await;
+    assert_eq!((status, &headers["retry-after"]), (429, &"30".parse().unwrap()));
+    assert_eq!(headers["content-type"], "application/problem+json");
+    assert!(body.contains("quota-exceeded"), "{body}");
     serving.abort();
 }

@@ -29,6 +29,7 @@ mod over;
 mod places;
 mod policies;
 mod preset;
+mod priority_header;
 mod quota;
 mod reach;
 mod read;
@@ -134,6 +135,9 @@ pub struct Config {
     pub tickets: TicketSettings,
     /// Which headers answers carry.
     pub headers: HeaderForm,
+    /// The header in which answers tell the priority that is left of a request which a policy demotes, in lower case; `None`:
+    /// `x-tidegate-priority`.
+    pub priority_header: Option<String>,
     /// The policies.
     pub policies: Arc<PolicySet>,
     /// What is in effect, and where it comes from.
@@ -243,6 +247,7 @@ impl Config {
         let client_ip = client_ip(file.get("client_ip"));
         let forward_auth = forward_auth::forward_auth(file, &mut findings);
         let access = policies::access(file.get("access"));
+        let priority_header = priority_header::read(file.get("defaults"), &mut findings);
         relations::check(file, &mut findings);
         store::check(file, &mut findings);
         check_ttl(file.get("tickets"), &mut findings);
@@ -272,6 +277,7 @@ impl Config {
             store: store::read(file),
             tickets: tickets(file.get("tickets")),
             headers: headers(file.get("defaults")),
+            priority_header,
             policies,
             effective: Effective::of(file, findings.paths()),
             places,

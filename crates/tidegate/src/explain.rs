@@ -151,7 +151,7 @@ impl Explanation {
         asked: impl Fn(usize) -> bool,
         key: impl Fn(&Policy) -> String,
     ) -> Self {
-        let relevance = set.relevance(request);
+        let relevance = set.relevance_at(request, decision.priority);
         let policies = set.policies().iter().zip(&relevance).enumerate().filter(|(place, _)| asked(*place));
         let reasons = policies.map(|(_, (policy, relevance))| {
             let limits = limits(policy, request, decision);

@@ -1,8 +1,9 @@
 //! Degrade switches: features turned off by hand or by a signal, for a while and for a reason.
 //!
 //! When there is too much to do, what users miss least is left out first: recommendations, previews, a search as they type. Which these are is
-//! known beforehand, so each has a switch: code asks it before the work. A switch is turned off for all, or for what matters less than a level;
-//! every change has a reason and may have an end, so that nothing stays off because somebody forgot.
+//! known beforehand, so each has a switch: code asks it before the work, and policies go by it (`when: switch previews off`, with
+//! [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for all, or for what matters less than a level; every change has
+//! a reason and may have an end, so that nothing stays off because somebody forgot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -97,7 +98,12 @@ impl Off {
     }
 
     fn applies(&self, priority: Priority) -> bool {
-        self.on_from.is_none_or(|level| priority.level() < level)
+        usize::from(self.levels()) > priority.level() as usize
+    }
+
+    /// Returns for how many levels it is off, the least important first.
+    fn levels(&self) -> u8 {
+        self.on_from.map_or(Criticality::ALL.len(), |level| level as usize) as u8
     }
 }
 
@@ -142,20 +148,24 @@ impl Switches {
     /// # Errors
     /// [`QuotaError::Parameter`] where there are more than [`Switches::MOST`], or one has no name.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Self, QuotaError> {
-        let mut states = BTreeMap::new();
-        for name in names {
-            let name = name.as_ref();
-            let parameter = |want| QuotaError::Parameter { name: "switch", value: format!("`{name}`"), want };
-            if name.is_empty() {
-                return Err(parameter("is no name; use a word such as recommendations"));
-            }
-            states.insert(name.into(), State::default());
-            if states.len() > Self::MOST {
-                return Err(parameter("is one too many; use 1024 or fewer"));
+        let states = Arc::new(ArcSwap::from_pointee(all_on(names)?));
+        Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default() })
+    }
+
+    /// Puts other names in place of those that there are. A switch whose name stays goes on as it stands; a new one is on.
+    ///
+    /// # Errors
+    /// As [`Switches::new`]; nothing is changed then.
+    pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
+        let mut states = all_on(names)?;
+        let _changing = self.changing.lock();
+        for (name, state) in &**self.states.load() {
+            if let Some(kept) = states.get_mut(name) {
+                *kept = state.clone();
             }
         }
-        let states = Arc::new(ArcSwap::from_pointee(states));
-        Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default() })
+        self.states.store(Arc::new(states));
+        Ok(())
     }
 
     /// Sets the clock that ends go by; the [`SystemClock`] unless set.
@@ -184,6 +194,18 @@ impl Switches {
             .map(|until| &until.off)
             .find(|off| off.applies(priority))
             .cloned()
+    }
+
+    /// Returns for how many levels of priority a switch is off, the least important first: 0 where it is on for all, 4 where it is off for all;
+    /// `None` where there is no such switch.
+    #[must_use]
+    pub fn levels_off(&self, name: &str) -> Option<u8> {
+        let states = self.states.load();
+        let state = states.get(name)?;
+        let now = self.clock.recent();
+        let both = [&state.hand, &state.signal].into_iter().flatten();
+        let off = both.filter(|until| !until.is_over(now)).map(|until| until.off.levels());
+        Some(off.max().unwrap_or(0))
     }
 
     /// Turns a switch off by hand.
@@ -245,6 +267,25 @@ impl Switches {
     }
 }
 
+/// Makes the states of switches that are on.
+fn all_on<N: AsRef<str>>(
+    names: impl IntoIterator<Item = N>,
+) -> Result<BTreeMap<Box<str>, State>, QuotaError> {
+    let mut states = BTreeMap::new();
+    for name in names {
+        let name = name.as_ref();
+        let parameter = |want| QuotaError::Parameter { name: "switch", value: format!("`{name}`"), want };
+        if name.is_empty() {
+            return Err(parameter("is no name; use a word such as recommendations"));
+        }
+        states.insert(name.into(), State::default());
+        if states.len() > Switches::MOST {
+            return Err(parameter("is one too many; use 1024 or fewer"));
+        }
+    }
+    Ok(states)
+}
+
 #[cfg(all(test, not(tidegate_loom)))]
 mod tests {
     use super::*;
@@ -302,6 +343,23 @@ mod tests {
         let said = Switches::new([""]).unwrap_err().to_string();
         assert_eq!(said, "switch `` is no name; use a word such as recommendations");
         assert!(Switches::new((0..1025).map(|number| number.to_string())).is_err());
+    }
+
+    #[test]
+    fn what_stays_among_the_names_stays_as_it_is() {
+        let (switches, clock) = switches();
+        switches
+            .turn_off("search", Off::below(Criticality::Critical, "a failing disk").lasting(MINUTE))
+            .unwrap();
+        switches.rename(["search", "prices"]).unwrap();
+        let levels = ["search", "prices", "previews"].map(|name| switches.levels_off(name));
+        assert_eq!(levels, [Some(2), Some(0), None]);
+        assert!(switches.rename([""]).is_err() && switches.levels_off("search") == Some(2));
+        switches.signal("search", Some(Off::for_all("p99 is 2 s"))).unwrap();
+        assert_eq!(switches.levels_off("search"), Some(4), "the hand's and the signal's, whichever is more");
+        switches.signal("search", None).unwrap();
+        clock.advance(MINUTE);
+        assert_eq!(switches.levels_off("search"), Some(0));
     }
 
     /// Two threads change two switches: neither change is lost.

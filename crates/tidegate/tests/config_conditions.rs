@@ -4,7 +4,8 @@
 
 use tidegate::config::{Config, Format, schema};
 use tidegate::policy::{Limit, Policy, PolicySet};
-use tidegate::{Descriptor, Gate, ManualClock, Quota};
+use tidegate::switches::{Off, Switches};
+use tidegate::{Check, Criticality, Descriptor, Gate, ManualClock, Quota};
 
 /// A file of one policy with these lines, beside one that is called `writes` and one with a key for each caller.
 fn file(lines: &[&str]) -> String {
@@ -31,6 +32,7 @@ fn one_condition_or_several_and_a_rate_that_follows() {
     for lines in [
         &["when: cpu above 80%, until 70%", "limit: { rate: 1/s }"][..],
         &["when:", "  - load above 8", "  - policy writes above 50%", "limit: { rate: 1/s }"],
+        &["when: switch previews off", "limit: { rate: 1/s }"],
         &["limit: { rate: 600/min, floor: 60/min, follows: signal queue.length, between: 10..20.5 }"],
         &[
             "limit: { algorithm: sliding-log, rate: 10/s, floor: 1/s, follows: policy writes, between: 50%..100% }",
@@ -153,5 +155,56 @@ fn more_numbers_than_can_be_gone_through_are_refused() {
     assert_eq!(
         error,
         "65 conditions and moving rates on 65 different numbers are too many; use up to 1024 on up to 64"
+    );
+}
+
+/// A degrade switch is read by policies as it is by code: for the priorities that it is off for, until its end, and `explain` says why not.
+#[test]
+fn a_switch_puts_policies_in_force_for_the_priorities_that_it_is_off_for() {
+    let text = "version: 1\nclient_ip: { trusted_proxies: [] }\npolicies:\n  - name: few previews\n    when: switch previews off\n    \
+                access: { deny: [feature=large] }\n    limit: { algorithm: fixed-window, rate: 1/day }\n";
+    let (config, warnings) = Config::parse(text, "t", Format::Yaml).unwrap();
+    assert!(warnings.is_empty(), "{warnings:?}");
+    let clock = ManualClock::default();
+    let switches = Switches::new(["previews"]).unwrap().with_clock(clock.clone());
+    let gate = Gate::in_memory(config.policies, 1000).unwrap().with_clock(clock.clone());
+    let (any, large) = (Descriptor::new(), Descriptor::new().with("feature", "large"));
+    let asked = |gate: &Gate, request, level: Criticality| {
+        let decision = gate.check(Check::of(request).priority(level)).unwrap();
+        (decision.allowed, decision.limits.len())
+    };
+    let why = |gate: &Gate, level: Criticality| {
+        gate.explain(Check::of(&any).priority(level)).unwrap().reasons[0].why.clone()
+    };
+    let (low, usual) = (Criticality::Sheddable, Criticality::Critical);
+    assert_eq!(asked(&gate, &any, low), (true, 0), "a gate without switches");
+    assert_eq!(why(&gate, low), "not charged: holds while switch previews off: it is not known");
+
+    let gate = gate.with_switches(switches.clone());
+    let soon = || clock.advance(std::time::Duration::from_millis(100));
+    soon();
+    assert_eq!(asked(&gate, &any, low), (true, 0));
+    assert_eq!(why(&gate, low), "not charged: holds while switch previews off: it is on");
+
+    let minute = std::time::Duration::from_secs(60);
+    switches.turn_off("previews", Off::below(usual, "the image service is moved").lasting(minute)).unwrap();
+    soon();
+    assert_eq!(asked(&gate, &large, low), (false, 0), "its list holds too");
+    assert_eq!([asked(&gate, &any, low), asked(&gate, &any, low)], [(true, 1), (false, 1)]);
+    assert_eq!([asked(&gate, &any, usual), asked(&gate, &large, usual)], [(true, 0), (true, 0)]);
+    assert_eq!(why(&gate, usual), "not charged: holds while switch previews off: it is on from critical up");
+    gate.replace(gate.policies());
+    assert_eq!(asked(&gate, &any, low), (false, 1), "through a reload");
+
+    switches.signal("previews", Some(Off::for_all("p99 is 2 s").lasting(minute / 2))).unwrap();
+    soon();
+    assert_eq!(asked(&gate, &any, usual), (false, 1), "the key is one for all");
+    clock.advance(minute / 2);
+    assert_eq!([asked(&gate, &any, usual), asked(&gate, &any, low)], [(true, 0), (false, 1)]);
+    clock.advance(minute / 2);
+    assert_eq!(
+        [asked(&gate, &any, usual), asked(&gate, &any, low)],
+        [(true, 0), (true, 0)],
+        "the end has come"
     );
 }

@@ -31,6 +31,8 @@ pub(crate) enum Breaker {
     ForceClosed(Forcing),
     /// Let every call through, and count what would have opened it
     MetricsOnly(Forcing),
+    /// Let every call through, and count nothing
+    Disable(Forcing),
     /// Let the breaker go on by itself
     Auto(WhichBreaker),
 }

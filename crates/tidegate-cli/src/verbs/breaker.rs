@@ -24,6 +24,7 @@ pub(crate) fn run(breakers: &Breakers, printer: &Printer) -> Result<Exit> {
         Breaker::ForceOpen(forcing) => force(&server, "open", forcing)?,
         Breaker::ForceClosed(forcing) => force(&server, "closed", forcing)?,
         Breaker::MetricsOnly(forcing) => force(&server, "metrics-only", forcing)?,
+        Breaker::Disable(forcing) => force(&server, "disabled", forcing)?,
         Breaker::Auto(which) => online::put(&server, &path(which), &json!({ "state": "auto" }))?,
     };
     printer.value(&answer, |_| Ok(listed(&answer)))?;

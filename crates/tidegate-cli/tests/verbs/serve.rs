@@ -366,6 +366,9 @@ fn breakers_are_listed_forced_and_left_to_themselves_golden() {
     assert!(listed.out.contains("upstream=a b&c"), "{listed:?}");
     breaker(&["metrics-only", "the payments"]).code(0);
     assert_eq!(serving.check("203.0.113.9").status(), 200);
+    let disabled = breaker(&["disable", "the payments", "--reason", "a trial", "-o", "json"]).code(0).json();
+    let one = &disabled["breakers"][0];
+    assert_eq!((&one["state"], &one["reason"]), (&json!("disabled"), &json!("a trial")));
     let auto = breaker(&["auto", "the payments", "-o", "json"]).code(0).json();
     assert_eq!(auto["breakers"][0]["state"], "closed");
     let wrong = breaker(&["force-open", "the paymnets"]).code(1);

@@ -240,3 +240,38 @@ fn a_breaker_is_spelled_out_as_any_limit_is() {
         desk.run(&["simulate", "--limit", "{algorithm: sliding-log}", "--traffic", traffic]).code(2);
     assert!(mistake.err.contains("--limit: it needs a rate, such as --rate 100/s"), "{mistake:?}");
 }
+
+/// `--compare` showed what guards did in JSON and in pictures, and nothing of it in the terminal.
+#[test]
+fn guards_are_compared_in_the_terminal() {
+    let desk = Desk::new();
+    let breaker = "{algorithm: breaker, consecutive: 5, open_for: 2s, jitter: 0%}";
+    let others = format!("{{algorithm: concurrency, max: 2}},{breaker}");
+    let traffic = "steady 50/s 3s taking 100ms failing 80%, steady 50/s 20s taking 100ms";
+    let limit = "{algorithm: concurrency, max: 20}";
+    let compare = ["simulate", "--limit", limit, "--compare", &others, "--traffic", traffic];
+    let shown = desk.run(&compare).code(0).out;
+    let json = desk.run(&[&compare[..], &["-o", "json"]].concat()).code(0).json();
+    let rows: Vec<Vec<&str>> = shown
+        .lines()
+        .skip_while(|line| !line.starts_with("RUN") || !line.contains("GUARD"))
+        .skip(1)
+        .take(3)
+        .map(|line| line.split("   ").map(str::trim).filter(|cell| !cell.is_empty()).collect())
+        .collect();
+    let mut expected = Vec::new();
+    for run in json["runs"].as_array().unwrap() {
+        for policy in run["policies"].as_array().unwrap() {
+            let guard = &policy["guards"][0];
+            let word = |value: &serde_json::Value| value.as_str().unwrap().to_owned();
+            expected.push([word(&run["name"]), word(&guard["limit"]), word(&policy["name"])]);
+        }
+    }
+    assert_eq!(rows.iter().map(|row| row[..3].to_vec()).collect::<Vec<_>>(), expected, "{shown}");
+    assert!(
+        shown.contains("RUN") && shown.contains("BREAKER") && shown.contains("calls in a row failed"),
+        "{shown}"
+    );
+    let served = shown.lines().filter(|line| line.contains(" in the median, ")).count();
+    assert_eq!(served, 3, "{shown}");
+}

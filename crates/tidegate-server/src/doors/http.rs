@@ -26,6 +26,7 @@ mod response_headers;
 mod routes;
 mod settle;
 mod signals;
+mod switches;
 
 use std::net::SocketAddr;
 use std::pin::pin;
@@ -138,6 +139,8 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
         "/v1/events" => events::listen(app, &method, &uri),
         "/v1/signals" => Ok(signals::list(app)),
         "/v1/signals/{name}" => signals::report(app, request).await,
+        "/v1/switches" => Ok(switches::list(app)),
+        "/v1/switches/{name}" => switches::put(app, request, named(path)).await,
         "/v1/reload" => operations::reload(app).await,
         "/version" => Ok(operations::version()),
         "/config.schema.json" => Ok(operations::schema()),

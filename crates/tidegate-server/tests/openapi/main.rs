@@ -62,6 +62,9 @@ policies:
   - name: busy
     when: signal queue-length above 1000
     limit: { rate: 1000/min }
+  - name: few previews
+    when: switch previews off
+    limit: { rate: 1000/min }
   - name: trial
     mode: shadow
     by: [client.ip]

@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{HeaderName, Request};
 use tidegate::{Priority, priority};
 use tower_layer::Layer;
 use tower_service::Service;
@@ -10,7 +10,7 @@ use tower_service::Service;
 use super::header::{HEADER, priority_of, tell};
 
 /// Tells the next service how much a request matters, for a client: what the task [carries](tidegate::priority::carried), in
-/// `x-tidegate-priority`. gRPC has it as metadata of that name.
+/// `x-tidegate-priority` or a [header of your choice](Self::in_header). gRPC has it as metadata of that name.
 ///
 /// A lower priority that the request names already stays; a higher one does not, since it may be a stranger's that was passed on. To raise one
 /// on purpose, carry it when the client is called: `priority::carry(Criticality::CriticalPlus, || client.call(request))`. Where nothing is
@@ -30,22 +30,44 @@ use super::header::{HEADER, priority_of, tell};
 /// let stack = ClientStack::new().priority(ForwardPriorityLayer::new().by_default(Criticality::Sheddable));
 /// # let _ = stack;
 /// ```
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct ForwardPriorityLayer {
     default: Option<Priority>,
+    header: HeaderName,
+}
+
+impl Default for ForwardPriorityLayer {
+    fn default() -> Self {
+        Self::new()
+    }
 }
 
 impl ForwardPriorityLayer {
     /// Tells the next service of the priority that the task carries, and nothing where it carries none.
     #[must_use]
     pub const fn new() -> Self {
-        Self { default: None }
+        Self { default: None, header: HEADER }
     }
 
     /// Chooses what is told where the task carries no priority and the request names none.
     #[must_use]
     pub fn by_default(self, priority: impl Into<Priority>) -> Self {
-        Self { default: Some(priority.into()) }
+        Self { default: Some(priority.into()), ..self }
+    }
+
+    /// Chooses the header that the next service reads; `x-tidegate-priority` unless chosen.
+    ///
+    /// # Examples
+    /// ```
+    /// use http::HeaderName;
+    /// use tidegate_tower::ForwardPriorityLayer;
+    ///
+    /// let layer = ForwardPriorityLayer::new().in_header(HeaderName::from_static("x-request-priority"));
+    /// # let _ = layer;
+    /// ```
+    #[must_use]
+    pub fn in_header(self, name: HeaderName) -> Self {
+        Self { header: name, ..self }
     }
 }
 
@@ -53,15 +75,15 @@ impl<S> Layer<S> for ForwardPriorityLayer {
     type Service = ForwardPriorityService<S>;
 
     fn layer(&self, inner: S) -> Self::Service {
-        ForwardPriorityService { inner, default: self.default }
+        ForwardPriorityService { inner, layer: self.clone() }
     }
 }
 
 /// A client that tells of priorities: see [`ForwardPriorityLayer`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct ForwardPriorityService<S> {
     inner: S,
-    default: Option<Priority>,
+    layer: ForwardPriorityLayer,
 }
 
 impl<S, B> Service<Request<B>> for ForwardPriorityService<S>
@@ -77,15 +99,16 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let ForwardPriorityLayer { default, header } = &self.layer;
         let headers = request.headers_mut();
-        let named = priority_of(headers, HEADER);
+        let named = priority_of(headers, header);
         let told = match (named, priority::carried()) {
             (Some(named), Some(carried)) => Some(named.min(carried)),
-            (one, other) => one.or(other).or(self.default),
+            (one, other) => one.or(other).or(*default),
         };
         match told {
-            Some(priority) => tell(headers, named, priority),
-            None => drop(headers.remove(HEADER)),
+            Some(priority) => tell(headers, header, named, priority),
+            None => drop(headers.remove(header)),
         }
         self.inner.call(request)
     }

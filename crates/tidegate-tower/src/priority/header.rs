@@ -32,13 +32,13 @@ pub fn priority_of(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Prior
     read_priority(value.as_bytes())
 }
 
-/// Writes a priority in place of what a request says; `said` is what can be read of that. Nothing changes where it says so already.
-pub(super) fn tell(headers: &mut HeaderMap, said: Option<Priority>, priority: Priority) {
+/// Writes a priority into a header, in place of what a request says there; `said` is what can be read of that. Nothing changes where it says so already.
+pub(super) fn tell(headers: &mut HeaderMap, name: &HeaderName, said: Option<Priority>, priority: Priority) {
     if said != Some(priority) {
         let value = match priority.cohort() {
             0 => HeaderValue::from_static(priority.level().as_str()),
             _ => HeaderValue::try_from(priority.to_string()).expect("words and digits are a header's value"),
         };
-        headers.insert(HEADER, value);
+        headers.insert(name, value);
     }
 }

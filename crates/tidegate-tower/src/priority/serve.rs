@@ -2,7 +2,7 @@
 
 use std::task::{Context, Poll};
 
-use http::Request;
+use http::{HeaderName, Request};
 use tidegate::Priority;
 use tidegate::priority::{self, Carrying};
 use tower_layer::Layer;
@@ -12,7 +12,7 @@ use super::header::{HEADER, priority_of, tell};
 
 /// Gives each request the priority that its caller names, no more than a ceiling, for a server.
 ///
-/// It is read from `x-tidegate-priority`, written as `sheddable` or `sheddable/17`: what
+/// It is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as `sheddable` or `sheddable/17`: what
 /// [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a [`GateLayer`](crate::GateLayer) that demotes and the answers of a Tidegate server write. A request without the
 /// header, with one that cannot be read, or with several has the default. Nobody has more than the ceiling; to name less is everybody's
 /// right. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates and clients go by it; a header that says
@@ -46,10 +46,11 @@ use super::header::{HEADER, priority_of, tell};
 ///     .layer(edge);
 /// # let _ = inside;
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PriorityLayer<C = Priority> {
     default: Priority,
     ceiling: C,
+    header: HeaderName,
 }
 
 /// Says the most that a request may name as its priority. A [`Priority`] is the same for all; functions of the request that return one are
@@ -82,7 +83,7 @@ impl PriorityLayer {
     /// Gives each request the priority that it names, no more than `ceiling`; `default`, no more than that either, where it names none.
     #[must_use]
     pub fn new(default: impl Into<Priority>, ceiling: impl Into<Priority>) -> Self {
-        Self { default: default.into(), ceiling: ceiling.into() }
+        Self { default: default.into(), ceiling: ceiling.into(), header: HEADER }
     }
 }
 
@@ -90,7 +91,23 @@ impl<C> PriorityLayer<C> {
     /// Chooses the ceiling request by request, by what a layer outside has found out of it, such as who signed in. Called once for each request.
     #[must_use]
     pub fn ceiling_of<F>(self, ceiling: F) -> PriorityLayer<F> {
-        PriorityLayer { default: self.default, ceiling }
+        PriorityLayer { default: self.default, ceiling, header: self.header }
+    }
+
+    /// Chooses the header that callers name their priority in; `x-tidegate-priority` unless chosen. Of a request whose priority is lowered
+    /// within, by a [`GateLayer`](crate::GateLayer), that layer [writes it there](crate::GateLayer::telling_priority_in) if it is told to.
+    ///
+    /// # Examples
+    /// ```
+    /// use http::HeaderName;
+    /// use tidegate_tower::PriorityLayer;
+    ///
+    /// let layer = PriorityLayer::default().in_header(HeaderName::from_static("x-request-priority"));
+    /// # let _ = layer;
+    /// ```
+    #[must_use]
+    pub fn in_header(self, name: HeaderName) -> Self {
+        Self { header: name, ..self }
     }
 }
 
@@ -103,7 +120,7 @@ impl<S, C: Clone> Layer<S> for PriorityLayer<C> {
 }
 
 /// A service whose requests have priorities: see [`PriorityLayer`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct PriorityService<S, C = Priority> {
     inner: S,
     layer: PriorityLayer<C>,
@@ -123,12 +140,12 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let named = priority_of(request.headers(), HEADER);
-        let ceiling = self.layer.ceiling.ceiling(&request);
-        let priority = named.unwrap_or(self.layer.default).min(ceiling);
+        let PriorityLayer { default, ceiling, header } = &self.layer;
+        let named = priority_of(request.headers(), header);
+        let priority = named.unwrap_or(*default).min(ceiling.ceiling(&request));
         // A header that claims something else would mislead whoever reads it, or passes it on.
-        if request.headers().contains_key(HEADER) {
-            tell(request.headers_mut(), named, priority);
+        if request.headers().contains_key(header) {
+            tell(request.headers_mut(), header, named, priority);
         }
         // A service may do much of its work in the call itself.
         let future = priority::carry(priority, || self.inner.call(request));

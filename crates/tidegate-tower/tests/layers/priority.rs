@@ -3,7 +3,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::routing::{MethodRouter, get as on_get};
-use http::header::HeaderValue;
+use http::header::{HeaderName, HeaderValue};
 use http::{HeaderMap, Request};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
@@ -74,8 +74,8 @@ fn a_request_has_the_priority_that_it_names_and_no_more_than_the_ceiling() {
             found
         };
         let shown = values.first().map(|value| String::from_utf8_lossy(&value[..value.len().min(30)]));
-        assert_eq!(found(critical), at_the_edge, "{shown:?}");
-        assert_eq!(found(believing), inside, "{shown:?}");
+        assert_eq!(found(critical.clone()), at_the_edge, "{shown:?}");
+        assert_eq!(found(believing.clone()), inside, "{shown:?}");
     }
     assert_eq!(carried(), None);
 }
@@ -110,7 +110,7 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
         said(&inner.last()).iter().map(ToString::to_string).collect::<Vec<_>>()
     };
     let plain = ForwardPriorityLayer::new();
-    let sheds = plain.by_default(Criticality::Sheddable);
+    let sheds = plain.clone().by_default(Criticality::Sheddable);
     for (carried, values, by_plain, by_sheds) in [
         (Some("sheddable/17"), &[][..], &["sheddable/17"][..], &["sheddable/17"][..]),
         (Some("critical-plus"), &[b"sheddable"], &["sheddable"], &["sheddable"]),
@@ -123,8 +123,8 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
         (None, &[b"critical", b"critical"], &[], &["sheddable"]),
     ] as [(_, &[&[u8]], _, _); 9]
     {
-        assert_eq!(told(plain, carried, values), by_plain, "{carried:?} {values:?}");
-        assert_eq!(told(sheds, carried, values), by_sheds, "{carried:?} {values:?}");
+        assert_eq!(told(plain.clone(), carried, values), by_plain, "{carried:?} {values:?}");
+        assert_eq!(told(sheds.clone(), carried, values), by_sheds, "{carried:?} {values:?}");
     }
 }
 
@@ -193,6 +193,36 @@ proptest! {
         prop_assert_eq!(said(&inner.last()).len(), usize::from(told.is_some()));
         prop_assert_eq!(told, named.into_iter().chain(carrying).min());
     }
+}
+
+/// A company has one name for the header, and it need not be ours: what is read, what a policy lowers and what is told all go by that name.
+#[test]
+fn the_header_is_chosen() {
+    let name = HeaderName::from_static("x-request-priority");
+    let inner = Told::default();
+    let demotes = GateLayer::new(gate(demoting(1)), |_: &Request<String>| Descriptor::new())
+        .telling_priority_in(name.clone());
+    let client = ForwardPriorityLayer::new().in_header(name.clone()).layer(inner.clone());
+    let read = PriorityLayer::new(Criticality::Critical, Criticality::CriticalPlus)
+        .in_header(name.clone())
+        .ceiling_of(|_: &Request<String>| Priority::of(Criticality::CriticalPlus));
+    let mut service = ServerStack::new().priority(read).rate_limit(demotes).layer(client);
+    let mut told = |says: &'static str| {
+        let mut request = with("x-request-priority", says);
+        request.headers_mut().insert(TIDEGATE_PRIORITY, HeaderValue::from_static("sheddable"));
+        answer(&mut service, request).unwrap();
+        let last = inner.last();
+        let told = last.headers()["x-request-priority"].to_str().unwrap().to_owned();
+        assert_eq!(
+            last.headers()[TIDEGATE_PRIORITY],
+            "sheddable",
+            "another header, of which nothing is known"
+        );
+        told
+    };
+    assert_eq!(told("critical-plus"), "critical-plus");
+    assert_eq!(told("critical-plus"), "critical", "over its limit");
+    assert_eq!(told("sheddable/9"), "sheddable/9");
 }
 
 /// Places and policies within the task go by the priority that it carries, unless another one is named.
@@ -302,7 +332,7 @@ async fn a_priority_arrives_at_the_third_service() {
         header.unwrap()
     });
     let (third, last) =
-        serve(Router::new().route("/", says).layer(ServerStack::new().priority(inside))).await;
+        serve(Router::new().route("/", says).layer(ServerStack::new().priority(inside.clone()))).await;
 
     let demotes = GateLayer::new(gate(demoting(6)), |_: &axum::extract::Request| Descriptor::new());
     let stack = ServerStack::new().rate_limit(demotes).priority(inside);

@@ -219,6 +219,12 @@ pub(super) const DEFAULTS: Table = Table {
             Some("draft-11"),
             "Which rate limit headers answers carry",
         ),
+        key(
+            "priority_header",
+            Kind::Header,
+            Some("x-tidegate-priority"),
+            "The header in which answers tell the priority that is left of a request which a policy demotes",
+        ),
     ],
     required: &[],
 };

@@ -129,8 +129,8 @@ fn of(kind: &Kind) -> Option<Value> {
         ] }),
         Kind::Condition => json!({
             "type": "string",
-            "pattern": "^\\s*(cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+) (above|below) .+$",
-            "examples": ["cpu above 80%, until 70%", "signal queue-length above 1000"],
+            "pattern": "^\\s*((cpu|memory|load|in-flight|latency|rate|signal\\s+[A-Za-z0-9._-]{1,64}|policy\\s+.+) (above|below) .+|switch\\s+[A-Za-z0-9._-]{1,64}\\s+off\\s*)$",
+            "examples": ["cpu above 80%, until 70%", "signal queue-length above 1000", "switch previews off"],
         }),
         Kind::Source => json!({
             "type": "string",

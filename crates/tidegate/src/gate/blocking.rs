@@ -131,7 +131,7 @@ impl Gate {
     /// Returns what refuses a request before any limit is asked: a list, the time that is left, or a block.
     #[inline(always)]
     pub(super) fn refusal(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
-        let listed = policies.refusal(check.request, check.among);
+        let listed = policies.refusal(check.request, check.priority, check.among);
         if listed.is_some() || !self.blocks.any() {
             return listed;
         }
@@ -143,7 +143,7 @@ impl Gate {
     fn blocked(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
         let now = self.time.now();
         let by_policy = self.blocks.by_policy.read();
-        policies.refuse_by(check.request, check.among, |place, policy| {
+        policies.refuse_by(check.request, check.priority, check.among, |place, policy| {
             let keys = by_policy.get(policy.name.as_str())?;
             let block = keys.get(&*policies.key(place, 0, check.request)?)?;
             (now < block.until).then(|| refusal(place, policy, block))

@@ -101,7 +101,7 @@ impl Gate {
             return Ok(());
         }
         let policies = self.undecided(check).keep_policies();
-        if policies.refusal(check.request, check.among).is_some() {
+        if policies.refusal(check.request, check.priority, check.among).is_some() {
             return Ok(());
         }
         let mut plan = Plan::default();

@@ -65,7 +65,7 @@ impl Gate {
         }
         let policies = self.undecided(check).keep_policies();
         // A deny-list refuses charge and return alike. A block may be younger than the charge, whose return must go through.
-        if policies.refusal(check.request, check.among).is_some() {
+        if policies.refusal(check.request, check.priority, check.among).is_some() {
             return Ok(());
         }
         let mut plan = Plan::default();

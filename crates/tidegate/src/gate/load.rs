@@ -13,6 +13,7 @@ use tidegate_core::time::nanos;
 #[cfg(feature = "ticket")]
 use super::open_tickets::OpenTickets;
 use crate::signals::{Reading, Watch};
+use crate::switches::Switches;
 
 /// Over how long rates and latencies are taken.
 const WINDOW: Duration = Duration::from_secs(1);
@@ -23,6 +24,8 @@ pub(super) struct Sensing {
     pub(super) machine: Option<Arc<dyn Fn() -> Reading + Send + Sync>>,
     /// Started with the first check under policies that ask for it; `None` inside where the system does not tell.
     watch: OnceLock<Option<Watch>>,
+    /// What `when: switch NAME off` goes by.
+    pub(super) switches: Option<Switches>,
     pub(super) load: Load,
 }
 

@@ -15,6 +15,7 @@ use super::{Check, Gate, GateDecision, PlacesStanding};
 use crate::policy::{PolicySet, SignalError, Source, SourceStanding};
 use crate::signals::Reading;
 use crate::store::StoreError;
+use crate::switches::Switches;
 
 impl Gate {
     /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
@@ -24,6 +25,47 @@ impl Gate {
     pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
         self.sensing.machine = Some(Arc::new(read));
         self
+    }
+
+    /// Has policies go by switches: `when: switch NAME off` holds while the switch of that name is off, for the requests that it is off for, by
+    /// their priority. Without them, and for a name that is not among them, such a policy does not hold. A switch that is turned is noticed
+    /// within a tenth of a second.
+    ///
+    /// # Examples
+    /// ```
+    /// use tidegate::policy::Limit;
+    /// use tidegate::switches::{Off, Switches};
+    /// use tidegate::{Check, Criticality, Descriptor, Gate, Policy, PolicySet, Quota};
+    ///
+    /// let few = Policy::new("few previews", Limit::new(Quota::per_second(1).gcra()?, "1/s"))
+    ///     .when("switch previews off".parse()?);
+    /// let switches = Switches::new(["previews"])?;
+    /// switches.turn_off("previews", Off::below(Criticality::Critical, "the image service is moved"))?;
+    /// let gate = Gate::in_memory(PolicySet::new(vec![few])?, 1000)?.with_switches(switches);
+    ///
+    /// let request = Descriptor::new();
+    /// let report = || Check::of(&request).priority(Criticality::Sheddable);
+    /// assert!(gate.check(report())?.allowed);
+    /// assert!(!gate.check(report())?.allowed);
+    /// assert!(gate.check(&request)?.limits.is_empty(), "on for what is critical");
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    #[must_use]
+    pub fn with_switches(mut self, switches: Switches) -> Self {
+        self.sensing.switches = Some(switches);
+        self
+    }
+
+    /// Has policies go by the switches as they stand now, and not a tenth of a second later: for whoever has just turned one.
+    pub fn notice_switches(&self) {
+        self.policies.load().sense(self.time.now(), |source| match source {
+            Source::Switch(name) => self.levels_off(name),
+            _ => None,
+        });
+    }
+
+    fn levels_off(&self, name: &str) -> Option<f64> {
+        self.sensing.switches.as_ref()?.levels_off(name).map(f64::from)
     }
 
     /// Tells the value of a signal that policies go by: `when: signal NAME above 10`. What follows of it holds from now on, until the next
@@ -81,6 +123,7 @@ impl Gate {
                 Source::Latency => lately.latency,
                 Source::Rate => lately.rate,
                 Source::Policy(name) => self.share_in_use(policies, name, now),
+                Source::Switch(name) => self.levels_off(name),
                 // Reported, not read.
                 Source::Signal(_) => None,
             }

@@ -31,48 +31,100 @@ use crate::priority::header::TIDEGATE_PRIORITY;
 pub const MARKED: HeaderName = HeaderName::from_static("x-tidegate-marked");
 /// The names of policies that lowered its priority.
 pub const DEMOTED: HeaderName = HeaderName::from_static("x-tidegate-demoted");
-/// The priority that is left, as a [`Priority`](crate::Priority) is written; only beside [`DEMOTED`].
+/// The priority that is left, as a [`Priority`](crate::Priority) is written; only beside [`DEMOTED`]. [`Headers`] may have another name for it.
 pub const PRIORITY: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 /// The most bytes of a list of names: the whole head of an answer has to fit the 4 KiB that nginx reads it into. What does not fit is left out.
 const LONGEST: usize = 256;
 
+/// The names of the headers: those of the constants of this module, but for the priority's, which services of one company may have agreed on
+/// another name for. The free functions of this module go by the default.
+///
+/// # Examples
+/// ```
+/// use http::HeaderName;
+/// use tidegate::http_answer::over::{Headers, PRIORITY};
+///
+/// assert_eq!(*Headers::default().priority(), PRIORITY);
+/// let headers = Headers::default().priority_in(HeaderName::from_static("x-request-priority"));
+/// assert_eq!(*headers.priority(), "x-request-priority");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Headers {
+    priority: HeaderName,
+}
+
+impl Default for Headers {
+    fn default() -> Self {
+        Self { priority: PRIORITY }
+    }
+}
+
+impl Headers {
+    /// Chooses the header of the priority that is left; [`PRIORITY`] unless chosen.
+    #[must_use]
+    pub fn priority_in(self, name: HeaderName) -> Self {
+        Self { priority: name }
+    }
+
+    /// Returns the name of the header of the priority that is left.
+    #[must_use]
+    pub const fn priority(&self) -> &HeaderName {
+        &self.priority
+    }
+
+    /// Does as [`write()`] does, under these names.
+    pub fn write(&self, decision: &GateDecision, out: &mut HeaderMap) {
+        let (mut marked, mut demoted) = (String::new(), String::new());
+        for (name, over) in decision.over() {
+            let names = if matches!(over, Over::Demote { .. }) { &mut demoted } else { &mut marked };
+            let before = names.len();
+            if !names.is_empty() {
+                names.push_str(", ");
+            }
+            if !push_escaped(name, LONGEST - names.len().min(LONGEST), names) && before > 0 {
+                names.truncate(before);
+            }
+        }
+        if !marked.is_empty() {
+            insert(out, MARKED, marked);
+        }
+        if !demoted.is_empty() {
+            insert(out, self.priority.clone(), decision.priority.to_string());
+            insert(out, DEMOTED, demoted);
+        }
+    }
+
+    /// Does as [`replace`] does, under these names.
+    pub fn replace(&self, decision: &GateDecision, headers: &mut HeaderMap) {
+        if decision.policies.lets_through() {
+            self.remove(headers);
+            self.write(decision, headers);
+        }
+    }
+
+    /// Does as [`remove`] does, under these names.
+    pub fn remove(&self, headers: &mut HeaderMap) {
+        for name in [&MARKED, &DEMOTED, &self.priority] {
+            headers.remove(name);
+        }
+    }
+}
+
 /// Writes which policies let a request through over their limit: names escaped as in a path and separated by commas, at most 256 bytes of each
 /// list. Headers of these names are replaced where there is something to write.
 pub fn write(decision: &GateDecision, out: &mut HeaderMap) {
-    let (mut marked, mut demoted) = (String::new(), String::new());
-    for (name, over) in decision.over() {
-        let names = if matches!(over, Over::Demote { .. }) { &mut demoted } else { &mut marked };
-        let before = names.len();
-        if !names.is_empty() {
-            names.push_str(", ");
-        }
-        if !push_escaped(name, LONGEST - names.len().min(LONGEST), names) && before > 0 {
-            names.truncate(before);
-        }
-    }
-    if !marked.is_empty() {
-        insert(out, MARKED, marked);
-    }
-    if !demoted.is_empty() {
-        insert(out, PRIORITY, decision.priority.to_string());
-        insert(out, DEMOTED, demoted);
-    }
+    Headers::default().write(decision, out);
 }
 
 /// Writes them into the headers of a request that goes on, in place of what its caller sent. Where no policy of the decision marks or demotes,
 /// the headers stay: a proxy in front may have written them.
 pub fn replace(decision: &GateDecision, headers: &mut HeaderMap) {
-    if decision.policies.lets_through() {
-        remove(headers);
-        write(decision, headers);
-    }
+    Headers::default().replace(decision, headers);
 }
 
 /// Removes them: where nobody decides about a request whose caller may have sent them.
 pub fn remove(headers: &mut HeaderMap) {
-    for name in [MARKED, DEMOTED, PRIORITY] {
-        headers.remove(name);
-    }
+    Headers::default().remove(headers);
 }
 
 #[doc(hidden)]

@@ -50,8 +50,13 @@ impl PolicySet {
     /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
     #[must_use]
     #[inline(always)]
-    pub(crate) fn refusal(&self, request: &Descriptor<'_>, among: Option<&Among>) -> Option<Refusal> {
-        self.refuse(request, |place| among.is_none_or(|among| among.has(place)))
+    pub(crate) fn refusal(
+        &self,
+        request: &Descriptor<'_>,
+        priority: Priority,
+        among: Option<&Among>,
+    ) -> Option<Refusal> {
+        self.refuse(request, priority, |place| among.is_none_or(|among| among.has(place)))
     }
 
     /// Like [`PolicySet::plan_for`], with the lines of those policies only.

@@ -5,7 +5,7 @@
 //! set.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -25,6 +25,9 @@ use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use crate::store::{Durable, OnStoreError, kept_back};
 
+/// How many levels of priority there are.
+pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
+
 /// One policy, as a check sees it.
 #[derive(Debug)]
 pub(crate) struct Compiled {
@@ -38,8 +41,8 @@ pub(crate) struct Compiled {
     pub(crate) outbound: bool,
     /// Whether it may leave out requests that match: it has an allow-list of its own, or a condition.
     pub(crate) may_skip: bool,
-    /// Whether its conditions hold; true where it has none.
-    holds: AtomicBool,
+    /// For how many levels of priority its conditions hold, the least important first; for all where it has none.
+    holds: AtomicU8,
     /// Whether it has a cost of its own.
     costs: bool,
     /// Whether a cost that the caller sends replaces its own.
@@ -104,7 +107,7 @@ impl Compiled {
                 needs: policy.needs(),
                 outbound: policy.direction == Direction::Outbound,
                 may_skip: !policy.access.allow.is_empty() || !policy.when.is_empty(),
-                holds: AtomicBool::new(policy.when.is_empty()),
+                holds: AtomicU8::new(if policy.when.is_empty() { ALL_LEVELS } else { 0 }),
                 costs: policy.cost.is_some(),
                 caller_cost: policy.caller_cost,
                 estimate: match policy.cost {
@@ -185,21 +188,22 @@ impl Compiled {
         learned.set_percent(own.learning);
     }
 
-    /// Says whether its conditions hold.
+    /// Says whether its conditions hold for a request of a priority.
     #[inline]
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn holds(&self, priority: Priority) -> bool {
         // Relaxed: which of two checks at the same time meets a change first does not matter.
-        self.holds.load(Ordering::Relaxed)
+        usize::from(self.holds.load(Ordering::Relaxed)) > priority.level() as usize
     }
 
-    pub(super) fn set_holding(&self, holds: bool) {
+    /// Puts it in force for so many levels of priority, the least important first: [`ALL_LEVELS`], or as many as a switch is off for.
+    pub(super) fn set_holding(&self, levels: u8) {
         // Relaxed: as above.
-        self.holds.store(holds, Ordering::Relaxed);
+        self.holds.store(levels, Ordering::Relaxed);
     }
 
     /// Says whether it leaves out a request that matches.
-    pub(super) fn skips(&self, policy: &Policy, descriptor: &Descriptor<'_>) -> bool {
-        !self.holds() || policy.access.allow.find(descriptor).is_some()
+    pub(super) fn skips(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority) -> bool {
+        !self.holds(priority) || policy.access.allow.find(descriptor).is_some()
     }
 
     /// Returns how often its cost could not be found.

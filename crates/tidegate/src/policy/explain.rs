@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use tidegate_core::Priority;
+
 use super::access::AccessEntry;
 use super::cost_error::CostError;
 use super::deadline::time_left;
@@ -100,6 +102,11 @@ impl PolicySet {
     /// Returns what each policy makes of a request, in order. Asks every policy; not for the hot path.
     #[must_use]
     pub fn relevance(&self, descriptor: &Descriptor<'_>) -> Vec<Relevance> {
+        self.relevance_at(descriptor, Priority::default())
+    }
+
+    /// Like [`PolicySet::relevance`], for a request of any priority: policies that go by switches may hold for some alone.
+    pub(crate) fn relevance_at(&self, descriptor: &Descriptor<'_>, priority: Priority) -> Vec<Relevance> {
         let plain = plain_values(descriptor);
         let view = View::over(descriptor, plain.as_ref().unwrap_or(descriptor));
         let descriptor = view.descriptor;
@@ -113,7 +120,7 @@ impl PolicySet {
                 relevance @ (Relevance::Off | Relevance::OtherDirection | Relevance::NoMatch { .. }) => {
                     relevance
                 }
-                relevance => self.why_idle(place).map_or(relevance, |why| Relevance::Idle { why }),
+                relevance => self.why_idle(place, priority).map_or(relevance, |why| Relevance::Idle { why }),
             },
         });
         each.collect()

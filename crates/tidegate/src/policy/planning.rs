@@ -25,15 +25,20 @@ impl PolicySet {
     /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
     /// are looked up only when one of them has a list.
     ///
-    /// A policy in shadow refuses nobody.
+    /// A policy in shadow refuses nobody. One that goes by a switch refuses whom it refuses of the default priority.
     #[must_use]
     pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
-        self.refuse(descriptor, |_| true)
+        self.refuse(descriptor, Priority::default(), |_| true)
     }
 
     /// Like [`PolicySet::access`], with the lists of the wanted policies only, and of the set.
     #[inline(always)]
-    pub(super) fn refuse(&self, request: &Descriptor<'_>, wanted: impl Fn(usize) -> bool) -> Option<Refusal> {
+    pub(super) fn refuse(
+        &self,
+        request: &Descriptor<'_>,
+        priority: Priority,
+        wanted: impl Fn(usize) -> bool,
+    ) -> Option<Refusal> {
         if self.access.deny.is_empty() && !self.guarded {
             return None;
         }
@@ -59,7 +64,7 @@ impl PolicySet {
         candidates.find_map(|place| {
             let policy = &self.policies[place];
             if !wanted(place)
-                || !self.compiled[place].holds()
+                || !self.compiled[place].holds(priority)
                 || policy.access.deny.is_empty() && policy.deadline.is_none()
                 || policy.mode != Mode::Enforce
                 || (policy.direction == Direction::Outbound) != view.outbound
@@ -80,6 +85,7 @@ impl PolicySet {
     pub(crate) fn refuse_by(
         &self,
         request: &Descriptor<'_>,
+        priority: Priority,
         among: Option<&Among>,
         mut refuses: impl FnMut(usize, &Policy) -> Option<Refusal>,
     ) -> Option<Refusal> {
@@ -91,7 +97,7 @@ impl PolicySet {
             let policy = &self.policies[place];
             let applies = among.is_none_or(|among| among.has(place))
                 && policy.mode == Mode::Enforce
-                && self.compiled[place].holds()
+                && self.compiled[place].holds(priority)
                 && (policy.direction == Direction::Outbound) == view.outbound
                 && policy.matching.misfit(&view).is_none();
             if applies { refuses(place, policy) } else { None }
@@ -204,7 +210,7 @@ impl PolicySet {
                 continue;
             }
             let policy = &self.policies[place];
-            if compiled.may_skip && compiled.skips(policy, descriptor) {
+            if compiled.may_skip && compiled.skips(policy, descriptor, priority) {
                 continue;
             }
             // The first key is made in one piece; those that end alike take their end from it.

@@ -11,7 +11,7 @@ use tidegate_core::Tick;
 use tidegate_core::following::FollowingState;
 
 use super::busy;
-use super::compiled::Compiled;
+use super::compiled::{ALL_LEVELS, Compiled};
 use super::follows::Follows;
 use super::policy::Policy;
 use super::source::Source;
@@ -194,7 +194,7 @@ impl Sensed {
                 let fresh = fresh(readings[*source], condition, now);
                 *held = fresh.is_some_and(|value| condition.holds(*held, value));
             }
-            compiled[one.policy].set_holding(held.iter().all(|held| *held));
+            compiled[one.policy].set_holding(levels(one, held, readings));
         }
         for (one, (law, told)) in self.followed.iter().zip(laws) {
             let Some(Taken { value, at }) = readings[one.source] else { continue };
@@ -248,7 +248,7 @@ impl Sensed {
         }
         // In force at once, and not from the next reading on.
         for (one, held) in self.conditioned.iter().zip(&state.held) {
-            compiled[one.policy].set_holding(held.iter().all(|held| *held));
+            compiled[one.policy].set_holding(levels(one, held, &state.readings));
         }
         for (one, (law, _)) in self.followed.iter().zip(&state.laws) {
             let level = one.follows.level_of(one.follows.law().rate(law));
@@ -256,6 +256,17 @@ impl Sensed {
         }
         self.set_busy(&state.readings, compiled);
     }
+}
+
+/// Returns for how many levels of priority a policy holds, the least important first: for all while its conditions do, or as many as the
+/// switches are off for that it goes by.
+fn levels(one: &Conditioned, held: &[bool], readings: &[Option<Taken>]) -> u8 {
+    let each = one.conditions.iter().zip(held).map(|((source, condition), held)| match condition.source() {
+        _ if !held => 0,
+        Source::Switch(_) => readings[*source].map_or(0, |taken| taken.value as u8),
+        _ => ALL_LEVELS,
+    });
+    each.min().unwrap_or(ALL_LEVELS)
 }
 
 /// Returns a reading that is not too old for a condition.

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use tidegate_core::{Cost, Tick};
+use tidegate_core::{Cost, Criticality, Priority, Tick};
 
 use super::descriptor::Descriptor;
 use super::key;
@@ -107,9 +107,18 @@ impl PolicySet {
         .collect()
     }
 
-    /// Says why a policy does not hold at present; `None` where it does.
-    pub(super) fn why_idle(&self, place: usize) -> Option<String> {
-        if self.compiled[place].holds() {
+    /// Returns the names of the switches that policies go by.
+    pub fn switches(&self) -> impl Iterator<Item = &str> {
+        let sources = self.sensed().map_or(&[][..], |sensed| &sensed.sources);
+        sources.iter().filter_map(|source| match source {
+            Source::Switch(name) => Some(&**name),
+            _ => None,
+        })
+    }
+
+    /// Says why a policy does not hold at present for requests of a priority; `None` where it does.
+    pub(super) fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
+        if self.compiled[place].holds(priority) {
             return None;
         }
         let sensed = self.sensed()?;
@@ -117,13 +126,21 @@ impl PolicySet {
         let at = sensed.conditioned.iter().position(|one| one.policy == place)?;
         let mut why = String::new();
         for ((source, condition), held) in sensed.conditioned[at].conditions.iter().zip(&state.held[at]) {
-            if *held {
+            let switch = matches!(condition.source(), Source::Switch(_));
+            if *held && !switch {
                 continue;
             }
             let separator = if why.is_empty() { "" } else { "; " };
             // Writing to a string does not fail.
             let _ = match state.readings[*source] {
                 None => write!(why, "{separator}{condition}: it is not known"),
+                Some(_) if switch && !*held => write!(why, "{separator}{condition}: it is on"),
+                Some(taken) if switch => {
+                    let from =
+                        Criticality::ALL.get(taken.value as usize).filter(|from| **from <= priority.level());
+                    let Some(from) = from else { continue };
+                    write!(why, "{separator}{condition}: it is on from {from} up")
+                }
                 Some(taken) => {
                     let value = condition.source().rounded(taken.value);
                     write!(why, "{separator}{condition}: last read as {value}")

@@ -35,6 +35,8 @@ pub enum Source {
     Signal(Box<str>),
     /// `policy NAME`: how much of the limit of another policy is in use, in percent.
     Policy(Box<str>),
+    /// `switch NAME`: for how many levels of priority a [switch](crate::switches) is off, the least important first: 0 to 4.
+    Switch(Box<str>),
 }
 
 /// Why a text names no number to go by.
@@ -50,12 +52,14 @@ pub enum SourceError {
     /// A word that needs a name.
     #[error("{word} of what? write {word} NAME")]
     NoName {
-        /// `signal` or `policy`.
+        /// `signal`, `policy` or `switch`.
         word: &'static str,
     },
     /// A name that a path cannot hold as it is, or that is too long.
-    #[error("\"{name}\" is no name of a signal; use 1 to 64 letters, digits, `-`, `_` or `.`")]
+    #[error("\"{name}\" is no name of a {word}; use 1 to 64 letters, digits, `-`, `_` or `.`")]
     Name {
+        /// `signal` or `switch`.
+        word: &'static str,
         /// The name.
         name: String,
     },
@@ -75,10 +79,10 @@ pub struct MeasureError {
 
 impl Source {
     /// The words of the file, in the order of the documentation.
-    pub const WORDS: [&str; 8] =
-        ["cpu", "memory", "load", "in-flight", "latency", "rate", "signal", "policy"];
+    pub const WORDS: [&str; 9] =
+        ["cpu", "memory", "load", "in-flight", "latency", "rate", "signal", "policy", "switch"];
 
-    /// The longest name of a signal, in bytes.
+    /// The longest name of a signal or a switch, in bytes.
     pub const LONGEST_NAME: usize = 64;
 
     /// Reads a value as files write it: `80%`, `200ms`, `1000/s` or a plain number, as the source has it.
@@ -100,6 +104,8 @@ impl Source {
                 .filter(|share| (0.0..=100.0).contains(share)),
             Self::Load | Self::InFlight => plain(text).filter(|number| *number >= 0.0),
             Self::Signal(_) => plain(text),
+            // On or off is no number: see [`Condition::switched_off`](super::Condition::switched_off).
+            Self::Switch(_) => None,
             Self::Latency => span(text).ok().map(millis),
             Self::Rate => match text.parse() {
                 Ok(rate @ WrittenRate::Per { count, .. }) => {
@@ -125,6 +131,7 @@ impl Source {
             Self::Latency => "200ms",
             Self::Rate => "1000/s",
             Self::Signal(_) => "1000",
+            Self::Switch(_) => "when: switch NAME off",
         }
     }
 
@@ -142,7 +149,7 @@ impl Source {
     pub fn written(&self, value: f64) -> String {
         match self {
             Self::Cpu | Self::Memory | Self::Policy(_) => format!("{value}%"),
-            Self::Load | Self::InFlight | Self::Signal(_) => value.to_string(),
+            Self::Load | Self::InFlight | Self::Signal(_) | Self::Switch(_) => value.to_string(),
             Self::Latency => in_whole_units(value),
             Self::Rate => per_time(value),
         }
@@ -218,8 +225,15 @@ impl FromStr for Source {
             "rate" => Self::Rate,
             "signal" if name.is_empty() => return Err(SourceError::NoName { word: "signal" }),
             "policy" if name.is_empty() => return Err(SourceError::NoName { word: "policy" }),
-            "signal" if !is_signal_name(name) => return Err(SourceError::Name { name: name.to_owned() }),
+            "switch" if name.is_empty() => return Err(SourceError::NoName { word: "switch" }),
+            "signal" if !is_name(name) => {
+                return Err(SourceError::Name { word: "signal", name: name.to_owned() });
+            }
+            "switch" if !is_name(name) => {
+                return Err(SourceError::Name { word: "switch", name: name.to_owned() });
+            }
             "signal" => return Ok(Self::Signal(name.into())),
+            "switch" => return Ok(Self::Switch(name.into())),
             "policy" => return Ok(Self::Policy(name.into())),
             _ => return Err(SourceError::Unknown { word: word.to_owned() }),
         };
@@ -227,7 +241,7 @@ impl FromStr for Source {
     }
 }
 
-fn is_signal_name(name: &str) -> bool {
+fn is_name(name: &str) -> bool {
     let letter = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     (1..=Source::LONGEST_NAME).contains(&name.len()) && name.bytes().all(letter)
 }
@@ -243,6 +257,7 @@ impl fmt::Display for Source {
             Self::Rate => f.write_str("rate"),
             Self::Signal(name) => write!(f, "signal {name}"),
             Self::Policy(name) => write!(f, "policy {name}"),
+            Self::Switch(name) => write!(f, "switch {name}"),
         }
     }
 }
@@ -254,14 +269,19 @@ mod tests {
     #[test]
     fn every_word_is_read_as_it_is_written() {
         for word in Source::WORDS {
-            let text =
-                if matches!(word, "signal" | "policy") { format!("{word} a-name") } else { word.to_owned() };
+            let named = matches!(word, "signal" | "policy" | "switch");
+            let text = if named { format!("{word} a-name") } else { word.to_owned() };
             let source: Source = text.parse().unwrap();
             assert_eq!(source.to_string(), text);
+            if word == "switch" {
+                continue; // On or off, and no number.
+            }
             let value = source.measure(source.example()).unwrap();
             assert_eq!(source.written(value), source.example());
         }
-        for wrong in ["", "cpus", "cpu usage", "signal", "policy ", "signal a/b", "signal é"] {
+        for wrong in
+            ["", "cpus", "cpu usage", "signal", "policy ", "signal a/b", "signal é", "switch", "switch a b"]
+        {
             assert!(wrong.parse::<Source>().is_err(), "{wrong}");
         }
         assert!(format!("signal {}", "x".repeat(65)).parse::<Source>().is_err());

@@ -53,6 +53,12 @@ pub enum ConditionError {
         /// The text.
         text: String,
     },
+    /// A switch that is neither off nor named.
+    #[error("\"{text}\" says nothing of a switch; write switch NAME off")]
+    Switch {
+        /// The text.
+        text: String,
+    },
     /// No such number.
     #[error(transparent)]
     Source(#[from] SourceError),
@@ -121,6 +127,15 @@ impl Condition {
     /// [`ConditionError::NotFinite`].
     pub fn below(source: Source, value: f64) -> Result<Self, ConditionError> {
         Self::of(source, Side::Below, value)
+    }
+
+    /// Holds while a [switch](crate::switches) is off, for the requests that it is off for.
+    ///
+    /// # Errors
+    /// [`ConditionError::Source`] for a name that no switch of a policy can have: 1 to 64 letters, digits, `-`, `_` or `.`.
+    pub fn switched_off(name: &str) -> Result<Self, ConditionError> {
+        let source = format!("switch {name}").parse()?;
+        Ok(Self { source, side: Side::Above, value: 0.0, until: 0.0, stale_after: Self::STALE_AFTER })
     }
 
     fn of(source: Source, side: Side, value: f64) -> Result<Self, ConditionError> {
@@ -213,6 +228,11 @@ impl FromStr for Condition {
 
     fn from_str(text: &str) -> Result<Self, ConditionError> {
         let text = text.trim();
+        if let Some(switch) = text.strip_prefix("switch ") {
+            let name = switch.strip_suffix(" off").map(str::trim);
+            let name = name.ok_or_else(|| ConditionError::Switch { text: text.to_owned() })?;
+            return Self::switched_off(name);
+        }
         // The last one, because the name of a policy may hold the word too.
         let side = [Side::Above, Side::Below]
             .into_iter()
@@ -249,6 +269,9 @@ impl FromStr for Condition {
 
 impl fmt::Display for Condition {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if matches!(self.source, Source::Switch(_)) {
+            return write!(f, "{} off", self.source);
+        }
         let (value, until) = (self.source.written(self.value), self.source.written(self.until));
         write!(f, "{} {} {value}, until {until}", self.source, self.side.word())?;
         if self.stale_after != Self::STALE_AFTER {
@@ -297,6 +320,7 @@ mod tests {
             "rate above 1000/s, until 800/s",
             "policy a above b, c above 80%, until 80%",
             "signal x above -10, until -11",
+            "switch previews off",
         ] {
             assert_eq!(text.parse::<Condition>().unwrap().to_string(), text);
         }
@@ -338,6 +362,15 @@ mod tests {
             ("cpu above 80%, until 70%, until 60%", "until is said twice"),
             ("cpu above 80%, stale after 1ms", "a reading is stale after 1s to 1day; 1ms is out of range"),
             ("signal above 3", "signal of what? write signal NAME"),
+            ("switch previews", "\"switch previews\" says nothing of a switch; write switch NAME off"),
+            (
+                "switch previews above 0",
+                "\"switch previews above 0\" says nothing of a switch; write switch NAME off",
+            ),
+            (
+                "switch a b off",
+                "\"a b\" is no name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
+            ),
         ] {
             assert_eq!(text.parse::<Condition>().unwrap_err().to_string(), says);
         }

@@ -14,8 +14,8 @@ use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue};
 use serde::Serialize;
+use tidegate::http_answer::PROBLEM_JSON;
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
-use tidegate::http_answer::{HeaderForm, PROBLEM_JSON, over};
 use tidegate::policy::Descriptor;
 use tidegate_core::Retry;
 use ulid::Ulid;
@@ -26,7 +26,7 @@ use self::refusal::RefusalBody;
 use super::response_headers;
 use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
-use crate::live::Facts;
+use crate::live::{Facts, Live};
 
 /// An answer is true of its moment alone.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
@@ -53,7 +53,7 @@ pub(crate) struct Reply<'a, 'd> {
 
 impl<'a> Reply<'a, '_> {
     /// Returns the response for a caller of the API: the whole decision.
-    pub(crate) fn response(self, form: HeaderForm) -> Response {
+    pub(crate) fn response(self, live: &Live) -> Response {
         let decision = self.decision_body();
         let status = self.status();
         let (body, kind) = if self.allowed() {
@@ -63,13 +63,13 @@ impl<'a> Reply<'a, '_> {
         };
         let mut response = (status, body).into_response();
         response.headers_mut().insert(CONTENT_TYPE, kind);
-        self.headers(form, response.headers_mut());
+        self.headers(live, response.headers_mut());
         response
     }
 
     /// Returns the response for a proxy, which may hand a refusal to anybody: a short body then, and none otherwise, for proxies read nothing
     /// but status and headers. `denied` is the status of all refusals where the proxy accepts no other.
-    pub(crate) fn to_proxy(self, form: HeaderForm, denied: Option<StatusCode>) -> Response {
+    pub(crate) fn to_proxy(self, live: &Live, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
         } else {
@@ -83,7 +83,7 @@ impl<'a> Reply<'a, '_> {
             }
             response
         };
-        self.headers(form, response.headers_mut());
+        self.headers(live, response.headers_mut());
         response
     }
 
@@ -112,13 +112,13 @@ impl<'a> Reply<'a, '_> {
     }
 
     /// Writes the rate-limit headers, and that no cache may keep the answer.
-    fn headers(&self, form: HeaderForm, out: &mut HeaderMap) {
+    fn headers(&self, live: &Live, out: &mut HeaderMap) {
         out.insert(CACHE_CONTROL, NO_STORE);
         if let Conclusion::Decided(decision) = self.conclusion
             && decision.allowed
             && decision.policies.lets_through()
         {
-            over::write(decision, out);
+            live.over.write(decision, out);
         }
         let shown = match self.conclusion {
             Conclusion::Decided(decision) => ShownLimits::of(decision, self.request, |policy, quota| {
@@ -128,7 +128,7 @@ impl<'a> Reply<'a, '_> {
                 ShownLimits::none((!allowed).then_some(Retry::After(STORE_RETRY)))
             }
         };
-        shown.write(form, out);
+        shown.write(live.headers, out);
     }
 
     /// Returns what refuses, where something does.

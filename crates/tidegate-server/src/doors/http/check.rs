@@ -37,8 +37,7 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     let ticket = if want == Want::Take { TicketFor::Caller(asked.ticket) } else { TicketFor::Nobody };
     let held = &mut Held::default();
     let answer =
-        decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| reply.response(live.headers))
-            .await;
+        decide(app, &live, &asked, only.as_deref(), want, ticket, held, |reply| reply.response(&live)).await;
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 

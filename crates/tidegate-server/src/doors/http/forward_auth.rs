@@ -82,7 +82,7 @@ pub(crate) async fn forward_auth(
     }
     let decided = Decided { conclusion, held: &mut held };
     let answered = conclude(app, &live, &asked, None, Want::Take, TicketFor::Proxied, decided, |reply| {
-        let mut response = reply.to_proxy(live.headers, denied);
+        let mut response = reply.to_proxy(&live, denied);
         write_decision(reply.id, reply.ticket, response.headers_mut());
         let ticket = reply.ticket.and_then(|answer| answer.ticket.clone());
         (response, reply.wait(), ticket.filter(|_| !reply.wait().is_zero()))

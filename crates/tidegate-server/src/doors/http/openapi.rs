@@ -192,7 +192,7 @@ mod tests {
                 }
                 let named = operation["parameters"].as_array().into_iter().flatten().any(|parameter| {
                     let told = parameter["$ref"].as_str().unwrap_or_default();
-                    told.ends_with("/policy") || told.ends_with("/signal")
+                    ["/policy", "/signal", "/switch"].iter().any(|name| told.ends_with(name))
                 });
                 assert_eq!(named, path.ends_with("{name}"), "{method} {path}");
             }

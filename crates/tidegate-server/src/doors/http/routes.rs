@@ -37,7 +37,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
 }
 
 /// All routes, those that are asked most first.
-pub(super) const ROUTES: [Route; 30] = [
+pub(super) const ROUTES: [Route; 32] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
     check("POST", "/v1/settle"),
@@ -64,6 +64,8 @@ pub(super) const ROUTES: [Route; 30] = [
     admin("DELETE", "/v1/keys/{name}"),
     read("GET, HEAD", "/v1/signals"),
     admin("POST", "/v1/signals/{name}"),
+    read("GET, HEAD", "/v1/switches"),
+    admin("PUT", "/v1/switches/{name}"),
     read("GET, HEAD", "/v1/events"),
     admin("POST", "/v1/reload"),
     read("GET, HEAD", "/version"),

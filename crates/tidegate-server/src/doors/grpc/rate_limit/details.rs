@@ -7,8 +7,8 @@ use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use envoy_types::pb::google::protobuf::value::Kind;
 use envoy_types::pb::google::protobuf::{Struct, Value};
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, RETRY_AFTER};
+use tidegate::http_answer::PROBLEM_JSON;
 use tidegate::http_answer::server_parts::{Refusal, ShownLimits};
-use tidegate::http_answer::{PROBLEM_JSON, over};
 use tidegate::policy::Mode;
 use tidegate::visible::excerpt;
 use tidegate::{GateDecision, Retry};
@@ -73,7 +73,7 @@ impl Details {
         if let Conclusion::Decided(decision) = conclusion {
             if allowed && decision.policies.lets_through() {
                 let mut marks = HeaderMap::new();
-                over::write(decision, &mut marks);
+                live.over.write(decision, &mut marks);
                 answer.request_headers_to_add.extend(pairs(&marks));
             }
             if self.headers {

@@ -1,0 +1,148 @@
+//! `/v1/switches`: features that are left out by hand or by a signal, and how they stand.
+
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::response::Response;
+use http::Request;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tidegate::policy::span;
+use tidegate::switches::{Off, Standing};
+use tidegate::{Criticality, Tick};
+
+use super::request_body;
+use crate::app::App;
+use crate::engine::SwitchedBy;
+use crate::json;
+use crate::problem::Problem;
+use crate::span::moment;
+use crate::spelling::{nearest, quoted};
+
+/// The most that a body may have: a reason of 255 bytes, and words.
+const MAX_BODY: usize = 4096;
+/// The longest reason, as that of a breaker.
+const MAX_REASON: usize = 255;
+/// The longest time for which a switch is off, other than until it is turned on.
+const LONGEST: Duration = Duration::from_secs(30 * 86_400);
+const EXAMPLE: &str =
+    r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
+
+/// What `PUT` is told.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Put {
+    state: String,
+    by: Option<String>,
+    below: Option<String>,
+    #[serde(rename = "for")]
+    lasts: Option<String>,
+    reason: Option<String>,
+}
+
+/// `GET /v1/switches`: every switch that policies go by.
+pub(crate) fn list(app: &App) -> Response {
+    json::ok(&json!({ "switches": app.engine.switches().iter().map(shown).collect::<Vec<Value>>() }))
+}
+
+/// `PUT /v1/switches/{name}`: turns one off or on, and answers how it stands.
+///
+/// # Errors
+/// 404 with the nearest name where no policy goes by it; 400 for a body that makes no sense.
+pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
+    let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
+    let put: Put = serde_json::from_slice(&bytes)
+        .map_err(|error| Problem::bad_request(format!("{error}; a body is {EXAMPLE}")))?;
+    let (by, off) = wanted(&put)?;
+    app.engine.turn_switch(name, by, off).map_err(|unknown| {
+        let meant = nearest(&unknown.name, unknown.known.iter().map(String::as_str));
+        let advice = match meant {
+            Some(meant) => format!("; did you mean {meant:?}?"),
+            None if unknown.known.is_empty() => String::new(),
+            None => format!("; they go by {}", unknown.known.join(", ")),
+        };
+        Problem::not_found(format!("no policy goes by a switch {}{advice}", quoted(&unknown.name)))
+    })?;
+    let Put { state, reason, lasts, below, .. } = &put;
+    // A signal is told over and over.
+    if by == SwitchedBy::Hand {
+        tracing::info!(switch = name, state, below, lasts, reason, "a switch is turned by hand");
+    }
+    let all = app.engine.switches();
+    let one = all.iter().filter(|one| one.name == name);
+    Ok(json::ok(&json!({ "switches": one.map(shown).collect::<Vec<Value>>() })))
+}
+
+fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
+    let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
+    let word = |field: &str, said: &str, words: &[&'static str]| {
+        let advice = match nearest(said, words.iter().copied()) {
+            Some(meant) => format!("did you mean {meant:?}?"),
+            None => format!("use {}", words.join(", ")),
+        };
+        refuse(field, format!("`{field}` is {}; {advice}", quoted(said)))
+    };
+    let by = match put.by.as_deref() {
+        None | Some("hand") => SwitchedBy::Hand,
+        Some("signal") => SwitchedBy::Signal,
+        Some(other) => return Err(word("by", other, &["hand", "signal"])),
+    };
+    match put.state.as_str() {
+        "off" => {}
+        "on" => {
+            let more = [("below", &put.below), ("for", &put.lasts), ("reason", &put.reason)];
+            return match more.into_iter().find(|(_, said)| said.is_some()) {
+                Some((field, _)) => {
+                    Err(refuse(field, format!("a switch that is on has no `{field}`; leave it out")))
+                }
+                None => Ok((by, None)),
+            };
+        }
+        other => return Err(word("state", other, &["on", "off"])),
+    }
+    let reason = put.reason.as_deref().unwrap_or_default();
+    if reason.len() > MAX_REASON {
+        let detail = format!("the reason has {} bytes; at most {MAX_REASON} are kept", reason.len());
+        return Err(refuse("reason", detail));
+    }
+    if reason.chars().any(char::is_control) {
+        let detail = "the reason has a control character; write one line of text".to_owned();
+        return Err(refuse("reason", detail));
+    }
+    let mut off = match put.below.as_deref() {
+        None => Off::for_all(reason),
+        Some(below) => {
+            let level = Criticality::ALL.into_iter().find(|level| level.as_str() == below);
+            let words = Criticality::ALL.map(Criticality::as_str);
+            Off::below(level.ok_or_else(|| word("below", below, &words))?, reason)
+        }
+    };
+    if let Some(text) = &put.lasts {
+        let lasts = match span(text) {
+            Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
+            Ok(_) => {
+                let detail = format!(
+                    "{} is no time for a switch to be off; use up to 30d, or leave it out",
+                    quoted(text)
+                );
+                return Err(refuse("for", detail));
+            }
+            Err(error) => return Err(refuse("for", error.to_string())),
+        };
+        off = off.lasting(lasts);
+    }
+    Ok((by, Some(off)))
+}
+
+fn shown(one: &Standing) -> Value {
+    let off = |off: &Option<(Off, Option<Tick>)>| {
+        let (off, until) = off.as_ref()?;
+        let until = until.and_then(|until| moment(until, Duration::ZERO));
+        Some(
+            json!({ "below": off.on_from().map(Criticality::as_str), "until": until, "reason": off.reason() }),
+        )
+    };
+    let (by_hand, by_signal) = (off(&one.by_hand), off(&one.by_signal));
+    let state = if by_hand.is_some() || by_signal.is_some() { "off" } else { "on" };
+    json!({ "name": one.name, "state": state, "by_hand": by_hand, "by_signal": by_signal })
+}

@@ -1,0 +1,79 @@
+//! `defaults.priority_header`: the name under which answers tell the priority that is left of a request.
+
+use super::diagnostic::Findings;
+use super::node::Node;
+
+/// Headers that mean something else to whoever reads an answer, or a request that they are copied into.
+const TAKEN: [&str; 21] = [
+    "age",
+    "authorization",
+    "cache-control",
+    "connection",
+    "content-length",
+    "content-type",
+    "cookie",
+    "date",
+    "forwarded",
+    "host",
+    "keep-alive",
+    "location",
+    "priority",
+    "retry-after",
+    "server",
+    "set-cookie",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "upgrade",
+    "www-authenticate",
+];
+/// What begins the names of the headers that our own answers have, and of those in which proxies tell of a request.
+const TAKEN_BEGINNINGS: [&str; 5] =
+    ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
+
+/// Reads it, in lower case; `None` where the file does not say, or its mistake is among the findings.
+pub(super) fn read(defaults: Option<&Node>, findings: &mut Findings) -> Option<String> {
+    let node = defaults?.get("priority_header")?;
+    // That it is the name of a header was checked with the shape of the file.
+    let name = node.text()?.to_ascii_lowercase();
+    let taken = TAKEN.contains(&name.as_str())
+        || TAKEN_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));
+    if taken && name != "x-tidegate-priority" {
+        findings.error(
+            node.spot,
+            format_args!("defaults.priority_header: {name} tells something else already; use a header of its own, as x-priority"),
+        );
+        return None;
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Config, Format};
+
+    #[test]
+    fn a_header_of_its_own_is_taken_and_any_other_is_refused() {
+        let read = |name: &str| {
+            let text = format!("version: 1\ndefaults: {{ priority_header: {name} }}\npolicies: []\n");
+            Config::parse(&text, "f", Format::Yaml)
+                .map(|(config, _)| config.priority_header)
+                .map_err(|mistakes| mistakes[0].to_string())
+        };
+        assert_eq!(read("X-Request-Priority"), Ok(Some("x-request-priority".to_owned())));
+        assert_eq!(read("x-tidegate-priority"), Ok(Some("x-tidegate-priority".to_owned())));
+        for (name, says) in [
+            (
+                "Content-Length",
+                "f:2:30  error  defaults.priority_header: content-length tells something else already",
+            ),
+            ("x-tidegate-token", "use a header of its own, as x-priority"),
+            ("x-forwarded-for", "tells something else already"),
+            ("ratelimit", "tells something else already"),
+            ("'x y'", "no header is called \"x y\""),
+        ] {
+            let told = read(name).unwrap_err();
+            assert!(told.contains(says), "{name}: {told}");
+        }
+    }
+}
