@@ -10,8 +10,8 @@ use super::{own, redis};
 
 /// The most commands that are kept: their replies are written in one piece.
 const MOST: usize = 512;
-/// The longest name of a command that begins or ends a transaction.
-const LONGEST: usize = "DISCARD".len();
+/// The commands that begin and end a transaction.
+const ENDS: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
 /// What can be kept.
 const KNOWN: [&str; 13] = [
     "CL.THROTTLE",
@@ -29,7 +29,13 @@ const KNOWN: [&str; 13] = [
     "HELLO",
 ];
 
-/// Runs a command, or keeps it; `sent` are the bytes that its words were read from.
+/// Says whether a command is part of a transaction. Most are not, and go by without [`run`]: without a token all are refused alike.
+pub(super) fn concerns(session: &Session, name: &[u8]) -> bool {
+    let ends = || ENDS.into_iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
+    (session.kept.is_some() || ends()) && session.is_trusted()
+}
+
+/// Runs a command that is part of a transaction, or keeps it; `sent` are the bytes that its words were read from.
 pub(super) async fn run(
     door: &RespDoor,
     session: &mut Session,
@@ -38,13 +44,8 @@ pub(super) async fn run(
     replies: &mut Replies,
 ) {
     let name = words[0];
-    // What decides is asked for most, and without a token all is refused alike.
-    if name.len() > LONGEST && session.kept.is_none() || !session.is_trusted() {
-        return one(door, session, words, replies).await;
-    }
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
-    let alone = ["MULTI", "EXEC", "DISCARD"].into_iter().any(is);
-    if alone && words.len() > 1 {
+    if words.len() > 1 && ENDS.into_iter().any(is) {
         return redis::wrong_number(name, replies);
     }
     if is("MULTI") {
@@ -66,8 +67,7 @@ pub(super) async fn run(
             Some(Kept { spoilt: true, .. }) => {
                 replies.error("EXECABORT", "Transaction discarded because of previous errors.");
             }
-            // In a box: other commands would have room for it.
-            Some(kept) => Box::pin(all(door, session, &kept.commands, replies)).await,
+            Some(kept) => all(door, session, &kept.commands, replies).await,
         }
     } else if let Some(kept) = session.kept.as_mut().filter(|_| !is("QUIT")) {
         if !KNOWN.into_iter().any(is) {
