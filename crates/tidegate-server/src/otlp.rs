@@ -1,4 +1,4 @@
-//! Sends a span of each decision to a collector, by the protocol of OpenTelemetry (OTLP) over gRPC.
+//! Sends a span of each decision to a collector, by the protocol of OpenTelemetry (OTLP) over gRPC or HTTP.
 //!
 //! A door asks [`Spans`] for a [`CallSpan`] before it answers a call. There is none where nobody collects, and of calls that are not sampled:
 //! those cost a look at two headers. What is known of a call is noted on the way ([`crate::call_notes`]) and written into the span at the end.
@@ -10,6 +10,8 @@
 mod absent;
 #[cfg(feature = "otel")]
 mod call;
+#[cfg(feature = "otel")]
+mod collector;
 mod environment;
 mod error;
 #[cfg(feature = "otel")]
@@ -18,6 +20,8 @@ mod exporter;
 mod queue;
 #[cfg(feature = "otel")]
 mod spans;
+#[cfg(feature = "otel")]
+mod trust;
 
 #[cfg(not(feature = "otel"))]
 pub(crate) use self::absent::Spans;

@@ -7,7 +7,7 @@
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
-use tidegate::policy::{Descriptor, Policy};
+use tidegate::policy::{Descriptor, Policy, PolicySet};
 
 use tidegate::explain::key_text;
 
@@ -26,8 +26,14 @@ impl Redact {
         format!("#{:016x}", self.hasher.hash_one(text))
     }
 
-    /// Returns the key of a request under a policy; hidden, it is the digest that the list of top keys shows.
-    pub(crate) fn key(&self, policy: &Policy, request: &Descriptor<'_>, reveal: bool) -> String {
-        self.text(&key_text(policy, request), reveal)
+    /// Returns the key of a request under a policy of this set; hidden, it is the digest that the list of top keys shows.
+    pub(crate) fn key(
+        &self,
+        set: &PolicySet,
+        policy: &Policy,
+        request: &Descriptor<'_>,
+        reveal: bool,
+    ) -> String {
+        self.text(&key_text(set, policy, request), reveal)
     }
 }

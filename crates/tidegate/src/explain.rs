@@ -138,7 +138,7 @@ impl Gate {
 impl Explanation {
     fn of_peek(request: &Descriptor<'_>, decision: &GateDecision) -> Self {
         let set = &decision.policies;
-        Self::of(set, request, decision, |_| true, |policy| key_text(policy, request))
+        Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request))
     }
 
     /// Explains a decision by those policies of `set` whose places `asked` accepts; `key` writes a policy's key as the readers may see it.

@@ -352,7 +352,7 @@ proptest! {
         let expected: Vec<_> = (0..set.len()).filter_map(|at| {
             let policy = &set.policies()[at];
             let outbound = descriptor.value("request.direction") == Some("outbound");
-            let there = policy.by.is_empty() || policy.key_values(&descriptor).any(|(_, value)| value.is_some());
+            let there = policy.by.is_empty() || policy.key_values(&descriptor, 64).any(|(_, value)| value.is_some());
             let charged = there && policy.matching.matches(&descriptor)
                 && (policy.direction == Direction::Outbound) == outbound;
             charged.then(|| (at, set.key(at, 0, &descriptor).unwrap()))

@@ -60,6 +60,10 @@ fn only_those_who_ask_a_server_have_flags_for_it() {
         let refused = desk.run(words).code(2);
         assert!(refused.err.contains("unexpected argument"), "{refused:?}");
     }
+    // It was advised to write --speed, an option of replay that is spelled alike.
+    let replay = desk.run(&["replay", "--server", "http://127.0.0.1:1", "access.log"]).code(2);
+    assert!(replay.err.contains("'--server' is an option of: explain, breaker, ready"), "{replay:?}");
+    assert!(!replay.err.contains("--speed"), "{replay:?}");
     let before = desk.run(&["--server", "http://127.0.0.1:1", "ready"]).code(2);
     assert!(before.err.contains("ready --server"), "where it belongs is said: {before:?}");
 }

@@ -20,6 +20,8 @@ mod keys_hit;
 mod made;
 #[cfg(unix)]
 mod operations;
+#[cfg(all(unix, feature = "otel", feature = "tls"))]
+mod otlp;
 mod reading;
 mod readme;
 mod replay;

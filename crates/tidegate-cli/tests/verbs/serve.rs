@@ -33,7 +33,8 @@ pub(crate) struct Serving {
 fn command(arguments: &[&str], folder: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_tidegate"));
     for (name, _) in std::env::vars_os() {
-        if name.to_string_lossy().starts_with("TIDEGATE_") || name == "NOTIFY_SOCKET" {
+        let theirs = name.to_string_lossy();
+        if theirs.starts_with("TIDEGATE_") || theirs.starts_with("OTEL_") || name == "NOTIFY_SOCKET" {
             command.env_remove(name);
         }
     }
@@ -47,10 +48,23 @@ impl Serving {
         Self::spawn(desk, arguments).greeted()
     }
 
+    /// Starts it with variables set.
+    #[cfg(feature = "otel")]
+    #[track_caller]
+    pub(crate) fn with_variables(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
+        Self::spawn_with(desk, arguments, variables).greeted()
+    }
+
     /// Starts it, and does not wait until it serves.
     pub(crate) fn spawn(desk: &Desk, arguments: &[&str]) -> Self {
+        Self::spawn_with(desk, arguments, &[])
+    }
+
+    /// Starts it with variables set, and does not wait until it serves. Of two of one name the second holds; an empty one is none.
+    pub(crate) fn spawn_with(desk: &Desk, arguments: &[&str], variables: &[(&str, &str)]) -> Self {
         let all = [&["serve", "--http", "127.0.0.1:0"], arguments].concat();
-        let mut child = command(&all, &desk.path("")).stderr(Stdio::piped()).spawn().unwrap();
+        let mut command = command(&all, &desk.path(""));
+        let mut child = command.envs(variables.iter().copied()).stderr(Stdio::piped()).spawn().unwrap();
         let (say, said) = channel();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         // Reads to the end, so that the server never waits for room in the pipe.

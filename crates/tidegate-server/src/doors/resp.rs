@@ -6,6 +6,7 @@
 //! | `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]` | decides by the policies; `*` asks all that match |
 //! | `TG.SETTLE ticket [COST n] [FAILED]` | settles a decision by what its work spent |
 //! | `TG.RESET policy name value [name value ...]` | forgets what one key has spent, and ends its block |
+//! | `MULTI`, `EXEC`, `DISCARD` | commands that are run together |
 //! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as Redis has them, as far as clients need |
 //!
 //! Commands of one read are decided one after the other and answered with one write. Whatever is wrong with one command is an error of
@@ -20,6 +21,7 @@ mod redis;
 mod reply;
 mod session;
 mod throttle;
+mod transaction;
 
 use std::sync::Arc;
 

@@ -67,10 +67,10 @@ impl Engine {
                 near |= u128::from(used) * 100 >= u128::from(standing.limit) * u128::from(policy.near_limit);
             }
             if denied {
-                facts.keys.denied.add(&key_text(policy, request));
+                facts.keys.denied.add(&key_text(&decision.policies, policy, request));
             } else if near && decision.allowed {
                 facts.series.near.inc();
-                facts.keys.near.add(&key_text(policy, request));
+                facts.keys.near.add(&key_text(&decision.policies, policy, request));
             }
         }
     }
@@ -80,7 +80,7 @@ impl Engine {
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         self.events.denied(decision.at, || {
             let policy = decision.policy().and_then(|at| decision.policies.policies().get(at));
-            let key = policy.map(|policy| self.redact.key(policy, request, false));
+            let key = policy.map(|policy| self.redact.key(&decision.policies, policy, request, false));
             let retry = decision.retry();
             json!({
                 "policy": policy.map(|policy| &policy.name),

@@ -32,7 +32,7 @@ impl Engine {
         let facts = live.facts(&decision.policies, &self.metrics);
         let Some(left_out) = facts[at].denials.turn(&self.denials) else { return };
         let policy = &decision.policies.policies()[at];
-        let key = self.redact.key(policy, request, false);
+        let key = self.redact.key(&decision.policies, policy, request, false);
         let retry_after_ms = match decision.retry() {
             Retry::After(wait) => u64::try_from(wait.as_millis()).ok(),
             _ => None,

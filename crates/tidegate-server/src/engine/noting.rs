@@ -30,7 +30,8 @@ impl Engine {
             notes.by_fallback = decision.by == DecidedBy::Fallback;
             let policy = decision.policy().map(|at| &decision.policies.policies()[at]);
             notes.policy = policy.map(|policy| policy.name.clone());
-            notes.key = policy.map(|policy| self.redact.key(policy, request, notes.reveals_keys));
+            let key = |policy| self.redact.key(&decision.policies, policy, request, notes.reveals_keys);
+            notes.key = policy.map(key);
         });
     }
 }

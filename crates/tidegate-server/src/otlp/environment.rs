@@ -6,14 +6,19 @@
 //! # Source
 //! The OpenTelemetry specification, "Environment variable specification" and "OpenTelemetry protocol exporter".
 
-use tidegate::config::OtlpSettings;
+use tidegate::config::{OtlpProtocol, OtlpSettings};
 
 use super::error::OtlpError;
 
-/// Where collectors listen unless somebody says otherwise.
-const USUAL: &str = "http://127.0.0.1:4317";
-/// The collector, by how much each is meant for spans.
-const ENDPOINTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT"];
+/// Where collectors listen unless somebody says otherwise: for gRPC, and for HTTP.
+const USUAL: [&str; 2] = ["http://127.0.0.1:4317", "http://127.0.0.1:4318"];
+/// Where over HTTP spans are put, below the address of a collector.
+const PATH: &str = "/v1/traces";
+/// The collector, and over HTTP the whole URL for spans.
+const FOR_SPANS: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
+/// The collector.
+const FOR_ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+/// How it is spoken to, by how much each is meant for spans.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 
 /// Returns where spans are sent, by the environment before the file; `None` where nothing says so, or the environment forbids it
@@ -36,8 +41,8 @@ fn resolve(
     if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
         return Ok(None);
     }
-    let named = ENDPOINTS.into_iter().find_map(&variable);
-    if file.is_none() && named.is_none() {
+    let (for_spans, for_all) = (variable(FOR_SPANS), variable(FOR_ALL));
+    if file.is_none() && for_spans.is_none() && for_all.is_none() {
         return Ok(None);
     }
     match variable("OTEL_TRACES_EXPORTER") {
@@ -48,14 +53,21 @@ fn resolve(
         }
         _ => {}
     }
-    let protocol = PROTOCOLS.into_iter().find_map(|name| Some((name, variable(name)?)));
-    if let Some((variable, value)) = protocol
-        && value != "grpc"
-    {
-        return Err(OtlpError::Variable { variable, value, use_this: "grpc" });
-    }
     let mut settings = file.cloned().unwrap_or_default();
-    let endpoint = named.or(settings.endpoint).unwrap_or_else(|| USUAL.to_owned());
+    let protocol = PROTOCOLS.into_iter().find_map(|name| Some((name, variable(name)?)));
+    if let Some((variable, value)) = protocol {
+        let Some(named) = OtlpProtocol::named(&value) else {
+            return Err(OtlpError::Variable { variable, value, use_this: "grpc or http/protobuf" });
+        };
+        settings.protocol = named;
+    }
+    let over_http = settings.protocol == OtlpProtocol::HttpProtobuf;
+    let of_all = for_all.or(settings.endpoint).unwrap_or_else(|| USUAL[usize::from(over_http)].to_owned());
+    let endpoint = match for_spans {
+        Some(endpoint) => endpoint,
+        None if over_http && !of_all.ends_with(PATH) => of_all.trim_end_matches('/').to_owned() + PATH,
+        None => of_all,
+    };
     // The file's has one, and of a variable's without one the client would say no more than that it does not connect.
     if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Err(OtlpError::Collector {
@@ -90,11 +102,25 @@ mod tests {
         let endpoint = |found: Result<Option<OtlpSettings>, _>| found.unwrap().unwrap().endpoint.unwrap();
         assert_eq!(resolved(None, &[]), Ok(None));
         assert_eq!(resolved(Some(&file), &[]), Ok(Some(file.clone())));
-        assert_eq!(endpoint(resolved(Some(&OtlpSettings::default()), &[])), USUAL);
+        assert_eq!(endpoint(resolved(Some(&OtlpSettings::default()), &[])), USUAL[0]);
         let all = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4317");
         let spans = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://spans:4317");
         assert_eq!(endpoint(resolved(None, &[all])), all.1);
         assert_eq!(endpoint(resolved(Some(&file), &[all, spans])), spans.1);
+        let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
+        // What is for all has the path added, and what is for spans is the URL.
+        assert_eq!(endpoint(resolved(Some(&file), &[http])), "http://file:4317/v1/traces");
+        assert_eq!(endpoint(resolved(None, &[all, http])), "http://all:4317/v1/traces");
+        let slash = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318/base/");
+        assert_eq!(endpoint(resolved(None, &[slash, http])), "http://all:4318/base/v1/traces");
+        assert_eq!(endpoint(resolved(None, &[all, spans, http])), spans.1);
+        let usual = resolved(Some(&OtlpSettings::default()), &[http]);
+        assert_eq!(endpoint(usual), "http://127.0.0.1:4318/v1/traces");
+        (file.protocol, file.endpoint) =
+            (OtlpProtocol::HttpProtobuf, Some("http://file:4318/v1/traces".to_owned()));
+        assert_eq!(endpoint(resolved(Some(&file), &[])), "http://file:4318/v1/traces");
+        let grpc = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc");
+        assert_eq!(resolved(Some(&file), &[http, grpc]).unwrap().unwrap().protocol, OtlpProtocol::Grpc);
         let sampler = ("OTEL_TRACES_SAMPLER", "always_on");
         assert_eq!(resolved(Some(&file), &[sampler]).unwrap().unwrap().sample, None);
     }
@@ -106,7 +132,7 @@ mod tests {
             assert_eq!(resolved(Some(&file), &[off]), Ok(None));
         }
         for (name, value) in
-            [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"), ("OTEL_TRACES_EXPORTER", "zipkin")]
+            [("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json"), ("OTEL_TRACES_EXPORTER", "zipkin")]
         {
             let told = resolved(Some(&file), &[(name, value)]).unwrap_err().to_string();
             assert!(told.contains(name) && told.contains(value), "{told}");

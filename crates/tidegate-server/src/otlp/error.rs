@@ -19,7 +19,23 @@ pub enum OtlpError {
         /// What would work.
         use_this: &'static str,
     },
-    /// The certificates that the collector's must come from cannot be used.
+    /// A certificate for the collector without its key, or the other way round.
+    #[error("{named} is set and {missing} is not; the collector is shown a certificate by both")]
+    Pair {
+        /// The variable that is set.
+        named: &'static str,
+        /// The one that is missing.
+        missing: &'static str,
+    },
+    /// The certificates that the system trusts cannot be read.
+    #[error(
+        "the certificates of this system cannot be used: {why}; name the collector's own in OTEL_EXPORTER_OTLP_CERTIFICATE"
+    )]
+    Roots {
+        /// Why.
+        why: String,
+    },
+    /// A file of certificates or of a key cannot be used.
     #[error("{variable}: the file {path} {why}")]
     Certificate {
         /// The variable.

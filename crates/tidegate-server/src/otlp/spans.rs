@@ -7,17 +7,16 @@ use http::{HeaderMap, Request};
 use opentelemetry::propagation::{Extractor, TextMapPropagator as _};
 use opentelemetry::trace::{SpanKind, Tracer as _, TracerProvider as _};
 use opentelemetry::{Context, KeyValue};
-use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig};
-use opentelemetry_otlp::{SpanExporter as Otlp, WithExportConfig as _, WithTonicConfig as _};
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::propagation::TraceContextPropagator;
 use opentelemetry_sdk::trace::{
     BatchConfigBuilder, BatchSpanProcessor, Sampler, SdkTracer, SdkTracerProvider,
 };
 use prometheus_client::registry::Registry;
-use tidegate::config::{OtlpSettings, read_file};
+use tidegate::config::OtlpSettings;
 
 use super::call::CallSpan;
+use super::collector;
 use super::error::OtlpError;
 use super::exporter::Counted;
 use super::queue::{Bounded, QUEUE, Tally};
@@ -26,12 +25,6 @@ use super::queue::{Bounded, QUEUE, Tally};
 const DELAY: Duration = Duration::from_secs(1);
 /// What this program is called unless the environment says otherwise.
 const SERVICE: &str = "tidegate";
-/// Files of certificates, by how much each is meant for spans.
-const CERTIFICATES: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
-
-/// The most bytes of such a file: more than all authorities of a system have.
-const MOST_CERTIFICATES: u64 = 1 << 20;
-
 /// Where spans of decisions go.
 #[derive(Debug)]
 pub(crate) struct Spans {
@@ -47,12 +40,7 @@ impl Spans {
     /// # Errors
     /// [`OtlpError`]: a collector that cannot be dialled as it is named, a file of certificates that cannot be read.
     pub(crate) fn open(settings: &OtlpSettings) -> Result<Self, OtlpError> {
-        let endpoint = settings.endpoint.clone().unwrap_or_default();
-        let mut otlp = Otlp::builder().with_tonic().with_endpoint(&endpoint);
-        if endpoint.starts_with("https://") {
-            otlp = otlp.with_tls_config(trust()?);
-        }
-        let otlp = otlp.build().map_err(|why| OtlpError::Collector { endpoint, why: why.to_string() })?;
+        let otlp = collector::exporter(settings)?;
         let tally = Arc::new(Tally::default());
         let batches = BatchConfigBuilder::default().with_max_queue_size(QUEUE).with_scheduled_delay(DELAY);
         let batches = BatchSpanProcessor::new(Counted::new(otlp, Arc::clone(&tally)), batches.build());
@@ -143,18 +131,6 @@ impl Spans {
         if let Ok(Err(error)) = closing.await {
             tracing::warn!(%error, "the last spans did not reach the collector");
         }
-    }
-}
-
-/// Says whose certificates the collector may show: the system's, or those of a file that the environment names.
-fn trust() -> Result<ClientTlsConfig, OtlpError> {
-    let named = |name: &'static str| Some((name, std::env::var(name).ok().filter(|path| !path.is_empty())?));
-    let Some((variable, path)) = CERTIFICATES.into_iter().find_map(named) else {
-        return Ok(ClientTlsConfig::new().with_native_roots());
-    };
-    match read_file(path.as_ref(), MOST_CERTIFICATES) {
-        Ok(pem) => Ok(ClientTlsConfig::new().ca_certificate(Certificate::from_pem(pem))),
-        Err(error) => Err(OtlpError::Certificate { variable, path, why: error.to_string() }),
     }
 }
 

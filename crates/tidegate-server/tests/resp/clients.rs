@@ -4,7 +4,10 @@
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::process::{Command, Output};
+
+use tidegate_testkit::python_program;
 
 use super::started;
 
@@ -74,6 +77,7 @@ async fn redis_benchmark_runs_to_its_end() {
     ))
     .await;
     assert!(own.status.success() && text(&own).contains("requests per second"), "{}", text(&own));
+    assert!(!text(&own).contains("WARNING"), "{}", text(&own));
     let ping = run(command("redis-benchmark", &[&load[..], &["-t", "ping"]].concat())).await;
     assert!(
         ping.status.success() && text(&ping).matches("requests per second").count() == 2,
@@ -83,24 +87,38 @@ async fn redis_benchmark_runs_to_its_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn redis_py_speaks_both_versions() {
+async fn debians_redis_py_speaks() {
     if !is_there(command(PYTHON, &["-c", "import redis"]), "python3-redis") {
         return;
     }
+    says_fine(PYTHON.into(), "").await;
+}
+
+/// The newest one, which the environment has that `cargo xtask test` makes.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_newest_redis_py_speaks_both_versions() {
+    let Some(python) = python_program("python3") else { return };
+    for version in ["", ", protocol=2", ", protocol=3"] {
+        says_fine(python.clone(), version).await;
+    }
+}
+
+async fn says_fine(python: PathBuf, options: &str) {
     let (_server, resp) = started().await;
     let script = format!(
         "import redis\n\
-         one = redis.Redis(port={0})\n\
+         one = redis.Redis(port={0}{options})\n\
          assert one.ping() is True\n\
          assert one.execute_command('CL.THROTTLE', 'py', 1, 1, 60) == [0, 2, 1, -1, 60]\n\
-         pipe = one.pipeline(transaction=False)\n\
-         for _ in range(2): pipe.execute_command('CL.THROTTLE', 'py', 1, 1, 60)\n\
-         assert [answer[0] for answer in pipe.execute()] == [0, 1]\n\
+         for key, pipe in ('py', one.pipeline(transaction=False)), ('two', one.pipeline()):\n\
+         \x20   for _ in range(3): pipe.execute_command('CL.THROTTLE', key, 0, 1, 60)\n\
+         \x20   assert [answer[0] for answer in pipe.execute()][-2:] == [1, 1], key\n\
          try:\n    one.execute_command('CL.THROTTLE', 'py')\n    raise SystemExit('no error')\n\
          except redis.ResponseError as error:\n    assert 'wrong number' in str(error), error\n\
          print('fine')\n",
         resp.port()
     );
-    let ran = run(command(PYTHON, &["-c", &script])).await;
-    assert_eq!(text(&ran).trim(), "fine");
+    let mut asking = Command::new(python);
+    asking.args(["-c", &script]);
+    assert_eq!(text(&run(asking).await).trim(), "fine", "{options}");
 }

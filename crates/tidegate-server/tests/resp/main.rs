@@ -105,6 +105,41 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
     }
 }
 
+/// Clients put pipelines between these two unless they are told otherwise. Refused, the commands were charged all the same, and the caller saw an
+/// error.
+#[tokio::test]
+async fn commands_between_multi_and_exec_are_run_together_or_not_at_all() {
+    let (_server, resp) = started().await;
+    let ask = "CL.THROTTLE k 0 1 60";
+    assert_eq!(
+        say(resp, &format!("multi\r\n{ask}\r\nPING\r\nSELECT 1\r\n{ask}\r\nEXEC")).await,
+        "+OK\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n+QUEUED\r\n*4\r\n*5\r\n:0\r\n:1\r\n:0\r\n:-1\r\n:60\r\n+PONG\r\n\
+         -ERR DB index is out of range; there is database 0 alone\r\n*5\r\n:1\r\n:1\r\n:0\r\n:60\r\n:60\r\n+OK\r\n"
+    );
+    let look = "CL.THROTTLE other 0 1 60 0";
+    let unspent = "*5\r\n:0\r\n:1\r\n:1\r\n:-1\r\n:0\r\n+OK\r\n";
+    let many = "PING\r\n".repeat(513);
+    for (commands, said) in [
+        ("MULTI\r\nCL.THROTTLE other 0 1 60\r\nDISCARD", "+QUEUED\r\n+OK\r\n"),
+        ("MULTI\r\nCL.THROTTLE other 0 1 60\r\nSET a b\r\nEXEC", "-EXECABORT "),
+        ("MULTI\r\nMULTI\r\nDISCARD", "-ERR MULTI calls can not be nested"),
+        ("EXEC", "-ERR EXEC without MULTI"),
+        ("DISCARD", "-ERR DISCARD without MULTI"),
+        ("EXEC now", "-ERR wrong number of arguments for 'exec' command"),
+        ("MULTI\r\nEXEC", "*0\r\n"),
+        (
+            &format!("MULTI\r\nCL.THROTTLE other 0 1 60\r\n{many}EXEC"),
+            "at most 512 commands with 65536 bytes",
+        ),
+    ] {
+        let replies = say(resp, &format!("{commands}\r\n{look}")).await;
+        assert!(replies.contains(said) && replies.ends_with(unspent), "{commands:.60}: {replies}");
+    }
+    // Whoever goes leaves nothing behind for the next.
+    say(resp, "MULTI\r\nCL.THROTTLE other 0 1 60").await;
+    assert_eq!(say(resp, look).await, unspent);
+}
+
 #[tokio::test]
 async fn policies_are_asked_settled_and_reset() {
     let (_server, resp) = started().await;

@@ -1,9 +1,8 @@
 //! The account of one policy under replay.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate, keyed_network};
+use tidegate::policy::{Descriptor, Limit, Over, Policy, WrittenRate};
 use tidegate::{LimitDecision, Quota, Tick};
 
 use super::granted::Granted;
@@ -249,23 +248,11 @@ fn name_key<'k>(
     ipv6_prefix: u8,
 ) -> &'k [u8] {
     out.clear();
-    for (name, value) in policy.key_values(request) {
+    for (_, value) in policy.key_values(request, ipv6_prefix) {
         if !out.is_empty() {
             out.extend_from_slice(" · ".as_bytes());
         }
-        let value = value.as_deref().unwrap_or("(none)");
-        let address =
-            (name == "client.ip" && value.contains(':')).then(|| value.parse::<IpAddr>().ok()).flatten();
-        match address {
-            Some(address) => {
-                let network = keyed_network(address, ipv6_prefix);
-                // An IPv4 address written as IPv6 is one key with the same address in its own form.
-                let name =
-                    if network.addr().is_ipv4() { network.addr().to_string() } else { network.to_string() };
-                out.extend_from_slice(name.as_bytes());
-            }
-            None => out.extend_from_slice(value.as_bytes()),
-        }
+        out.extend_from_slice(value.as_deref().unwrap_or("(none)").as_bytes());
     }
     out
 }

@@ -87,7 +87,13 @@ const OTLP: Table = Table {
             "endpoint",
             Kind::Read(&otlp::ENDPOINT),
             None,
-            "The collector that takes OTLP over gRPC; the one of OTEL_EXPORTER_OTLP_ENDPOINT unless given",
+            "The collector that takes OTLP; the one of OTEL_EXPORTER_OTLP_ENDPOINT unless given",
+        ),
+        key(
+            "protocol",
+            Kind::Word(&otlp::PROTOCOLS, &[]),
+            Some("grpc"),
+            "How the collector is spoken to; OTEL_EXPORTER_OTLP_PROTOCOL wins over it",
         ),
         key(
             "sample",

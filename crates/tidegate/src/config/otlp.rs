@@ -3,12 +3,14 @@
 use super::grammars::Grammar;
 use super::node::Node;
 
+/// How the collector is spoken to.
+pub(super) const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 /// Whether the keys of decisions are sent as they are.
 pub(super) const KEYS: [&str; 2] = ["digest", "revealed"];
 
 pub(super) const ENDPOINT: Grammar = Grammar {
     reads: is_endpoint,
-    expected: "is not the address of a collector; use http:// or https://, a host, and the port where it takes OTLP over gRPC, as http://127.0.0.1:4317",
+    expected: "is not the address of a collector; use http:// or https://, a host, and the port where it takes OTLP, as http://127.0.0.1:4317",
     examples: &["http://127.0.0.1:4317"],
 };
 pub(super) const SAMPLE: Grammar = Grammar {
@@ -17,16 +19,38 @@ pub(super) const SAMPLE: Grammar = Grammar {
     examples: &["10%", "0.1%"],
 };
 
-/// Where a server sends spans of its decisions, by the protocol of OpenTelemetry (OTLP) over gRPC. Read at the start only.
+/// Where a server sends spans of its decisions, by the protocol of OpenTelemetry (OTLP). Read at the start only.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
     /// The collector, as `http://127.0.0.1:4317`; `None`: the one that the environment names, if any.
     pub endpoint: Option<String>,
+    /// How it is spoken to.
+    pub protocol: OtlpProtocol,
     /// Which part of the calls is sent whose caller says nothing about that, 0 to 1; `None`: what the environment says, else all.
     pub sample: Option<f64>,
     /// Whether keys are sent as they are, and not as digests.
     pub reveal_keys: bool,
+}
+
+/// How a collector is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OtlpProtocol {
+    /// Over gRPC.
+    #[default]
+    Grpc,
+    /// As protobuf over HTTP/1.1.
+    HttpProtobuf,
+}
+
+impl OtlpProtocol {
+    /// Reads the name that the file and the environment have for it; `None` for any other, as `http/json`.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        let all = [Self::Grpc, Self::HttpProtobuf];
+        PROTOCOLS.into_iter().zip(all).find_map(|(known, protocol)| (known == name).then_some(protocol))
+    }
 }
 
 /// Reads the settings of a table that is valid.
@@ -34,6 +58,7 @@ pub(super) fn read(node: &Node) -> OtlpSettings {
     let text = |key: &str| node.get(key)?.text();
     OtlpSettings {
         endpoint: text("endpoint").map(str::to_owned),
+        protocol: text("protocol").and_then(OtlpProtocol::named).unwrap_or_default(),
         sample: text("sample").and_then(sample),
         reveal_keys: text("keys") == Some("revealed"),
     }
@@ -73,10 +98,16 @@ mod tests {
         assert_eq!(read("{}"), Ok(OtlpSettings::default()));
         let all = OtlpSettings {
             endpoint: Some("https://otel.example:4317".to_owned()),
+            protocol: OtlpProtocol::HttpProtobuf,
             sample: Some(0.001),
             reveal_keys: true,
         };
-        assert_eq!(read("{ endpoint: 'https://otel.example:4317', sample: 0.1%, keys: revealed }"), Ok(all));
+        assert_eq!(
+            read(
+                "{ endpoint: 'https://otel.example:4317', protocol: http/protobuf, sample: 0.1%, keys: revealed }"
+            ),
+            Ok(all)
+        );
         assert_eq!(read("{ sample: 100%, keys: digest }").unwrap().sample, Some(1.0));
     }
 
@@ -90,6 +121,7 @@ mod tests {
             ("{ sample: 1e1% }", "0% to 100%"),
             ("{ sample: '%' }", "0% to 100%"),
             ("{ keys: all }", "revealed"),
+            ("{ protocol: http/json }", "http/protobuf"),
             ("{ url: 'http://127.0.0.1:4317' }", "url"),
         ] {
             let refused = read(text).unwrap_err();

@@ -246,6 +246,14 @@ pub fn keyed_network(address: IpAddr, prefix: u8) -> IpNet {
     }
 }
 
+/// Returns the text of the network that a value is keyed by, where it is one of `client.ip` that is no plain IPv4 address.
+pub(crate) fn network_of(name: &str, value: &str, ipv6_prefix: u8) -> Option<String> {
+    // Only IPv6 has a colon; the text of IPv4 is its key as it is.
+    let address = (name == "client.ip" && value.contains(':')).then(|| address(value)).flatten()?;
+    let network = keyed_network(address, ipv6_prefix);
+    Some(if network.addr().is_ipv4() { network.addr().to_string() } else { network.to_string() })
+}
+
 /// Reads an address as proxies write it: with or without port, brackets or a zone.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);

@@ -1,15 +1,17 @@
 //! Why a policy applies to a request or does not, for `explain`.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
 use tidegate_core::Priority;
 
 use super::access::AccessEntry;
+use super::client_ip::network_of;
 use super::cost_error::CostError;
 use super::deadline::time_left;
 use super::descriptor::Descriptor;
-use super::matching::{View, plain_values};
+use super::matching::{View, compared, plain_values};
 use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
 use crate::rounded::millis_up;
@@ -128,6 +130,22 @@ impl PolicySet {
 }
 
 impl Policy {
+    /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent. Path and host are as they are
+    /// compared, and an IPv6 address is the network that is the key, of so many leading bits ([`PolicySet::ipv6_prefix`]): values that make
+    /// one key read alike. Allocates for such an address, and where a path or a host is written otherwise than it is compared.
+    pub fn key_values<'a>(
+        &'a self,
+        descriptor: &'a Descriptor<'_>,
+        ipv6_prefix: u8,
+    ) -> impl Iterator<Item = (&'a str, Option<Cow<'a, str>>)> {
+        let value = move |name: &str| -> Option<Cow<'a, str>> {
+            let value = descriptor.value(name)?;
+            let network = network_of(name, value, ipv6_prefix);
+            Some(network.map_or_else(|| compared(name, value), Cow::Owned))
+        };
+        self.by.iter().map(move |name| (name.as_str(), value(name)))
+    }
+
     fn relevance(&self, view: &View<'_, '_>) -> Relevance {
         let descriptor = view.descriptor;
         if self.mode == Mode::Off {
@@ -151,8 +169,8 @@ impl Policy {
         {
             return Relevance::TooLate { entry, needs };
         }
-        let absent = self.key_values(descriptor).filter(|(_, value)| value.is_none());
-        let absent: Vec<String> = absent.map(|(name, _)| name.to_owned()).collect();
+        let absent: Vec<String> =
+            self.by.iter().filter(|name| descriptor.value(name).is_none()).cloned().collect();
         if self.by.len() - absent.len() < self.needs() {
             return Relevance::NothingToKeyBy { absent };
         }

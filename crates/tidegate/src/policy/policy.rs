@@ -1,6 +1,5 @@
 //! One named policy: which requests it is for, what they are charged to, under which limits.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use super::cost::CostRule;
 use super::descriptor::Descriptor;
 use super::follows::Follows;
 use super::keep_for::KeepFor;
-use super::matching::{Match, compared};
+use super::matching::Match;
 use super::over::Over;
 use super::settle_rule::SettleRule;
 use super::share::Share;
@@ -347,17 +346,6 @@ impl Policy {
     #[must_use]
     pub fn charges_failures(&self) -> bool {
         self.charge == ChargeOn::Failure
-    }
-
-    /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent. Path and host are as they are
-    /// compared: values that make one key read alike. An IPv6 address is whole, also where its network is the key. Allocates where a path
-    /// or a host is written otherwise than it is compared.
-    pub fn key_values<'a>(
-        &'a self,
-        descriptor: &'a Descriptor<'_>,
-    ) -> impl Iterator<Item = (&'a str, Option<Cow<'a, str>>)> {
-        let value = |name: &str| -> Option<Cow<'a, str>> { Some(compared(name, descriptor.value(name)?)) };
-        self.by.iter().map(move |name| (name.as_str(), value(name)))
     }
 }
 

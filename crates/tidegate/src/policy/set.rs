@@ -175,6 +175,12 @@ impl PolicySet {
         &self.policies
     }
 
+    /// Returns how many leading bits of an IPv6 address in `client.ip` make a key; 1 to 128.
+    #[must_use]
+    pub const fn ipv6_prefix(&self) -> u8 {
+        self.ipv6_prefix
+    }
+
     /// Returns where its policies say that they are decided.
     pub(crate) const fn shares(&self) -> Shares {
         self.shares

@@ -64,7 +64,7 @@ fn mistakes_name_the_place_the_word_and_what_would_work() {
             "t:4:5  error  share_threshold needs a value with *, as files/*: other values are not shared by anyone",
         ),
         ("    descriptors: x\n", "t:4:18  error  descriptors is a list, found a text"),
-        ("  - key: a\n", "t:4:5  error  key \"a\" stand in line 3 too; put the two rules into one"),
+        ("  - key: a\n", "t:4:5  error  key \"a\" stands in line 3 too; put the two rules into one"),
         (
             "  - value: a\n",
             "t:4:5  error  a descriptor has no key; write the key of the entry that Envoy sends",

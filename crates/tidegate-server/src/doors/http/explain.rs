@@ -74,7 +74,7 @@ pub(super) fn explained(
     let mut answer = reply.value();
     let Conclusion::Decided(decision) = conclusion else { return answer };
     let chosen = |place| only.is_none_or(|only| only.contains(&place));
-    let key = |policy: &Policy| app.redact.key(policy, request, reveal);
+    let key = |policy: &Policy| app.redact.key(set, policy, request, reveal);
     let explanation = Explanation::of(set, request, decision, chosen, key);
     answer["lines"] = explanation.to_string().lines().collect();
     answer["reasons"] = json!(explanation.reasons);

@@ -70,7 +70,7 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     let key = key_of(&live, at, uri.query().unwrap_or_default())?;
     let let_go = app.engine.let_go(&live, at, &key).await;
     let unblocked = let_go.map_err(|error| not_forgotten(&error))?;
-    let digest = app.redact.key(words, &key, false);
+    let digest = app.redact.key(&live.set, words, &key, false);
     let answer = json!({ "policy": words.name, "key": digest, "reset": true, "unblocked": unblocked });
     Ok(json::ok(&answer))
 }

@@ -73,7 +73,7 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     let known = known(app, &live, at);
     if names_key {
         let key = key_of(&live, at, uri.query().unwrap_or_default())?;
-        let text = app.redact.key(words, &key, true);
+        let text = app.redact.key(&live.set, words, &key, true);
         let known = known.into_iter().find(|(key, _)| *key == text).map(|(_, known)| known);
         let standing = standing(app, &live, at, &key).await;
         return Ok(json::ok(&shown(&text, &known.unwrap_or_default(), &standing)));
@@ -121,7 +121,7 @@ pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Re
         );
         return Err(Problem::conflict(detail));
     }
-    let text = app.redact.key(words, &key, true);
+    let text = app.redact.key(&live.set, words, &key, true);
     let block = app.engine.block(&words.name, &key, &text, lasts, &reason).map_err(|error| match error {
         BlockError::NoPolicy { .. } => Problem::not_found(error.to_string()),
         error => Problem::conflict(error.to_string()),

@@ -16,7 +16,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::{own, redis};
+use super::{own, redis, transaction};
 use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
@@ -177,9 +177,16 @@ impl Connection<'_> {
         loop {
             match next(&self.read[*done..]) {
                 Next::Command(words, took) => {
+                    let sent = &self.read[*done..*done + took];
                     *done += took;
-                    if !words.is_empty() && !redis::run(door, session, &words, &mut self.replies) {
-                        own::run(door, session, &words, &mut self.replies).await;
+                    if !words.is_empty() {
+                        if transaction::concerns(session, words[0]) {
+                            // In a box: other commands would have room for it.
+                            let kept = transaction::run(door, session, &words, sent, &mut self.replies);
+                            Box::pin(kept).await;
+                        } else if !redis::run(door, session, &words, &mut self.replies) {
+                            own::run(door, session, &words, &mut self.replies).await;
+                        }
                     }
                 }
                 Next::Incomplete => return false,

@@ -7,7 +7,7 @@ use tokio::runtime::Runtime;
 use super::command::{Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::{own, redis};
+use super::{own, redis, transaction};
 use crate::fuzzed_app;
 use crate::options::ServerOptions;
 
@@ -75,8 +75,12 @@ impl RespClient {
     pub fn run(&mut self, bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         let Next::Command(words, took) = next(bytes) else { return None };
         let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());
-        if !words.is_empty() && !redis::run(door, session, &words, &mut replies) {
-            self.runtime.block_on(own::run(door, session, &words, &mut replies));
+        if !words.is_empty() {
+            if transaction::concerns(session, words[0]) {
+                self.runtime.block_on(transaction::run(door, session, &words, &bytes[..took], &mut replies));
+            } else if !redis::run(door, session, &words, &mut replies) {
+                self.runtime.block_on(own::run(door, session, &words, &mut replies));
+            }
         }
         Some((replies.bytes, took))
     }

@@ -58,10 +58,11 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         }
     } else if is("CONFIG") {
         match words.get(1) {
-            // redis-benchmark asks for two settings, and shows what it is told.
-            Some(word) if word.eq_ignore_ascii_case(b"GET") => replies.map(0, session.resp3),
-            _ => replies
-                .error("ERR", "settings are in the policy file; CONFIG GET alone is answered, with none"),
+            Some(word) if word.eq_ignore_ascii_case(b"GET") => settings(session, &words[2..], replies),
+            _ => replies.error(
+                "ERR",
+                "settings are in the policy file; CONFIG GET alone is answered, of save and appendonly",
+            ),
         }
     } else if is("INFO") {
         replies.bulk(info(door).as_bytes());
@@ -155,6 +156,19 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
         replies.integer(1);
     } else {
         replies.error("ERR", "of CLIENT there are SETINFO, SETNAME, GETNAME, ID, NO-EVICT and NO-TOUCH");
+    }
+}
+
+/// `CONFIG GET name [name ...]`: the two settings that redis-benchmark asks for and warns of without an answer. Nothing is saved in the ways
+/// that they speak of.
+fn settings(session: &Session, names: &[&[u8]], replies: &mut Replies) {
+    const SETTINGS: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
+    let is_named = |setting: &str| names.iter().any(|name| name.eq_ignore_ascii_case(setting.as_bytes()));
+    let named = || SETTINGS.iter().filter(|(name, _)| is_named(name));
+    replies.map(named().count(), session.resp3);
+    for (name, value) in named() {
+        replies.bulk(name.as_bytes());
+        replies.bulk(value.as_bytes());
     }
 }
 

@@ -37,8 +37,21 @@ pub(super) struct Session {
     pub(super) name: Vec<u8>,
     /// Whether the connection ends after the replies that are written.
     pub(super) closing: bool,
+    /// The commands since `MULTI`, where it was sent.
+    pub(super) kept: Option<Kept>,
     /// The limit that the last `CL.THROTTLE` brought, which most clients bring again.
     pub(super) brought: Option<(Brought, Arc<Quota>)>,
+}
+
+/// Commands since `MULTI`.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    /// Each as it was sent.
+    pub(super) commands: Vec<Vec<u8>>,
+    /// The length of all.
+    pub(super) bytes: usize,
+    /// Whether one was refused, and so none will be run.
+    pub(super) spoilt: bool,
 }
 
 /// What a client may do.
@@ -66,7 +79,7 @@ pub(super) enum Shown {
 impl Session {
     pub(super) fn new(access: &Access) -> Self {
         let trust = if access.needs_token() { Trust::Unknown } else { Trust::Open };
-        Self { resp3: false, trust, name: Vec::new(), closing: false, brought: None }
+        Self { resp3: false, trust, name: Vec::new(), closing: false, kept: None, brought: None }
     }
 
     /// Takes a token; a wrong one takes nothing away that an earlier one gave.

@@ -98,7 +98,9 @@ impl Writing<'_> {
                 let (value, line) = (value.unwrap_or_default(), first.line);
                 self.all[rule.file].error(
                     rule.spot,
-                    format_args!("key \"{key}\"{value} stand in line {line} too; put the two rules into one"),
+                    format_args!(
+                        "key \"{key}\"{value} stands in line {line} too; put the two rules into one"
+                    ),
                 );
                 continue;
             }
