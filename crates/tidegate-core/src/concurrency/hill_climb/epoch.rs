@@ -65,6 +65,8 @@ pub(super) struct Reading {
     pub(super) peak: f64,
     /// How much ended well, in all that this reading is the mean of.
     pub(super) good: f64,
+    /// Whether a step up to this limit, or one before it, brought much less than in proportion: some waited here.
+    pub(super) queued: bool,
 }
 
 impl Reading {
@@ -245,6 +247,7 @@ impl Epoch {
             failing: false,
             peak: self.peak as f64,
             good,
+            queued: false,
         }
     }
 }
@@ -260,6 +263,7 @@ impl Bytes for Reading {
         out.flag(self.full);
         out.flag(self.wider);
         out.flag(self.failing);
+        out.flag(self.queued);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
@@ -267,7 +271,8 @@ impl Bytes for Reading {
         let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
         let (peak, good) = (number("peak")?, number("good")?);
         let (full, wider, failing) = (from.flag("full")?, from.flag("wider")?, from.flag("failing")?);
-        Ok(Self { rate, latency, full, wider, failed, failing, peak, good })
+        let queued = from.flag("queued")?;
+        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued })
     }
 }
 
