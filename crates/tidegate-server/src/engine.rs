@@ -172,7 +172,7 @@ impl Engine {
                 (gate, Some(shared))
             }
         };
-        let switches = switches::of(&settings.policies, &clock);
+        let switches = Self::make_switches(&settings.policies, &clock);
         let runtime = Handle::current();
         let gate = gate
             .with_clock(clock)

@@ -17,13 +17,13 @@ pub(crate) enum By {
     Signal,
 }
 
-/// Makes the switches that policies go by, all of them on.
-pub(super) fn of(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
-    let switches = Switches::new(policies.switches());
-    switches.expect("a set goes by fewer switches than there may be").with_clock(Arc::clone(clock))
-}
-
 impl Engine {
+    /// Makes the switches that policies go by, all of them on.
+    pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
+        let switches = Switches::new(policies.switches());
+        switches.expect("a set goes by fewer switches than there may be").with_clock(Arc::clone(clock))
+    }
+
     /// Returns all switches as they stand, by name.
     pub(crate) fn switches(&self) -> Vec<Standing> {
         self.switches.standing()
