@@ -140,13 +140,17 @@ impl Dialer {
             }
             ErrorKind::InvalidClientConfig if tls => ConnectError::Tls { address, reason },
             _ if tls && tls_failed(&reason) => ConnectError::Tls { address, reason },
+            // The driver's words are of bytes and places.
+            _ if reason.contains("Parse error") => {
+                ConnectError::Answer { address, reason: "something else than the protocol".to_owned() }
+            }
             _ => ConnectError::Unreachable { address, reason },
         }
     }
 }
 
 fn tls_failed(reason: &str) -> bool {
-    ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message"]
+    ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message", "fatal alert"]
         .iter()
         .any(|word| reason.contains(word))
 }
