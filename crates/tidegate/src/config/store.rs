@@ -28,6 +28,7 @@ pub struct StoreSettings {
 /// What keeps counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "a process has a few, made at the start and at reloads")]
 pub enum StoreKind {
     /// This process's memory.
     Memory,
