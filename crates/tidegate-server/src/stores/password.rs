@@ -26,9 +26,13 @@ pub(super) fn certificates(engine: &EngineSettings) -> Result<Option<Vec<u8>>, O
     engine.ca_file.as_ref().map(|path| certificate("store.ca_file", path)).transpose()
 }
 
+/// A certificate and its private key, in PEM.
+#[cfg(any(feature = "redis", feature = "etcd"))]
+type Identity = (Vec<u8>, Vec<u8>);
+
 /// Reads the certificate that the engine is shown, and its private key.
 #[cfg(any(feature = "redis", feature = "etcd"))]
-pub(super) fn identity(engine: &EngineSettings) -> Result<Option<(Vec<u8>, Vec<u8>)>, OpenStoreError> {
+pub(super) fn identity(engine: &EngineSettings) -> Result<Option<Identity>, OpenStoreError> {
     let Some((cert, key)) = &engine.identity_files else { return Ok(None) };
     Ok(Some((certificate("store.cert_file", cert)?, private_key("store.key_file", key)?)))
 }
