@@ -103,7 +103,8 @@ impl Dialer {
         if numbers.as_slice() < LEAST.as_slice() {
             return Err(ConnectError::Version { address, found: version.to_owned() });
         }
-        let is_cluster = field("redis_mode") == "cluster";
+        // Valkey has a name of its own for it.
+        let is_cluster = ["redis_mode", "server_mode"].iter().any(|name| field(name) == "cluster");
         if is_cluster != self.options.is_cluster() {
             return Err(ConnectError::Mode { address, is_cluster });
         }
@@ -140,13 +141,17 @@ impl Dialer {
             }
             ErrorKind::InvalidClientConfig if tls => ConnectError::Tls { address, reason },
             _ if tls && tls_failed(&reason) => ConnectError::Tls { address, reason },
+            // The driver's words are of bytes and places.
+            _ if reason.contains("Parse error") => {
+                ConnectError::Answer { address, reason: "something else than the protocol".to_owned() }
+            }
             _ => ConnectError::Unreachable { address, reason },
         }
     }
 }
 
 fn tls_failed(reason: &str) -> bool {
-    ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message"]
+    ["certificate", "Certificate", "handshake", "TLS", "tls", "corrupt message", "fatal alert"]
         .iter()
         .any(|word| reason.contains(word))
 }
@@ -224,6 +229,10 @@ mod tests {
         let replica = looked_over(&told("7.2.0", "slave", "standalone")).unwrap_err();
         assert!(matches!(replica, ConnectError::ReadOnly { .. }), "{replica}");
         let node = looked_over(&told("7.2.0", "master", "cluster")).unwrap_err();
+        assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
+        // As Valkey 9 says it: nodes of its clusters were taken for servers by themselves, and clusters refused.
+        let valkey = told("7.2.4", "master", "cluster").replace("redis_mode", "server_mode");
+        let node = looked_over(&valkey).unwrap_err();
         assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
     }
 }

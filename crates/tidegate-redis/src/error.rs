@@ -34,7 +34,9 @@ pub enum ConnectError {
         reason: String,
     },
     /// TLS was refused by one of the two sides.
-    #[error("TLS with {address} failed: {reason}; check `rediss://`, the host name and the root certificate")]
+    #[error(
+        "TLS with {address} failed: {reason}; check `rediss://`, the host name, the root certificate, and this node's own where the server wants one"
+    )]
     Tls {
         /// The address, without credentials.
         address: String,
@@ -104,6 +106,14 @@ pub enum ConnectError {
         found: String,
         /// What this node would have written.
         wanted: String,
+    },
+    /// What was named as a sentinel is another server.
+    #[error("{address} is no sentinel: {reason}; name the sentinels, which usually listen on port 26379")]
+    NoSentinel {
+        /// The address, without credentials.
+        address: String,
+        /// What it said.
+        reason: String,
     },
     /// No sentinel knows a master of that name.
     #[error("no sentinel of {sentinels} names a master `{name}`: {reason}")]

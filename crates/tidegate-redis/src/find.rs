@@ -2,9 +2,9 @@
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 
-use crate::connect::{self, Dialer, Ready, text, words};
+use crate::connect::{self, Dialer, Ready, text};
 use crate::error::ConnectError;
-use crate::options::addresses;
+use crate::options::{address, addresses};
 
 /// How a connection finds its server, each time it is made.
 #[derive(Clone, Debug)]
@@ -39,7 +39,10 @@ impl Find {
                         },
                         Err(error) => error,
                     };
-                    last = Some(error);
+                    // One that does not answer may know better than those that do.
+                    if !matches!(last, Some(ConnectError::Unreachable { .. })) {
+                        last = Some(error);
+                    }
                 }
                 let reason = "none was asked".to_owned();
                 Err(last.unwrap_or_else(|| ConnectError::NoMaster {
@@ -67,7 +70,13 @@ async fn named(
         name: name.to_owned(),
         reason,
     };
-    let told = connect::ask(&mut connection, &ask).await.map_err(|error| none(words(&error)))?;
+    let told = connect::ask(&mut connection, &ask).await.map_err(|error| match error.detail() {
+        Some(detail) if detail.starts_with("unknown command") => ConnectError::NoSentinel {
+            address: address(sentinel.addr()),
+            reason: "it knows no command SENTINEL".to_owned(),
+        },
+        _ => dialer.error(sentinel, &error),
+    })?;
     let Value::Array(parts) = told else {
         return Err(none("it knows no such master".to_owned()));
     };

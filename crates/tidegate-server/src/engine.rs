@@ -16,6 +16,7 @@ mod dry_run;
 mod giving_back;
 mod handle_breakers;
 mod held;
+mod key_errors;
 mod keys;
 mod noting;
 mod on_first_use;

@@ -122,7 +122,10 @@ fn store_settings(serve: &Serve, config: &Config) -> Result<StoreSettings> {
 
 /// A wrong word is the caller's mistake; a folder in use, or an engine that refuses, is not.
 pub(super) fn unopened(error: OpenStoreError) -> anyhow::Error {
-    if error.is_in_the_file() { Mistake(error.to_string()).into() } else { error.into() }
+    let in_the_file = error.is_in_the_file();
+    let error = anyhow::Error::from(error);
+    // With its causes.
+    if in_the_file { Mistake(format!("{error:#}")).into() } else { error }
 }
 
 /// A wrong file or an address that needs a token is the caller's mistake; a taken port is not.

@@ -35,6 +35,7 @@ mod simulate;
 #[cfg(unix)]
 mod stdin_terminal;
 #[cfg(unix)]
+mod store_mistakes;
 mod stores;
 mod suggest;
 #[cfg(unix)]

@@ -6,7 +6,7 @@ use crate::Desk;
 use crate::serve::{Serving, until};
 
 /// A day's limit that several processes keep together.
-fn policies(store: &str, policy: &str) -> String {
+pub(crate) fn policies(store: &str, policy: &str) -> String {
     format!(
         "version: 1
 client_ip: {{ trusted_proxies: [] }}
@@ -31,6 +31,8 @@ fn a_days_count_outlives_a_kill_and_a_second_process_is_refused_by_name() {
         second.err.contains("counters") && second.err.contains("is in use by another process"),
         "{second:?}"
     );
+    let last = second.err.lines().last().unwrap_or_default();
+    assert_eq!(last.matches("is in use by another process").count(), 1, "said once: {last}");
     serving.kill();
     let serving = Serving::start(&desk, &["-c", "p.yaml"]);
     assert_eq!(serving.statuses("203.0.113.9", 3), [200, 200, 429], "two of six are left");
@@ -85,16 +87,16 @@ fn a_check_knows_which_engines_are_built_in() {
 }
 
 /// A Redis of this test, on a loopback address of its own: while it is away nobody else takes its place. Killed when dropped.
-struct Redis {
+pub(crate) struct Redis {
     child: Child,
-    host: &'static str,
-    port: u16,
+    pub(crate) host: &'static str,
+    pub(crate) port: u16,
     folder: std::path::PathBuf,
 }
 
 impl Redis {
     /// Starts one; `None`, said aloud, where there is no `redis-server`, unless `TIDEGATE_REQUIRE_SERVERS=1`.
-    fn start(desk: &Desk, host: &'static str) -> Option<Self> {
+    pub(crate) fn start(desk: &Desk, host: &'static str) -> Option<Self> {
         let there = Command::new("redis-server").arg("--version").stdout(Stdio::null()).status().is_ok();
         if !there {
             let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
@@ -124,7 +126,7 @@ impl Redis {
         self.child = Self::spawn(self.host, self.port, &self.folder);
     }
 
-    fn store(&self) -> String {
+    pub(crate) fn store(&self) -> String {
         format!("{{ kind: redis, url: 'redis://{}:{}', nodes: 2 }}", self.host, self.port)
     }
 }

@@ -1,9 +1,10 @@
 //! What is said where a store cannot be connected; TLS and users with rights.
 
+use std::io::{Read as _, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
+use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair};
 use tidegate_core::Quota;
 use tidegate_redis::{AfterLoss, ConnectError, RedisOptions, RedisStore};
 
@@ -145,6 +146,43 @@ fn tls_with_a_certificate_of_ones_own() {
     assert!(take(&store, b"a", &quota, 1).unwrap().allowed);
     let found = error(single(&url));
     assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
+
+    // As Redis has it unless it is told otherwise: each client shows a certificate of its own.
+    server.ask(&["CONFIG", "SET", "tls-auth-clients", "yes"]);
+    let trusted = || single(&url).root_certificates(root_certificate.pem().into_bytes());
+    let found = error(trusted());
+    assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
+    assert!(found.to_string().contains("this node's own where the server wants one"), "{found}");
+    let own = KeyPair::generate().unwrap();
+    let mut node = CertificateParams::new(Vec::<String>::new()).unwrap();
+    // A name of its own: one that has the issuer's is taken for one that signed itself.
+    node.distinguished_name.push(DnType::CommonName, "node");
+    let certificate = node.signed_by(&own, &issuer).unwrap();
+    let shown =
+        trusted().client_certificate(certificate.pem().into_bytes(), own.serialize_pem().into_bytes());
+    let store = runtime.block_on(RedisStore::connect(shown)).unwrap();
+    assert!(take(&store, b"b", &quota, 1).unwrap().allowed);
+}
+
+/// What another server says was told as bytes and places, and taken for a server that is away.
+#[test]
+fn a_server_of_another_kind_is_named_as_that() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let addr = listener.local_addr().unwrap();
+    let server = std::thread::spawn(move || {
+        let (mut wire, _) = listener.accept().unwrap();
+        let mut asked = [0; 1024];
+        assert!(wire.read(&mut asked).unwrap() > 0);
+        wire.write_all(b"HTTP/1.1 400 Bad Request\r\ncontent-length: 0\r\n\r\n").unwrap();
+    });
+    let found = error(single(&format!("redis://{addr}/")));
+    assert!(matches!(found, ConnectError::Answer { .. }), "{found}");
+    assert!(
+        found
+            .to_string()
+            .ends_with("answered what a Redis server does not: something else than the protocol")
+    );
+    server.join().unwrap();
 }
 
 /// Two numbers of shards would be two limits, and nobody would be told.

@@ -81,3 +81,12 @@ fn a_master_that_no_sentinel_knows() {
     let error = runtime().block_on(RedisStore::connect(options)).map(|_| ()).unwrap_err();
     assert!(matches!(&error, ConnectError::NoMaster { name, .. } if name == "ebb"), "{error}");
 }
+
+/// The command that it does not know was told in its own words, and the server dialled as if it were away.
+#[test]
+fn a_server_that_is_no_sentinel_is_told_as_that() {
+    let Some(server) = Server::start(&[]) else { return };
+    let options = RedisOptions::sentinel(&[&server.url()], "tide", "redis://any/").unwrap();
+    let error = runtime().block_on(RedisStore::connect(options)).unwrap_err();
+    assert!(matches!(&error, ConnectError::NoSentinel { .. }), "{error}");
+}

@@ -33,7 +33,7 @@ pub(super) fn fallback_for(
             (if change.up { "up" } else { "down" }, visible::line(&change.reason).to_string());
         events.tell("store", || json!({ "store": kind, "state": state, "reason": reason }));
     };
-    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind));
+    let timed = TimedStore::new(Arc::clone(store), metrics.store_times(kind), kind);
     let mut fallback = Fallback::around(timed, Arc::clone(clock)).on_change(told);
     if let Some(sharing) = sharing {
         fallback = fallback.nodes(sharing.nodes).deadline(sharing.deadline);

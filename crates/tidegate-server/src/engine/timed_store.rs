@@ -1,9 +1,13 @@
-//! Notes how long an engine takes. Stands right before it, so that what the caller does not wait for any longer is noted too.
+//! Notes how long an engine takes, and which keys it cannot settle. Stands right before it, so that what the caller does not wait for any
+//! longer is noted too.
+
+use std::sync::Arc;
 
 use prometheus_client::metrics::histogram::Histogram;
 use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
 use tidegate::{Clock, SystemClock, Tick};
 
+use super::key_errors::KeyErrors;
 use crate::call_notes;
 use crate::metrics::{StoreOp, StoreTimes};
 
@@ -12,19 +16,28 @@ use crate::metrics::{StoreOp, StoreTimes};
 pub(super) struct TimedStore<S> {
     store: S,
     times: StoreTimes,
+    errors: Arc<KeyErrors>,
 }
 
 impl<S: Store> TimedStore<S> {
-    pub(super) fn new(store: S, times: StoreTimes) -> Self {
-        Self { store, times }
+    pub(super) fn new(store: S, times: StoreTimes, kind: &'static str) -> Self {
+        Self { store, times, errors: Arc::new(KeyErrors::of(kind)) }
     }
 
-    fn timed<T: 'static>(&self, op: StoreOp, later: Later<T>) -> Later<T> {
-        let times = self.times.series(op);
+    fn timed<T: Send + 'static>(
+        &self,
+        op: StoreOp,
+        later: Later<T>,
+        each: impl Fn(&T, &KeyErrors) + Send + 'static,
+    ) -> Later<T> {
+        let (times, errors) = (self.times.series(op), Arc::clone(&self.errors));
         Box::pin(async move {
             // The machine's clock and not the gate's, which a test may stop.
-            let _timer = Timer { times, since: SystemClock::new().now() };
-            later.await
+            let timer = Timer { times, since: SystemClock::new().now() };
+            let answer = later.await;
+            drop(timer);
+            each(&answer, &errors);
+            answer
         })
     }
 }
@@ -46,14 +59,18 @@ impl Drop for Timer {
 impl<S: Store> Store for TimedStore<S> {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         match self.store.settle_into(step, out) {
-            Settling::Later(later) => Settling::Later(self.timed(StoreOp::of(step.op), later)),
+            Settling::Later(later) => {
+                Settling::Later(self.timed(StoreOp::of(step.op), later, |answer, errors| errors.note(answer)))
+            }
             done => done,
         }
     }
 
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         let later = self.store.settle_each(steps, out)?;
-        Some(self.timed(StoreOp::batch, later))
+        let each =
+            |answers: &Vec<Answer>, errors: &KeyErrors| answers.iter().for_each(|one| errors.note(one));
+        Some(self.timed(StoreOp::batch, later, each))
     }
 
     fn fetch(&self, keys: &[&[u8]]) {
@@ -108,7 +125,7 @@ mod tests {
     #[tokio::test]
     async fn a_step_that_nobody_waits_for_any_longer_is_noted_and_one_never_asked_is_not() {
         let metrics = Metrics::new();
-        let store = TimedStore::new(Hanging, metrics.store_times("redis"));
+        let store = TimedStore::new(Hanging, metrics.store_times("redis"), "redis");
         let quota = Arc::new(Quota::per_minute(10).gcra().unwrap());
         let charges = [Charge::new(b"key", &quota, Cost::ONE)];
         let asked = |op| {

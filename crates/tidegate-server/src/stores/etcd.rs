@@ -17,8 +17,10 @@ pub(super) fn dial(engine: &EngineSettings) -> Result<Dial, OpenStoreError> {
     if let Some(user) = &engine.user {
         options = options.user(user, password::password(engine)?.unwrap_or_default());
     }
-    if let Some(pem) = password::certificates(engine)? {
-        options = options.tls(Tls { authorities: pem, ..Tls::default() });
+    let (authorities, identity) = (password::certificates(engine)?, password::identity(engine)?);
+    if authorities.is_some() || identity.is_some() {
+        let authorities = authorities.unwrap_or_default();
+        options = options.tls(Tls { authorities, identity, ..Tls::default() });
     }
     let attempt = move || -> Attempt {
         let connecting = Etcd::connect(options.clone());

@@ -81,7 +81,7 @@ pub enum OpenStoreError {
     #[error(transparent)]
     Capacity(#[from] CapacityError),
     /// The folder or the file of the disk store.
-    #[error("store.kind: disk: {0}")]
+    #[error("store.kind: disk")]
     Disk(#[from] tidegate_disk::OpenError),
     /// Nobody says where the counters are to be.
     #[error("store.kind: disk: {0}; write store.path")]
@@ -103,14 +103,24 @@ pub enum OpenStoreError {
         kind: &'static str,
     },
     /// A file beside the configuration cannot be read.
-    #[error("{key}: {} {source}", path.display())]
+    #[error("{key}: {} {why}", path.display())]
     File {
         /// The key that names it.
         key: &'static str,
         /// The file.
         path: PathBuf,
         /// Why not.
-        source: ReadError,
+        why: ReadError,
+    },
+    /// A file beside the configuration holds something else than what it is for.
+    #[error("{key}: {} {why}", path.display())]
+    Content {
+        /// The key that names it.
+        key: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What it lacks.
+        why: &'static str,
     },
     /// What the file says of the engine is wrong: an address, or a number out of range.
     #[error("store.kind: {kind}: {reason}")]
@@ -153,7 +163,10 @@ impl OpenStoreError {
     #[must_use]
     pub const fn is_in_the_file(&self) -> bool {
         match self {
-            Self::Capacity(CapacityError::NoMemory { .. }) | Self::File { .. } | Self::Engine { .. } => false,
+            Self::Capacity(CapacityError::NoMemory { .. })
+            | Self::File { .. }
+            | Self::Content { .. }
+            | Self::Engine { .. } => false,
             Self::Region(error) => error.is_in_the_file(),
             Self::Disk(error) => matches!(error, tidegate_disk::OpenError::Interval { .. }),
             Self::Capacity(_)

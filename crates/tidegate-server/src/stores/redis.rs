@@ -40,6 +40,9 @@ pub(super) fn dial(
     if let Some(pem) = password::certificates(engine)? {
         options = options.root_certificates(pem);
     }
+    if let Some((certificate, key)) = password::identity(engine)? {
+        options = options.client_certificate(certificate, key);
+    }
     let mut caps = Caps::ENGINE;
     caps.own_clock = true;
     caps.one_tag = matches!(topology, Topology::Cluster);
@@ -64,10 +67,22 @@ fn dialled(store: RedisStore) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
-        // Sentinels that were never reached name no master either.
-        ConnectError::Unreachable { .. } | ConnectError::NoMaster { .. } => Failed::Away(reason),
+        ConnectError::Unreachable { .. } => Failed::Away(reason),
         ConnectError::Address { .. } | ConnectError::Option { .. } => {
             Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
+        }
+        ConnectError::Tls { .. } => {
+            let reason = format!("{reason} (store.ca_file, store.cert_file)");
+            Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
+        }
+        // In the words of the file.
+        ConnectError::Mode { address, is_cluster } => {
+            let reason = if *is_cluster {
+                format!("{address} is a node of a cluster; write store.topology: cluster")
+            } else {
+                format!("{address} is no node of a cluster; leave out store.topology: cluster")
+            };
+            Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
         }
         _ => Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason }),
     }

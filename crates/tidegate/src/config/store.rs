@@ -28,6 +28,7 @@ pub struct StoreSettings {
 /// What keeps counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
+#[allow(clippy::large_enum_variant, reason = "a process has a few, made at the start and at reloads")]
 pub enum StoreKind {
     /// This process's memory.
     Memory,
@@ -63,6 +64,8 @@ pub struct EngineSettings {
     pub password_file: Option<PathBuf>,
     /// The file with the certificates by which it is known; not read here.
     pub ca_file: Option<PathBuf>,
+    /// The files with the certificate that it is shown, and with that certificate's private key; not read here.
+    pub identity_files: Option<(PathBuf, PathBuf)>,
     /// What its keys begin with.
     pub prefix: String,
     /// How many nodes share it at most, 1 or more.
@@ -213,6 +216,7 @@ fn engine_settings(node: &Node, kind: &str) -> EngineSettings {
         user: word(node, "user").map(str::to_owned),
         password_file: path(node, "password_file"),
         ca_file: path(node, "ca_file"),
+        identity_files: path(node, "cert_file").zip(path(node, "key_file")),
         prefix: word(node, "prefix").unwrap_or("tg").to_owned(),
         nodes: word(node, "nodes").and_then(|text| whole_number(text).ok()).unwrap_or(1),
         deadline: time(node, "deadline").unwrap_or(crate::store::fallback::DEADLINE),

@@ -40,6 +40,13 @@ const REGION: Table = Table {
             "https://: the file with the certificates by which it is known; those of the system unless given",
         ),
         key(
+            "cert_file",
+            Kind::Text,
+            None,
+            "https://: the file with the certificate that it is shown; with key_file",
+        ),
+        key("key_file", Kind::Text, None, "The file with the private key of that certificate"),
+        key(
             "prefix",
             Kind::Name,
             Some(REGIONS_PREFIX),
@@ -93,6 +100,13 @@ pub(super) const STORE: Table = Table {
             None,
             "rediss://, https://: the file with the certificates by which the engine is known; those of the system unless given",
         ),
+        key(
+            "cert_file",
+            Kind::Text,
+            None,
+            "rediss://, https://: the file with the certificate that the engine is shown; with key_file",
+        ),
+        key("key_file", Kind::Text, None, "The file with the private key of that certificate"),
         key(
             "prefix",
             Kind::Name,

@@ -56,18 +56,31 @@ pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findi
             "store.url: several addresses are for `store.topology: cluster` or `sentinel`; write one, or say which it is",
         );
     }
-    if let Some(said) = node.get("ca_file")
-        && matches!(scheme, "redis://" | "http://")
-    {
-        findings.error(
-            said.spot,
-            format_args!("{section}.ca_file says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
-        );
+    for (key, said) in TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {
+        if matches!(scheme, "redis://" | "http://") {
+            findings.error(
+                said.spot,
+                format_args!("{section}.{key} says nothing about addresses that begin with {scheme}; write {}, or leave it out", schemes(kind)[1]),
+            );
+        }
     }
 }
 
-/// Checks that whoever is named is known by a password, and a password is somebody's.
+/// The keys that speak of TLS.
+pub(super) const TLS_FILES: [&str; 3] = ["ca_file", "cert_file", "key_file"];
+
+/// Checks that whoever is named is known by a password, that a password is somebody's, and a certificate has a key.
 pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
+    for (key, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
+        if let (Some(said), None) = (node.get(key), node.get(other)) {
+            findings.error(
+                said.spot,
+                format_args!(
+                    "{section}.{key} says nothing without {section}.{other}; write both, or neither"
+                ),
+            );
+        }
+    }
     match (node.get("user"), node.get("password_file")) {
         (Some(said), None) => findings.error(
             said.spot,

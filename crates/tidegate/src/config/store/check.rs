@@ -9,7 +9,7 @@ use crate::config::node::Node;
 use crate::policy::span;
 
 /// The keys of `store` that only some kinds have, with those kinds.
-const ONLY: [(&str, &[&str]); 14] = [
+const ONLY: [(&str, &[&str]); 16] = [
     ("path", &["disk"]),
     ("flush", &["disk"]),
     ("url", &["redis", "etcd", "zookeeper"]),
@@ -18,6 +18,8 @@ const ONLY: [(&str, &[&str]); 14] = [
     ("user", &["redis", "etcd", "zookeeper"]),
     ("password_file", &["redis", "etcd", "zookeeper"]),
     ("ca_file", &["redis", "etcd"]),
+    ("cert_file", &["redis", "etcd"]),
+    ("key_file", &["redis", "etcd"]),
     ("prefix", &["redis", "etcd", "zookeeper"]),
     ("nodes", &["redis", "etcd", "zookeeper"]),
     ("deadline", &["redis", "etcd", "zookeeper"]),

@@ -11,13 +11,15 @@ pub(super) fn check(node: &Node, findings: &mut Findings) {
     let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
         return;
     };
-    if let Some(said) = node.get("ca_file")
-        && kind == "zookeeper"
-    {
-        findings.error(
-            said.spot,
-            "store.region.ca_file says nothing about `store.region.kind: zookeeper`; it is for etcd",
-        );
+    for (key, said) in addresses::TLS_FILES.iter().filter_map(|key| Some((key, node.get(key)?))) {
+        if kind == "zookeeper" {
+            findings.error(
+                said.spot,
+                format_args!(
+                    "store.region.{key} says nothing about `store.region.kind: zookeeper`; it is for etcd"
+                ),
+            );
+        }
     }
     if node.get("url").is_some() {
         addresses::check(node, "store.region", kind, findings);

@@ -95,6 +95,18 @@ fn words_that_would_be_lost_are_refused() {
             "store.ca_file says nothing about addresses that begin with http://; write https://",
         ),
         (
+            "{kind: redis, nodes: 2, url: 'redis://a', cert_file: c, key_file: k}",
+            "store.cert_file says nothing about addresses that begin with redis://; write rediss://",
+        ),
+        (
+            "{kind: etcd, nodes: 2, url: 'https://a', cert_file: c}",
+            "store.cert_file says nothing without store.key_file; write both, or neither",
+        ),
+        (
+            "{kind: redis, nodes: 2, url: 'rediss://a', key_file: k}",
+            "store.key_file says nothing without store.cert_file; write both, or neither",
+        ),
+        (
             "{kind: redis, nodes: 2, url: [redis://a, redis://b]}",
             "store.url: several addresses are for `store.topology: cluster` or `sentinel`",
         ),
@@ -113,6 +125,7 @@ fn words_that_would_be_lost_are_refused() {
     for good in [
         "{kind: redis, nodes: 2, url: 'redis://a', password_file: p}",
         "{kind: redis, nodes: 2, url: 'rediss://a', user: me, password_file: p, ca_file: c}",
+        "{kind: etcd, nodes: 2, url: 'https://a', ca_file: c, cert_file: c, key_file: k}",
         "{kind: redis, nodes: 2, url: [rediss://a/1, rediss://b/1], topology: sentinel, master: m}",
     ] {
         parse(good).unwrap();
@@ -145,6 +158,10 @@ fn a_region_names_itself_and_through_what_regions_agree() {
         (
             "{name: eu, most: 3, kind: zookeeper, url: 'zookeeper://a', ca_file: x.pem}",
             "store.region.ca_file says nothing about `store.region.kind: zookeeper`; it is for etcd",
+        ),
+        (
+            "{name: eu, most: 3, kind: etcd, url: 'https://e', key_file: x.pem}",
+            "store.region.key_file says nothing without store.region.cert_file; write both, or neither",
         ),
     ] {
         let told = of(region).unwrap_err();
