@@ -262,16 +262,19 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        out.flag(self.failing);
-        out.flag(self.queued);
+        // Both in one byte: what was written before there was the second is read as it was.
+        out.u8(u8::from(self.failing) | u8::from(self.queued) << 1);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut number = |field| from.within(field, 0.0..=f64::MAX);
         let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
         let (peak, good) = (number("peak")?, number("good")?);
-        let (full, wider, failing) = (from.flag("full")?, from.flag("wider")?, from.flag("failing")?);
-        let queued = from.flag("queued")?;
+        let (full, wider) = (from.flag("full")?, from.flag("wider")?);
+        let (failing, queued) = match from.u8()? {
+            both @ 0..4 => (both & 1 != 0, both & 2 != 0),
+            _ => return Err(DecodeError::Value { field: "failing" }),
+        };
         Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued })
     }
 }
