@@ -21,7 +21,7 @@ policies:
 const DYNAMIC: &str = "
 policies:
   - name: batch
-    cost: 'request.header.exists(name, name == \"x-batch\") ? 2 : 1'
+    cost: 'size(request.header) > 3 ? 2 : 1'
     limit: { rate: 1/s }
 ";
 
