@@ -15,6 +15,7 @@ mod stream;
 mod tally;
 mod target;
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -106,6 +107,8 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // The first tick comes at once.
     seconds.tick().await;
+    // One for the whole run: what is pressed while a row is written waits for it, where a new one would know nothing of it.
+    let mut pressed = pin!(tokio::signal::ctrl_c());
     let interrupted = loop {
         tokio::select! {
             () = ended(&mut workers) => break false,
@@ -114,7 +117,7 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
                 rows.print(&row, printer)?;
                 take(&running, judge.as_mut());
             }
-            _ = tokio::signal::ctrl_c() => break true,
+            _ = &mut pressed => break true,
         }
     };
     running.stop();
