@@ -65,8 +65,6 @@ pub(super) struct Reading {
     pub(super) peak: f64,
     /// How much ended well, in all that this reading is the mean of.
     pub(super) good: f64,
-    /// Whether a step up to this limit, or one before it, brought much less than in proportion: some waited here.
-    pub(super) queued: bool,
 }
 
 impl Reading {
@@ -247,7 +245,6 @@ impl Epoch {
             failing: false,
             peak: self.peak as f64,
             good,
-            queued: false,
         }
     }
 }
@@ -262,20 +259,15 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        // Both in one byte: what was written before there was the second is read as it was.
-        out.u8(u8::from(self.failing) | u8::from(self.queued) << 1);
+        out.flag(self.failing);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut number = |field| from.within(field, 0.0..=f64::MAX);
         let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
         let (peak, good) = (number("peak")?, number("good")?);
-        let (full, wider) = (from.flag("full")?, from.flag("wider")?);
-        let (failing, queued) = match from.u8()? {
-            both @ 0..4 => (both & 1 != 0, both & 2 != 0),
-            _ => return Err(DecodeError::Value { field: "failing" }),
-        };
-        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued })
+        let (full, wider, failing) = (from.flag("full")?, from.flag("wider")?, from.flag("failing")?);
+        Ok(Self { rate, latency, full, wider, failed, failing, peak, good })
     }
 }
 

@@ -13,22 +13,20 @@ const LONG_QUEUE: f64 = 2.2;
 const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
 /// the queue, the less can more places be needed, so the more proof it takes.
-const WORTH: (f64, f64) = (0.1, 0.35);
+const WORTH: (f64, f64) = (0.1, 0.45);
 /// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
 /// long one.
-const LOSS: (f64, f64) = (-0.45, 0.12);
+const LOSS: (f64, f64) = (-0.45, 0.2);
 /// Fewer places that cost at least this share were all needed: nobody had waited.
 const NEEDED: f64 = 0.5;
 /// By so many deviations a loss has to be beyond doubt before the base goes up.
 const SURE: f64 = 0.5;
-/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one: so much that fewer places that
-/// change nothing are kept, or a limit that was too high from the first on would stay.
-const DOUBTFUL: f64 = 0.8;
+/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one.
+const DOUBTFUL: f64 = 0.7;
 /// A latency that grew by so much with fewer places is that of another service.
 const SLOWER: f64 = 1.5;
-/// The longest rest between two experiments, in measurements, reached after five in a row that changed nothing: experiments cost goodput where
-/// the peak is sharp, and a service that changes ends the rest by its goodput.
-const MOST_RESTS: u32 = 20;
+/// The longest rest between two experiments, in measurements: experiments cost goodput where the peak is sharp.
+const MOST_RESTS: u32 = 9;
 
 /// What a trial brought.
 #[derive(Clone, Copy, Debug)]
@@ -86,20 +84,15 @@ impl HillClimbState {
         let verdict = self.verdict(&known, trial, &reading);
         self.learn_base(&reading, false);
         let sure = verdict.gain >= NEEDED && verdict.gain - SURE * verdict.noise >= verdict.border;
-        // What more places brought, or fewer cost, in proportion: nobody had waited with so many. Then the base is beyond doubt, also where it
-        // was first measured at a limit that was reached.
+        // What more places brought, or fewer cost, in proportion: nobody had waited with so many.
         let slowest = if up { known.latency } else { reading.latency };
-        let slower = sure && slowest > self.base * NO_QUEUE && !(up && known.queued);
+        let slower = sure && slowest > self.base * NO_QUEUE;
         if slower {
-            self.base = slowest;
+            (self.base, self.base_proved) = (slowest, true);
         }
-        self.base_proved |= sure;
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Places that brought much less than in proportion are partly a queue, whose latency is no base, also not with more of them: a service
-            // that becomes faster by itself meanwhile looks as if each step had brought that.
-            let queued = up && (verdict.gain < NEEDED || known.queued);
-            (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
+            (self.limit, self.known) = (trial, Some(reading));
             (self.rests, self.rejected) = (0, 0);
             (self.may_leap, self.may_plunge) = (up, self.may_plunge || !up);
             self.may_regain |= up;
