@@ -107,7 +107,7 @@ async fn ask(load: Arc<Load>, mut judge: Option<Judge>, printer: &Printer) -> Re
     seconds.set_missed_tick_behavior(MissedTickBehavior::Skip);
     // The first tick comes at once.
     seconds.tick().await;
-    // One for the whole run: what is pressed while a row is written waits for it, where a new one would know nothing of it.
+    // One listener for the whole run: it keeps a Ctrl-C that comes while a row is written, which one made for each turn would not hear.
     let mut pressed = pin!(tokio::signal::ctrl_c());
     let interrupted = loop {
         tokio::select! {

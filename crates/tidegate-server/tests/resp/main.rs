@@ -135,6 +135,12 @@ async fn commands_between_multi_and_exec_are_run_together_or_not_at_all() {
         let replies = say(resp, &format!("{commands}\r\n{look}")).await;
         assert!(replies.contains(said) && replies.ends_with(unspent), "{commands:.60}: {replies}");
     }
+    // More than is written in one piece, and a command behind it.
+    let info = say(resp, &format!("MULTI\r\n{}EXEC\r\nPING", "INFO\r\n".repeat(512))).await;
+    let (queued, list) = info.split_once("*512\r\n").unwrap();
+    assert_eq!(queued.matches("+QUEUED\r\n").count(), 512);
+    assert!(list.len() > 1 << 16 && list.matches("\r\n# Server").count() == 512, "{} bytes", list.len());
+    assert!(list.ends_with("\r\n+PONG\r\n+OK\r\n"), "{}", &list[list.len() - 40..]);
     // Whoever goes leaves nothing behind for the next.
     say(resp, "MULTI\r\nCL.THROTTLE other 0 1 60").await;
     assert_eq!(say(resp, look).await, unspent);

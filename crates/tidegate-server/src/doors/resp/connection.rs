@@ -16,7 +16,8 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 use super::command::{MAX_BYTES, Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::{own, redis, transaction};
+use super::transaction::{self, Then};
+use super::{own, redis};
 use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, linger, now};
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
@@ -69,7 +70,7 @@ pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: T
 
 struct Connection<'p> {
     stream: Stream,
-    /// What was read and is not decided yet: at most the longest command and one read.
+    /// What was read and is not decided yet: at most the longest command and one read; at `EXEC` the commands since `MULTI` before it.
     read: Vec<u8>,
     replies: Replies,
     place: &'p Place,
@@ -175,18 +176,23 @@ impl Connection<'_> {
         // For all of them: one is answered at a time.
         let _in_flight = door.app.begin_request(Transport::resp);
         loop {
+            let mut kept = Vec::new();
             match next(&self.read[*done..]) {
                 Next::Command(words, took) => {
                     let sent = &self.read[*done..*done + took];
                     *done += took;
-                    if !words.is_empty() {
-                        if transaction::concerns(session, words[0]) {
-                            // In a box: other commands would have room for it.
-                            let kept = transaction::run(door, session, &words, sent, &mut self.replies);
-                            Box::pin(kept).await;
-                        } else if !redis::run(door, session, &words, &mut self.replies) {
-                            own::run(door, session, &words, &mut self.replies).await;
+                    let then = match words.first() {
+                        None => Then::Answered,
+                        Some(name) if transaction::concerns(session, name) => {
+                            transaction::take(session, &words, sent, &mut self.replies)
                         }
+                        Some(_) => Then::Run,
+                    };
+                    match then {
+                        Then::Answered => {}
+                        Then::Run if redis::run(door, session, &words, &mut self.replies) => {}
+                        Then::Run => own::run(door, session, &words, &mut self.replies).await,
+                        Then::RunAll(commands) => kept = commands,
                     }
                 }
                 Next::Incomplete => return false,
@@ -194,6 +200,13 @@ impl Connection<'_> {
                     self.replies.error("ERR", &format!("Protocol error: {what}"));
                     session.closing = true;
                 }
+            }
+            if !kept.is_empty() {
+                // The commands of the transaction are next. They overwrite commands that were run, so that the bytes behind are not moved
+                // for each `EXEC`.
+                let from = done.saturating_sub(kept.len());
+                self.read.splice(from..*done, kept);
+                *done = from;
             }
             // Whoever has sent many commands gives its place up between two of them.
             if session.closing || self.place.order_now() >= Order::Yield {

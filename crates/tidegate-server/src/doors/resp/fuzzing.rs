@@ -7,7 +7,8 @@ use tokio::runtime::Runtime;
 use super::command::{Next, next};
 use super::reply::Replies;
 use super::session::{RespDoor, Session};
-use super::{own, redis, transaction};
+use super::transaction::{self, Then};
+use super::{own, redis};
 use crate::fuzzed_app;
 use crate::options::ServerOptions;
 
@@ -75,11 +76,23 @@ impl RespClient {
     pub fn run(&mut self, bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         let Next::Command(words, took) = next(bytes) else { return None };
         let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());
-        if !words.is_empty() {
-            if transaction::concerns(session, words[0]) {
-                self.runtime.block_on(transaction::run(door, session, &words, &bytes[..took], &mut replies));
-            } else if !redis::run(door, session, &words, &mut replies) {
-                self.runtime.block_on(own::run(door, session, &words, &mut replies));
+        let then = match words.first() {
+            None => Then::Answered,
+            Some(name) if transaction::concerns(session, name) => {
+                transaction::take(session, &words, &bytes[..took], &mut replies)
+            }
+            Some(_) => Then::Run,
+        };
+        match then {
+            Then::Answered => {}
+            Then::Run if redis::run(door, session, &words, &mut replies) => {}
+            Then::Run => self.runtime.block_on(own::run(door, session, &words, &mut replies)),
+            Then::RunAll(kept) => {
+                let mut rest = &*kept;
+                while let Some((reply, took)) = self.run(rest) {
+                    replies.bytes.extend(reply);
+                    rest = &rest[took..];
+                }
             }
         }
         Some((replies.bytes, took))

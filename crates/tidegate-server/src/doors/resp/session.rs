@@ -46,10 +46,10 @@ pub(super) struct Session {
 /// Commands since `MULTI`.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// Each as it was sent.
-    pub(super) commands: Vec<Vec<u8>>,
-    /// The length of all.
-    pub(super) bytes: usize,
+    /// All of them as they were sent, one behind the other.
+    pub(super) commands: Vec<u8>,
+    /// How many they are.
+    pub(super) count: usize,
     /// Whether one was refused, and so none will be run.
     pub(super) spoilt: bool,
 }

@@ -1,14 +1,15 @@
 //! `MULTI`, `EXEC` and `DISCARD`: commands that are kept, and then run together. Clients put them around a pipeline unless they are told otherwise.
 //!
-//! They are run one after the other and answered by one reply. Commands of other connections may be decided in between, and what one
-//! has charged stays charged whatever becomes of the next.
+//! They are answered by one list. Commands of other connections may be decided in between, and what one has charged stays charged whatever
+//! becomes of the next. At `EXEC` they are read once more, as if they came behind it: so replies are sent, and places given up, between
+//! two of them as between any others.
 
-use super::command::{MAX_BYTES, Next, next};
+use super::command::MAX_BYTES;
+use super::redis;
 use super::reply::Replies;
-use super::session::{Kept, RespDoor, Session};
-use super::{own, redis};
+use super::session::{Kept, Session};
 
-/// The most commands that are kept: their replies are written in one piece.
+/// The most commands that are kept.
 const MOST: usize = 512;
 /// The commands that begin and end a transaction.
 const ENDS: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
@@ -29,33 +30,34 @@ const KNOWN: [&str; 13] = [
     "HELLO",
 ];
 
-/// Says whether a command is part of a transaction. Most are not, and go by without [`run`]: without a token all are refused alike.
+/// What becomes of a command that [concerns] a transaction.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Then {
+    /// It is answered.
+    Answered,
+    /// It is run as outside of a transaction.
+    Run,
+    /// It is answered by the head of a list, whose parts are the replies of these commands, to be run next.
+    RunAll(Vec<u8>),
+}
+
+/// Says whether a command is part of a transaction. Most are not, and go by without [`take`]: without a token all are refused alike.
 pub(super) fn concerns(session: &Session, name: &[u8]) -> bool {
     let ends = || ENDS.into_iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
     (session.kept.is_some() || ends()) && session.is_trusted()
 }
 
-/// Runs a command that is part of a transaction, or keeps it; `sent` are the bytes that its words were read from.
-pub(super) async fn run(
-    door: &RespDoor,
-    session: &mut Session,
-    words: &[&[u8]],
-    sent: &[u8],
-    replies: &mut Replies,
-) {
+/// Takes a command that is part of a transaction; `sent` are the bytes that its words were read from.
+pub(super) fn take(session: &mut Session, words: &[&[u8]], sent: &[u8], replies: &mut Replies) -> Then {
     let name = words[0];
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
     if words.len() > 1 && ENDS.into_iter().any(is) {
-        return redis::wrong_number(name, replies);
-    }
-    if is("MULTI") {
-        match session.kept {
-            Some(_) => replies.error("ERR", "MULTI calls can not be nested"),
-            None => {
-                session.kept = Some(Kept::default());
-                replies.simple("OK");
-            }
-        }
+        redis::wrong_number(name, replies);
+    } else if is("MULTI") && session.kept.is_some() {
+        replies.error("ERR", "MULTI calls can not be nested");
+    } else if is("MULTI") {
+        session.kept = Some(Kept::default());
+        replies.simple("OK");
     } else if is("DISCARD") {
         match session.kept.take() {
             Some(_) => replies.simple("OK"),
@@ -67,40 +69,29 @@ pub(super) async fn run(
             Some(Kept { spoilt: true, .. }) => {
                 replies.error("EXECABORT", "Transaction discarded because of previous errors.");
             }
-            Some(kept) => all(door, session, &kept.commands, replies).await,
+            Some(kept) => {
+                replies.list(kept.count);
+                return Then::RunAll(kept.commands);
+            }
         }
     } else if let Some(kept) = session.kept.as_mut().filter(|_| !is("QUIT")) {
         if !KNOWN.into_iter().any(is) {
             kept.spoilt = true;
             // Which says what is wrong with it.
-            return one(door, session, words, replies).await;
+            return Then::Run;
         }
-        if kept.commands.len() >= MOST || kept.bytes + sent.len() > MAX_BYTES {
+        if kept.count >= MOST || kept.commands.len() + sent.len() > MAX_BYTES {
             kept.spoilt = true;
             let most =
                 format!("between MULTI and EXEC there are at most {MOST} commands with {MAX_BYTES} bytes");
-            return replies.error("ERR", &most);
+            replies.error("ERR", &most);
+        } else {
+            kept.count += 1;
+            kept.commands.extend_from_slice(sent);
+            replies.simple("QUEUED");
         }
-        kept.bytes += sent.len();
-        kept.commands.push(sent.to_vec());
-        replies.simple("QUEUED");
     } else {
-        one(door, session, words, replies).await;
+        return Then::Run;
     }
-}
-
-/// Runs all that were kept, each answered by one part of the reply.
-async fn all(door: &RespDoor, session: &mut Session, commands: &[Vec<u8>], replies: &mut Replies) {
-    replies.list(commands.len());
-    for sent in commands {
-        if let Next::Command(words, _) = next(sent) {
-            one(door, session, &words, replies).await;
-        }
-    }
-}
-
-async fn one(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
-    if !redis::run(door, session, words, replies) {
-        own::run(door, session, words, replies).await;
-    }
+    Then::Answered
 }
