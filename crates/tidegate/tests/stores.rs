@@ -167,3 +167,25 @@ fn a_refusal_under_a_changed_limit_names_a_wait_that_is_right() {
     }
     assert!(refused > 100, "{refused} refusals");
 }
+
+/// A long log is carried over with each decision, so the wait is searched for in few of them: never too short, and no longer than the log lasts.
+#[test]
+fn the_wait_under_a_changed_long_log_is_not_too_short() {
+    let [old, new] =
+        [1000, 400].map(|count| Arc::new(tidegate::Quota::per_hour(count).sliding_log().unwrap()));
+    let store = MemoryStore::with_capacity(1).unwrap();
+    let ask = |quota, at, op| {
+        let charges = [Charge::new(b"key", quota, Cost::ONE)];
+        store.blocking_settle(&Step::new(at, op, &charges)).unwrap().lines[0].decision
+    };
+    let at = Tick::from_secs(1_000_000);
+    for second in 0..1000 {
+        assert!(ask(&old, at.after(Duration::from_secs(second)), Op::Take).is_allowed());
+    }
+    let now = at.after(Duration::from_secs(1000));
+    let wait = ask(&new, now, Op::Peek).retry().after().unwrap();
+    // 601 of the thousand have to be an hour old.
+    let least = Duration::from_secs(3600 - 1000 + 600);
+    assert!(least <= wait && wait <= Duration::from_secs(3600), "{wait:?}");
+    assert!(ask(&new, now.after(wait), Op::Peek).is_allowed(), "{wait:?}");
+}

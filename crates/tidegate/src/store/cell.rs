@@ -10,6 +10,12 @@ use tidegate_core::{Algorithm, Ask, Quota, Retry, State, Tick, Transition};
 
 use super::step::Charge;
 
+/// States of more bytes than this are long lists of what was charged.
+const LONG_STATE: usize = 1024;
+
+/// The most decisions about such a state, to find a wait.
+const FEW: u32 = 6;
+
 /// The first byte of a cell's byte form.
 const CELL: u8 = 0;
 
@@ -107,7 +113,8 @@ pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: 
 }
 
 /// Searches the least wait after which the charge is allowed if the key stays under its old limit until then: at least that, and at most a
-/// thousandth more. Starts from the wait that the new limit names, and takes some twenty to thirty decisions.
+/// thousandth more. Starts from the wait that the new limit names, and takes some twenty to thirty decisions. Of a long log or many buckets
+/// each carries the whole list over, so there are [few](FEW) of them, and the wait may be longer than it has to be.
 #[cold]
 fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Duration) -> Retry {
     let decide = |wait: u64| {
@@ -119,6 +126,7 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
     let fresh = cell.full_at().map_or(u64::MAX, Tick::as_nanos).saturating_sub(now.as_nanos());
     let mut enough = u64::try_from(named.as_nanos()).unwrap_or(u64::MAX).clamp(1, fresh.max(1));
     let mut short = 0;
+    let mut left = if cell.state.encode().len() > LONG_STATE { FEW } else { u32::MAX };
     while !is_allowed(enough) {
         if enough >= fresh {
             return match decide(fresh) {
@@ -130,9 +138,11 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
             };
         }
         short = enough;
-        enough = enough.saturating_mul(2).min(fresh);
+        left = left.saturating_sub(1);
+        enough = if left == 0 { fresh } else { enough.saturating_mul(2).min(fresh) };
     }
-    while enough - short > 1 + short / 1024 {
+    while left > 0 && enough - short > 1 + short / 1024 {
+        left -= 1;
         let middle = short + (enough - short) / 2;
         if is_allowed(middle) {
             enough = middle;
