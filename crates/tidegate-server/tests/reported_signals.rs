@@ -160,7 +160,7 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
     assert!(unknown.detail().contains("did you mean \"previews\"?"), "{}", unknown.detail());
     for (body, says) in [
         ("", "a body is {\"state\": \"off\""),
-        (r#"{"state": "offf"}"#, "did you mean \"off\"?"),
+        (r#"{"state": "offf"}"#, "use on, off"),
         (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
         (r#"{"state": "off", "for": "0s"}"#, "is no time for a switch to be off; use up to 30d"),

@@ -76,7 +76,8 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
 fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
     let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
     let word = |field: &str, said: &str, words: &[&'static str]| {
-        let advice = match nearest(said, words.iter().copied()) {
+        // Of two words a third is often as near to one as to the other.
+        let advice = match nearest(said, words.iter().copied()).filter(|_| words.len() > 2) {
             Some(meant) => format!("did you mean {meant:?}?"),
             None => format!("use {}", words.join(", ")),
         };
