@@ -125,10 +125,9 @@ impl KeyedBreaker {
     /// [`Breaker::force`](crate::Breaker::force) does.
     ///
     /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. One with an end gives its room
-    /// back: once that has passed, and nobody has asked for the key for [`forget_after`](super::BreakerBuilder::forget_after) since, or at
-    /// once where it was closed with an empty window. Under a law that [never forgets](super::BreakerBuilder::never_forget) a key that was
-    /// forced open is kept as one that tripped, until it is asked for and answers, or is [reset](KeyedBreaker::reset). One without an end is
-    /// kept until it is released or reset. In a full table a key that is forced open makes way only where all that it could make way for are
+    /// back when that has passed and nobody has asked for the key for [`forget_after`](super::BreakerBuilder::forget_after) since, five minutes
+    /// under a law that [never forgets](super::BreakerBuilder::never_forget); at once where it was forced to let calls through and none came.
+    /// One without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table a key that is forced open makes way only where all that it could make way for are
     /// refused as well; one forced to let calls through may make way as any other key, and then goes by its calls again.
     ///
     /// # Examples

@@ -220,14 +220,16 @@ fn a_key_is_forced_by_hand_until_its_time_or_for_good() {
 /// A table has room for fewer keys than are forced here, one after the other.
 #[test]
 fn forced_keys_that_nobody_asks_for_give_their_room_back() {
-    for to in [Force::Open, Force::Closed, Force::MetricsOnly, Force::Disabled] {
+    let forgets = || (CircuitBreaker::builder().forget_after(60 * SECOND), 61);
+    let never = (CircuitBreaker::builder().never_forget(), 301);
+    let cases = [Force::Open, Force::Closed, Force::MetricsOnly, Force::Disabled].map(|to| (to, forgets()));
+    for (to, (law, idle)) in cases.into_iter().chain([(Force::Open, never)]) {
         let clock = ManualClock::default();
-        let law = CircuitBreaker::builder().forget_after(60 * SECOND);
         let hosts = KeyedBreaker::new(law, 64).unwrap().with_clock(clock.clone());
         for key in 0..1000_u32 {
             hosts.force(key, to, Some(SECOND), "for a second");
             assert!(hosts.forced(key).is_some(), "{to:?}: key {key}");
-            clock.advance(61 * SECOND);
+            clock.advance(idle * SECOND);
         }
         let occupancy = hosts.occupancy();
         assert_eq!(
@@ -235,6 +237,20 @@ fn forced_keys_that_nobody_asks_for_give_their_room_back() {
             (true, 0),
             "{to:?}: {occupancy:?}"
         );
+    }
+}
+
+#[test]
+fn a_law_that_never_forgets_a_trip_forgets_a_hand() {
+    let law = || CircuitBreaker::builder().consecutive(1).never_forget();
+    let ((by_hand, its_clock, _), (tripped, clock, _)) = (heard(law()), heard(law()));
+    calls(&tripped, 1, Outcome::Failure);
+    for (breaker, clock, stays) in [(by_hand, its_clock, "closed"), (tripped, clock, "open")] {
+        breaker.force(Force::Open, Some(SECOND), "by hand");
+        clock.advance(300 * SECOND);
+        assert_eq!(breaker.state().as_str(), "open", "it is to be tried by probes");
+        clock.advance(SECOND);
+        assert_eq!(breaker.state().as_str(), stays);
     }
 }
 
