@@ -19,10 +19,20 @@ policies:
     match: { path: /search }
     deadline: 200ms
     limit: { rate: 50/h }
+  - name: chosen
+    match: { path: /chosen }
+    deadline: 200ms
+    deny: { status: 504 }
+    limits:
+      - { rate: 50/h }
+      - { algorithm: concurrency, max: 1 }
   - name: queue
     match: { path: /queue }
     limit: { algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s }
 ";
+
+/// The problem of those who are short themselves.
+const SHORT: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 async fn check(server: &Running, attributes: &str) -> Answer {
     server.post("/v1/check", &format!(r#"{{"attributes": {{{attributes}}}}}"#)).await
@@ -45,12 +55,13 @@ async fn a_request_that_cannot_be_answered_in_time_is_refused_uncharged_golden()
     let search =
         |timeout: &str| format!(r#""request.path": "/search", "request.header.grpc-timeout": "{timeout}""#);
     let late = check(&server, &search("199m")).await;
-    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    assert_eq!(late.status, StatusCode::SERVICE_UNAVAILABLE, "{late:?}");
     assert_eq!(
         late.detail(),
         "a request of policy \"search\" needs 200 ms, and request.header.grpc-timeout=199m leaves less; nothing was charged"
     );
     assert_eq!((&late.json()["policy"], &late.json()["policies"]), (&json!("search"), &json!([])));
+    assert_eq!(late.json()["type"], SHORT);
     let in_time = check(&server, &search("200m")).await;
     assert_eq!(in_time.json()["policies"][0]["remaining"], 99, "the late one was charged nothing");
     assert_eq!(
@@ -67,10 +78,25 @@ async fn a_request_that_cannot_be_answered_in_time_is_refused_uncharged_golden()
 }
 
 #[tokio::test]
+async fn a_policy_chooses_the_status_of_its_deadline() {
+    let server = start(LATE).await;
+    let chosen = r#""request.path": "/chosen", "request.header.grpc-timeout": "199m""#;
+    let late = check(&server, chosen).await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    assert_eq!((&late.json()["status"], &late.json()["type"]), (&json!(504), &json!(SHORT)));
+    let late = proxied(&server, "/chosen", ("x-envoy-expected-rq-timeout-ms", "50")).await;
+    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    let taken = r#""request.path": "/chosen""#;
+    assert_eq!(check(&server, taken).await.status, StatusCode::OK);
+    let full = check(&server, taken).await;
+    assert_eq!(full.status, StatusCode::GATEWAY_TIMEOUT, "of its places too: {full:?}");
+}
+
+#[tokio::test]
 async fn a_proxys_sub_request_is_held_to_the_time_that_its_caller_waits() {
     let server = start(LATE).await;
     let late = proxied(&server, "/search", ("x-envoy-expected-rq-timeout-ms", "50")).await;
-    assert_eq!(late.status, StatusCode::GATEWAY_TIMEOUT, "{late:?}");
+    assert_eq!(late.status, StatusCode::SERVICE_UNAVAILABLE, "{late:?}");
     assert_eq!(late.detail(), "the request cannot be answered in the time that is left");
     assert_eq!(proxied(&server, "/search", ("grpc-timeout", "1S")).await.status, StatusCode::OK);
 }

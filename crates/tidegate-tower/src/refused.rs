@@ -30,8 +30,12 @@ impl Refused {
         Self { cause, by: by.into(), retry: Retry::Unknown }
     }
 
-    /// Returns the status that HTTP has for it: 429 where the caller asked too often, 504 where time was up, else 503. A policy may have
-    /// another one, which the response that was made of it has; here it is 429.
+    /// Returns the status that HTTP has for it: 429 where the caller asked too often, 504 where time was up, else 503. 504 is what gRPC's
+    /// `DEADLINE_EXCEEDED` is in HTTP, and the layers tell both: nobody tries again what has no time left, or what was cut off and may have
+    /// happened, as he would after a 503.
+    ///
+    /// A policy of a gate chooses its own status, which the response that was made of it has: for a request that comes too late 503 unless said.
+    /// Here it is 429, and 504 of what comes too late.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {

@@ -9,6 +9,7 @@ mod line;
 use std::fmt;
 use std::future::poll_fn;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
@@ -20,6 +21,7 @@ use crate::block_on::block_on;
 use crate::clock::{self, Clock, SystemClock};
 use crate::deadline::{self, Deadline};
 use crate::job::{self, JobError};
+use crate::observer::{Observer, PoolDid};
 use crate::priority;
 
 /// A pool of threads. Clones share it; when the last is dropped, the threads run what waits, and end.
@@ -46,6 +48,7 @@ use crate::priority;
 pub struct BlockingPool {
     pool: Arc<Pool>,
     clock: Arc<dyn Clock>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Closes the line when the last clone goes.
@@ -135,13 +138,19 @@ impl BlockingPool {
             let started = thread::Builder::new().name(name.to_owned()).spawn(work);
             started.map_err(|source| PoolError::Thread { name: name.to_owned(), number, source })?;
         }
-        Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()) })
+        Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()), observer: None })
     }
 
     /// Sets the clock that deadlines go by; the [`SystemClock`] unless set.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Tells `observer` what becomes of work that is handed in by the returned pool and clones of it ([`Observer::on_pool`]).
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
     }
 
     /// Runs a function on a thread of the pool, and awaits its result until the deadline that the task [carries](deadline::carried); without
@@ -174,18 +183,18 @@ impl BlockingPool {
         let deadline = deadline.into();
         let until = deadline.tick(&*self.clock);
         if self.clock.now() >= until {
-            return Err(RunError::NotBegun);
+            return Err(self.gives_up(RunError::NotBegun));
         }
         let mut running =
             Box::pin(self.submit(priority::hand_over(move || deadline::carry(deadline, work)))?);
         match clock::before(&*self.clock, until, running.as_mut()).await {
             Some(result) => result,
-            None if running.place.leave() => Err(RunError::NotBegun),
+            None if running.place.leave() => Err(self.gives_up(RunError::NotBegun)),
             // It may have ended since it was last looked at.
             None => {
                 poll_fn(|cx| match running.as_mut().poll(cx) {
                     Poll::Ready(result) => Poll::Ready(result),
-                    Poll::Pending => Poll::Ready(Err(RunError::StillRunning)),
+                    Poll::Pending => Poll::Ready(Err(self.gives_up(RunError::StillRunning))),
                 })
                 .await
             }
@@ -203,14 +212,42 @@ impl BlockingPool {
     ) -> Result<Running<T>, RunError> {
         let line = &self.pool.line;
         let running = Arc::clone(line);
+        let work = self.observed(work);
         let (job, result) = job::job(async move {
             // Ends before the result is handed over: whoever has it finds the thread free.
             let _ended = Ended(running);
             work()
         });
         // Dropped after the lock where it is refused: what the function holds is foreign code.
-        let number = line.join(job).map_err(|_job| RunError::Full { places: line.places() })?;
+        let number =
+            line.join(job).map_err(|_job| self.gives_up(RunError::Full { places: line.places() }))?;
         Ok(Running { result, place: Place::new(line, number) })
+    }
+
+    /// Tells of work that has no result.
+    fn gives_up(&self, why: RunError) -> RunError {
+        if let Some(observer) = &self.observer {
+            observer.on_pool(match why {
+                RunError::Full { .. } => PoolDid::Refused,
+                RunError::StillRunning => PoolDid::StillRunning,
+                _ => PoolDid::NotBegun,
+            });
+        }
+        why
+    }
+
+    /// Makes work that tells how it ended, where somebody listens.
+    fn observed<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
+        let told = self.observer.clone().map(|observer| (observer, Arc::clone(&self.clock)));
+        move || {
+            let Some((observer, clock)) = told else { return work() };
+            let begun = clock.now();
+            // Caught, since an observer that panics while a panic goes by would end the process.
+            let done = catch_unwind(AssertUnwindSafe(work));
+            let took = clock.now().since(begun);
+            observer.on_pool(PoolDid::Ended { panicked: done.is_err(), took });
+            done.unwrap_or_else(|panic| resume_unwind(panic))
+        }
     }
 
     /// Returns how many pieces of work wait for a thread.

@@ -16,6 +16,7 @@ use futures_util::future::{BoxFuture, Shared, WeakShared};
 use parking_lot::Mutex;
 
 use crate::job::message_of;
+use crate::observer::{CoalesceDid, Observer};
 use crate::{deadline, priority};
 
 /// Calls by key, each made once at a time. Clones share them.
@@ -48,6 +49,7 @@ pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
     /// How many calls were ever begun; each call's number is its count.
     begun: Arc<AtomicU64>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// One call, awaited by all who asked for it: whoever is polled drives it, so it goes on when the caller who began it goes.
@@ -76,6 +78,13 @@ where
         Self::default()
     }
 
+    /// Tells `observer` of calls that go out, of callers that wait for them, and of their ends ([`Observer::on_coalesce`]), where they are made
+    /// by the returned list or clones of it.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
+    }
+
     /// Makes the call, or waits for the one that is in flight for the same key. `call` is not used then, so it has to be the same for equal keys.
     ///
     /// All get a copy of one answer: for large ones let it be an `Arc`. A failure is an answer too, and is kept no longer than any.
@@ -95,7 +104,10 @@ where
     {
         let found = self.calls.lock().get(&key).and_then(|(_, call)| call.upgrade());
         match found {
-            Some(shared) => shared.await,
+            Some(shared) => {
+                self.tell(CoalesceDid::Joined);
+                shared.await
+            }
             None => self.begin(key, call).await,
         }
     }
@@ -112,12 +124,16 @@ where
     {
         // Relaxed: all that counts is that no two calls have one number.
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
+        let observer = self.observer.clone();
         let listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number };
         // Made before the lock is taken, so dropped after it however this ends: dropping a call takes the lock.
         let shared = async move {
             let _listed = listed;
             let nobodys = deadline::carry_nothing(priority::carry_nothing(async move { call().await }));
             let answer = AssertUnwindSafe(nobodys).catch_unwind().await;
+            if let Some(observer) = observer {
+                observer.on_coalesce(CoalesceDid::Ended { panicked: answer.is_err() });
+            }
             answer.map_err(|panic| Panicked { message: message_of(panic).into() })
         }
         .boxed()
@@ -137,8 +153,15 @@ where
                 None
             }
         };
+        self.tell(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
         // Where somebody else was faster, theirs is taken and ours dropped.
         others.unwrap_or(shared)
+    }
+
+    fn tell(&self, did: CoalesceDid) {
+        if let Some(observer) = &self.observer {
+            observer.on_coalesce(did);
+        }
     }
 }
 
@@ -163,13 +186,17 @@ impl<K: Hash + Eq, V: Clone> Drop for Listed<K, V> {
 
 impl<K, V> Default for Coalesce<K, V> {
     fn default() -> Self {
-        Self { calls: Arc::default(), begun: Arc::default() }
+        Self { calls: Arc::default(), begun: Arc::default(), observer: None }
     }
 }
 
 impl<K, V> Clone for Coalesce<K, V> {
     fn clone(&self) -> Self {
-        Self { calls: Arc::clone(&self.calls), begun: Arc::clone(&self.begun) }
+        Self {
+            calls: Arc::clone(&self.calls),
+            begun: Arc::clone(&self.begun),
+            observer: self.observer.clone(),
+        }
     }
 }
 
@@ -334,5 +361,29 @@ mod tests {
             }
         });
         assert_eq!(coalesce.in_flight(), 0);
+    }
+
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<CoalesceDid>>);
+
+    impl Observer for Heard {
+        fn on_coalesce(&self, did: CoalesceDid) {
+            self.0.lock().push(did);
+        }
+    }
+
+    #[test]
+    fn an_observer_hears_who_calls_and_who_waits_for_it() {
+        let (heard, calls) = (Arc::new(Heard::default()), Arc::default());
+        let coalesce = Coalesce::new().with_observer(heard.clone());
+        let mut first = pin!(coalesce.call("key", slow(&calls)));
+        assert!(poll(first.as_mut()).is_pending());
+        assert_eq!(block_on(coalesce.clone().call("key", slow(&calls))), Ok(1));
+        assert_eq!(block_on(first), Ok(1));
+        assert!(block_on(coalesce.call("key", || async { panic!("on purpose") })).is_err());
+        let ended = |panicked| CoalesceDid::Ended { panicked };
+        let expected =
+            [CoalesceDid::Called, CoalesceDid::Joined, ended(false), CoalesceDid::Called, ended(true)];
+        assert_eq!(*heard.0.lock(), expected);
     }
 }

@@ -1,8 +1,10 @@
-//! Observers: code that is told of each decision, of each change of a breaker or of a limit that moves, and of what layers do, for metrics,
-//! logs and alerts.
+//! Observers: code that is told of each decision, of each change of a breaker, a switch or a limit that moves, and of what layers, pools,
+//! coalesced calls and retriers do, for metrics, logs and alerts.
 //!
 //! A limiter or a layer without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
 //! line cannot become a list of callers' addresses.
+
+mod protection;
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,9 +13,11 @@ use std::time::Duration;
 use tidegate_core::breaker::Change;
 use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 
+pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
 use crate::store::StoreError;
 
-/// Is told what a limiter decided, how a breaker or the limit of a bulkhead changed, and what a layer did.
+/// Is told what a limiter decided, how a breaker, a switch or the limit of a bulkhead changed, and what a layer, a pool, a coalesced call or a
+/// retrier did.
 ///
 /// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
 /// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
@@ -85,6 +89,27 @@ pub trait Observer: fmt::Debug + Send + Sync {
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
+
+    /// Called when one of [`Switches`](crate::switches::Switches) is turned off or on: each time by hand, and by a signal where it is then off
+    /// for other priorities than before. That the time of what was turned off is over is not told: [`TurnedOff::until`] says it beforehand.
+    fn on_switch(&self, turned: &SwitchTurned<'_>) {
+        let _ = turned;
+    }
+
+    /// Called when a [`BlockingPool`](crate::blocking_pool::BlockingPool) refused work, when a caller's time was up, and when work ended.
+    fn on_pool(&self, did: PoolDid) {
+        let _ = did;
+    }
+
+    /// Called when a call of [`Coalesce`](crate::coalesce::Coalesce) goes out, when another caller waits for it, and when it ends.
+    fn on_coalesce(&self, did: CoalesceDid) {
+        let _ = did;
+    }
+
+    /// Called when a [`Retrier`](crate::retries::Retrier) decided what follows a try that did not succeed.
+    fn on_retry(&self, decided: &RetryDecided) {
+        let _ = decided;
+    }
 }
 
 impl<O: Observer + ?Sized> Observer for Arc<O> {
@@ -114,6 +139,22 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
 
     fn on_layer(&self, event: &LayerEvent<'_>) {
         (**self).on_layer(event);
+    }
+
+    fn on_switch(&self, turned: &SwitchTurned<'_>) {
+        (**self).on_switch(turned);
+    }
+
+    fn on_pool(&self, did: PoolDid) {
+        (**self).on_pool(did);
+    }
+
+    fn on_coalesce(&self, did: CoalesceDid) {
+        (**self).on_coalesce(did);
+    }
+
+    fn on_retry(&self, decided: &RetryDecided) {
+        (**self).on_retry(decided);
     }
 }
 

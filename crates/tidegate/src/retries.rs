@@ -15,6 +15,7 @@ use tidegate_core::{Outcome, Tick};
 use crate::clock::{Clock, SystemClock};
 use crate::deadline;
 use crate::draw::Draws;
+use crate::observer::{Observer, RetryDecided};
 
 pub use self::arriving::ArrivingRetries;
 
@@ -137,6 +138,7 @@ pub struct Retrier {
     budget: SharedBudget,
     clock: Arc<dyn Clock>,
     draws: Arc<Draws>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Retrier {
@@ -150,7 +152,13 @@ impl Retrier {
     #[must_use]
     pub fn new(rules: Retries, budget: SharedBudget) -> Self {
         let clock = Arc::clone(&budget.clock);
-        Self { rules, budget, clock, draws: Arc::default() }
+        Self { rules, budget, clock, draws: Arc::default(), observer: None }
+    }
+
+    /// Tells `observer` of each decision about another try ([`Observer::on_retry`]) that the returned retrier and clones of it make.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
     }
 
     /// Makes a call, and makes it again where that may help: see [`Retries::next`]. The deadline is the one that the task
@@ -215,11 +223,17 @@ impl Retrier {
     /// [`Stop`].
     pub fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
-        let wait = self.rules.next(tried, now, deadline, self.draws.next())?;
-        if !self.budget.retry() {
-            return Err(Stop::BudgetSpent);
+        let next = self.next(tried, now, deadline);
+        if let Some(observer) = &self.observer {
+            let Tried { times, outcome, .. } = *tried;
+            observer.on_retry(&RetryDecided { at: now, times, outcome, next });
         }
-        Ok(now.after(wait))
+        next
+    }
+
+    fn next(&self, tried: &Tried, now: Tick, deadline: Tick) -> Result<Tick, Stop> {
+        let wait = self.rules.next(tried, now, deadline, self.draws.next())?;
+        if self.budget.retry() { Ok(now.after(wait)) } else { Err(Stop::BudgetSpent) }
     }
 
     /// Returns the budget.
@@ -312,5 +326,29 @@ mod tests {
         let retrier = retrier(3, 1.0);
         let stopped = deadline::carry(Tick::EPOCH, || failing(&retrier, Outcome::Failure.into()));
         assert_eq!(stopped, (1, Some(Stop::NoTimeLeft)));
+    }
+
+    #[derive(Debug, Default)]
+    struct Heard(Mutex<Vec<RetryDecided>>);
+
+    impl Observer for Heard {
+        fn on_retry(&self, decided: &RetryDecided) {
+            self.0.lock().push(*decided);
+        }
+    }
+
+    #[test]
+    fn an_observer_hears_of_each_further_try_and_why_there_is_none() {
+        let heard = Arc::new(Heard::default());
+        let retrier = retrier(3, 1.0).with_observer(heard.clone());
+        (0..4).for_each(|_| retrier.budget().call());
+        assert_eq!(failing(&retrier, Outcome::Failure.into()).0, 3);
+        assert_eq!(failing(&retrier.clone(), Outcome::CallersFault.into()).0, 1);
+        assert_eq!(failing(&retrier, Outcome::Success.into()).0, 1, "nothing is to be decided");
+        let heard = heard.0.lock();
+        let said: Vec<_> = heard.iter().map(|decided| (decided.times, decided.next.err())).collect();
+        let expected = [(1, None), (2, None), (3, Some(Stop::TriedEnough)), (1, Some(Stop::NotWorthIt))];
+        assert_eq!(said, expected);
+        assert_eq!((heard[0].outcome, heard[0].next), (Outcome::Failure, Ok(heard[0].at)));
     }
 }

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use tidegate_core::{Criticality, Priority, QuotaError, Tick};
 
 use crate::clock::{Clock, SystemClock};
+use crate::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 
 /// Named switches. Clones share them.
 ///
@@ -40,6 +41,7 @@ pub struct Switches {
     states: Arc<ArcSwap<BTreeMap<Box<str>, State>>>,
     /// Held while a change is made, so that two changes do not undo each other.
     changing: Arc<Mutex<()>>,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -149,7 +151,7 @@ impl Switches {
     /// [`QuotaError::Parameter`] where there are more than [`Switches::MOST`], or one has no name.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Self, QuotaError> {
         let states = Arc::new(ArcSwap::from_pointee(all_on(names)?));
-        Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default() })
+        Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
     /// Puts other names in place of those that there are. A switch whose name stays goes on as it stands; a new one is on.
@@ -172,6 +174,12 @@ impl Switches {
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
+    }
+
+    /// Tells `observer` of each turn ([`Observer::on_switch`]) that is made by the returned switches and clones of them.
+    #[must_use]
+    pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
+        Self { observer: Some(Arc::new(observer)), ..self }
     }
 
     /// Says whether a feature is to be had by a request. A name that is not among the switches is on: what nobody can turn off is not off.
@@ -213,8 +221,7 @@ impl Switches {
     /// # Errors
     /// [`UnknownSwitch`].
     pub fn turn_off(&self, name: &str, off: Off) -> Result<(), UnknownSwitch> {
-        let since = self.clock.now();
-        self.change(name, |state| state.hand = Some(Until { off, since }))
+        self.turn(name, TurnedBy::Hand, Some(off))
     }
 
     /// Takes back what was done by hand; what a signal turned off stays off.
@@ -222,7 +229,7 @@ impl Switches {
     /// # Errors
     /// [`UnknownSwitch`].
     pub fn turn_on(&self, name: &str) -> Result<(), UnknownSwitch> {
-        self.change(name, |state| state.hand = None)
+        self.turn(name, TurnedBy::Hand, None)
     }
 
     /// Turns a switch off, or on again, as a signal says: a latency that is too long, a queue that is too full. Told over and over, it is off for as
@@ -231,8 +238,7 @@ impl Switches {
     /// # Errors
     /// [`UnknownSwitch`].
     pub fn signal(&self, name: &str, off: Option<Off>) -> Result<(), UnknownSwitch> {
-        let since = self.clock.now();
-        self.change(name, |state| state.signal = off.map(|off| Until { off, since }))
+        self.turn(name, TurnedBy::Signal, off)
     }
 
     /// Returns all switches as they stand, by name; what is over is not shown.
@@ -254,16 +260,41 @@ impl Switches {
             .collect()
     }
 
-    fn change(&self, name: &str, change: impl FnOnce(&mut State)) -> Result<(), UnknownSwitch> {
+    fn turn(&self, name: &str, by: TurnedBy, off: Option<Off>) -> Result<(), UnknownSwitch> {
+        let now = self.clock.now();
+        let after = off.map(|off| Until { off, since: now });
+        let before = self.change(name, |state| {
+            let turned = match by {
+                TurnedBy::Hand => &mut state.hand,
+                TurnedBy::Signal => &mut state.signal,
+            };
+            std::mem::replace(turned, after.clone())
+        })?;
+        let Some(observer) = &self.observer else { return Ok(()) };
+        let before = before.filter(|before| !before.is_over(now));
+        let levels = |until: &Option<Until>| until.as_ref().map_or(0, |until| until.off.levels());
+        let anew = by == TurnedBy::Hand && (before.is_some() || after.is_some());
+        if anew || levels(&before) != levels(&after) {
+            let off = after.as_ref().map(|after| TurnedOff {
+                on_from: after.off.on_from,
+                until: after.end(),
+                reason: &after.off.reason,
+            });
+            observer.on_switch(&SwitchTurned { at: now, name, by, off });
+        }
+        Ok(())
+    }
+
+    fn change<T>(&self, name: &str, change: impl FnOnce(&mut State) -> T) -> Result<T, UnknownSwitch> {
         let _changing = self.changing.lock();
         let mut states = BTreeMap::clone(&self.states.load());
         let Some(state) = states.get_mut(name) else {
             let known = states.keys().map(ToString::to_string).collect();
             return Err(UnknownSwitch { name: name.to_owned(), known });
         };
-        change(state);
+        let changed = change(state);
         self.states.store(Arc::new(states));
-        Ok(())
+        Ok(changed)
     }
 }
 
@@ -287,97 +318,4 @@ fn all_on<N: AsRef<str>>(
 }
 
 #[cfg(all(test, not(tidegate_loom)))]
-mod tests {
-    use super::*;
-    use crate::clock::ManualClock;
-
-    const MINUTE: Duration = Duration::from_secs(60);
-
-    fn switches() -> (Switches, ManualClock) {
-        let clock = ManualClock::default();
-        let switches = Switches::new(["previews", "search"]).expect("switches").with_clock(clock.clone());
-        (switches, clock)
-    }
-
-    #[test]
-    fn what_was_turned_off_for_a_while_is_on_again_after_it() {
-        let (switches, clock) = switches();
-        switches.turn_off("previews", Off::for_all("too busy").lasting(MINUTE)).unwrap();
-        clock.advance(MINUTE - Duration::from_nanos(1));
-        let off = switches.why_off("previews", Priority::default()).unwrap();
-        assert_eq!((off.reason(), switches.is_on("search", Priority::default())), ("too busy", true));
-        clock.advance(Duration::from_nanos(1));
-        assert!(switches.is_on("previews", Priority::default()));
-        assert_eq!(switches.standing()[0].by_hand, None);
-    }
-
-    #[test]
-    fn a_level_and_what_is_above_it_stay_on() {
-        let (switches, _) = switches();
-        switches.turn_off("search", Off::below(Criticality::Critical, "a failing disk")).unwrap();
-        let on = Criticality::ALL.map(|level| switches.is_on("search", Priority::of(level)));
-        assert_eq!(on, [false, false, true, true]);
-    }
-
-    #[test]
-    fn a_signal_does_not_overrule_a_hand_nor_a_hand_a_signal() {
-        let (switches, clock) = switches();
-        switches.turn_off("search", Off::for_all("by hand")).unwrap();
-        switches.signal("search", None).unwrap();
-        assert!(!switches.is_on("search", Priority::default()));
-        switches.signal("search", Some(Off::for_all("p99 is 2 s").lasting(MINUTE))).unwrap();
-        switches.turn_on("search").unwrap();
-        let why = switches.why_off("search", Priority::default()).unwrap();
-        assert_eq!(why.reason(), "p99 is 2 s");
-        assert_eq!(switches.standing()[1].by_signal.as_ref().unwrap().1, Some(Tick::from_secs(60)));
-        clock.advance(MINUTE);
-        assert!(switches.is_on("search", Priority::default()), "the signal has gone silent");
-    }
-
-    #[test]
-    fn names_that_are_not_known_are_told_and_are_on() {
-        let (switches, _) = switches();
-        let said = switches.turn_off("serach", Off::for_all("too busy")).unwrap_err().to_string();
-        assert_eq!(said, "there is no switch `serach`; there are previews, search");
-        assert!(switches.is_on("serach", Priority::default()));
-        let said = Switches::new([""]).unwrap_err().to_string();
-        assert_eq!(said, "switch `` is no name; use a word such as recommendations");
-        assert!(Switches::new((0..1025).map(|number| number.to_string())).is_err());
-    }
-
-    #[test]
-    fn what_stays_among_the_names_stays_as_it_is() {
-        let (switches, clock) = switches();
-        switches
-            .turn_off("search", Off::below(Criticality::Critical, "a failing disk").lasting(MINUTE))
-            .unwrap();
-        switches.rename(["search", "prices"]).unwrap();
-        let levels = ["search", "prices", "previews"].map(|name| switches.levels_off(name));
-        assert_eq!(levels, [Some(2), Some(0), None]);
-        assert!(switches.rename([""]).is_err() && switches.levels_off("search") == Some(2));
-        switches.signal("search", Some(Off::for_all("p99 is 2 s"))).unwrap();
-        assert_eq!(switches.levels_off("search"), Some(4), "the hand's and the signal's, whichever is more");
-        switches.signal("search", None).unwrap();
-        clock.advance(MINUTE);
-        assert_eq!(switches.levels_off("search"), Some(0));
-    }
-
-    /// Two threads change two switches: neither change is lost.
-    #[test]
-    fn changes_made_together_are_both_made() {
-        let (switches, _) = switches();
-        std::thread::scope(|scope| {
-            for name in ["previews", "search"] {
-                let switches = switches.clone();
-                scope.spawn(move || {
-                    for _ in 0..1000 {
-                        switches.turn_off(name, Off::for_all("a try")).unwrap();
-                        assert!(!switches.is_on(name, Priority::default()));
-                        switches.turn_on(name).unwrap();
-                        assert!(switches.is_on(name, Priority::default()));
-                    }
-                });
-            }
-        });
-    }
-}
+mod tests;

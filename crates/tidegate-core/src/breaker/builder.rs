@@ -214,7 +214,8 @@ impl BreakerBuilder {
         self
     }
 
-    /// Never forgets a trip, nor that it is open. A key of a store then is kept for ever once it has tripped.
+    /// Never forgets a trip, nor that it is open. A key of a store then is kept for ever once it has tripped. One that only a person has opened
+    /// is as new five minutes after that ended, where nobody has used it since.
     pub const fn never_forget(mut self) -> Self {
         self.healthy = None;
         self

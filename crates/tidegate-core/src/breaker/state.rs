@@ -112,6 +112,10 @@ impl Condition {
     }
 }
 
+/// For how long a law that never forgets a trip remembers that a person had opened a breaker, in nanoseconds after that has ended: the
+/// default of [`forget_after`](super::BreakerBuilder::forget_after).
+const HAND_REMEMBERED: u64 = 300_000_000_000;
+
 impl Phase {
     pub(super) fn closed(at: Tick) -> Self {
         Self::Closed { since: at, outcomes: Outcomes::None, consecutive: 0 }
@@ -137,8 +141,15 @@ impl Inner {
         matches!(&self.forced, Some(Forced { to: Force::MetricsOnly, .. }))
     }
 
+    /// Says whether it is not closed by a person's hand alone: no trip is remembered that would have it so.
+    const fn opened_by_hand(&self) -> bool {
+        self.grown == 0 && !matches!(self.phase, Phase::Closed { .. })
+    }
+
     /// The tick from which nobody has used it for as long as is remembered; [`Tick::MAX`] is never.
     pub(super) fn idle_at(&self, healthy: u64) -> Tick {
+        // Whoever never forgets a trip has none to remember here, and a key that nobody asks for would be kept for ever.
+        let healthy = if healthy == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { healthy };
         let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
         if healthy == u64::MAX || forced == Tick::MAX {
             return Tick::MAX;

@@ -61,6 +61,26 @@ fn several_protections_are_taken_all_or_none() {
 }
 
 #[test]
+fn what_comes_too_late_for_a_policy_is_refused_as_the_policy_says() {
+    let mut late = per_minute("late", 100);
+    late.deadline = Some(Duration::from_secs(1));
+    let (gate, _) = gate(vec![late]);
+    let describe = |_: &Request<String>| Descriptor::new().with("request.header.grpc-timeout", "999m");
+    let layer = GateLayer::new(Arc::clone(&gate), describe);
+    let refused = answer(&mut layer.layer(Told::default()), get()).unwrap();
+    assert_eq!(refused.status(), 503);
+    let why = Refused::of_response(&refused).unwrap();
+    assert_eq!((why.cause, &*why.by), (RefusalCause::NoTimeLeft, "late"));
+    assert_eq!(left(&gate), [100]);
+    #[cfg(feature = "grpc")]
+    {
+        let layer = layer.answering(tidegate_tower::GrpcStatuses);
+        let refused = answer(&mut layer.layer(Told::default()), get()).unwrap();
+        assert_eq!(refused.headers()["grpc-status"], "4", "DEADLINE_EXCEEDED");
+    }
+}
+
+#[test]
 fn a_future_that_was_never_polled_has_spent_nothing() {
     let (gate, _) = gate(vec![per_minute("all", 100), places(2)]);
     let mut service = GateLayer::new(Arc::clone(&gate), anybody).layer(Told::default());

@@ -2,6 +2,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, channel, sync_channel};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use tidegate_core::{Criticality, Priority, Tick};
 
 use super::*;
@@ -236,4 +237,42 @@ fn panics_in_a_row_cost_no_thread() {
         assert!(matches!(block_on(run), Err::<(), _>(RunError::Panicked { .. })));
     }
     assert_eq!((pool.waiting(), pool.running()), (0, 0));
+}
+
+#[derive(Debug, Default)]
+struct Heard(Mutex<Vec<PoolDid>>);
+
+impl Observer for Heard {
+    fn on_pool(&self, did: PoolDid) {
+        self.0.lock().push(did);
+    }
+}
+
+#[test]
+fn an_observer_hears_what_becomes_of_work() {
+    let (clock, heard) = (ManualClock::default(), Arc::new(Heard::default()));
+    let said = || std::mem::take(&mut *heard.0.lock());
+    let pool = BlockingPool::new("test", 1, 0).unwrap();
+    let pool = pool.with_clock(clock.clone()).with_observer(heard.clone());
+    assert_eq!(block_on(pool.run_until(Tick::EPOCH, || 1)), Err(RunError::NotBegun));
+    let (work, has_begun, let_go) = held();
+    let mut slow = Box::pin(pool.run_until(Tick::from_secs(1), work));
+    let cx = &mut std::task::Context::from_waker(std::task::Waker::noop());
+    assert!(slow.as_mut().poll(cx).is_pending());
+    has_begun.recv().unwrap();
+    assert!(matches!(pool.submit(|| 2), Err(RunError::Full { places: 0 })));
+    clock.advance(Duration::from_secs(1));
+    assert_eq!(block_on(slow), Err(RunError::StillRunning));
+    assert_eq!(said(), [PoolDid::NotBegun, PoolDid::Refused, PoolDid::StillRunning]);
+    let_go.send(()).unwrap();
+    let panics = loop {
+        match pool.submit(|| -> u32 { panic!("on purpose") }) {
+            Ok(running) => break running,
+            Err(_) => thread::yield_now(),
+        }
+    };
+    assert_eq!(block_on(panics), Err(RunError::Panicked { message: "on purpose".to_owned() }));
+    let ended = |panicked, secs| PoolDid::Ended { panicked, took: Duration::from_secs(secs) };
+    let ends: Vec<_> = said().into_iter().filter(|did| *did != PoolDid::Refused).collect();
+    assert_eq!(ends, [ended(false, 1), ended(true, 0)]);
 }

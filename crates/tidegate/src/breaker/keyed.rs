@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::breaker::CircuitBreaker;
+use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced};
 use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Receipt, Retry, Tick};
 
 use super::observed::Observed;
@@ -13,7 +14,7 @@ use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::key::Key;
 use crate::observer::Observer;
-use crate::store::{Charge, Ending, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::store::{BreakerView, Charge, Ending, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
 /// One breaker per key, for at most a chosen number of keys: a service that has many addresses, or many services.
 ///
@@ -108,7 +109,57 @@ impl KeyedBreaker {
         key.with_bytes(|key| self.shared.settle(key, Op::Peek).lines[0].decision.retry())
     }
 
-    /// Forgets a key: its breaker is closed, and calls that entered before say nothing.
+    /// Returns which state the breaker of a key is in now.
+    #[must_use]
+    pub fn state(&self, key: impl Key) -> Condition {
+        self.handle(key, Handling::Look).condition
+    }
+
+    /// Returns what a person has forced the breaker of a key to, until when, and why.
+    #[must_use]
+    pub fn forced(&self, key: impl Key) -> Option<Forced> {
+        self.handle(key, Handling::Look).forced
+    }
+
+    /// Puts the breaker of one key in a state by hand, for so long, or until [`KeyedBreaker::auto`] where that is `None`; as
+    /// [`Breaker::force`](crate::Breaker::force) does.
+    ///
+    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. One with an end gives its room
+    /// back when that has passed and nobody has asked for the key for [`forget_after`](super::BreakerBuilder::forget_after) since, five minutes
+    /// under a law that [never forgets](super::BreakerBuilder::never_forget); at once where it was forced to let calls through and none came.
+    /// One without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table a key that is forced open makes way only where all that it could make way for are
+    /// refused as well; one forced to let calls through may make way as any other key, and then goes by its calls again.
+    ///
+    /// # Examples
+    /// ```
+    /// use std::time::Duration;
+    /// use tidegate::breaker::{CircuitBreaker, Force, KeyedBreaker};
+    ///
+    /// let hosts = KeyedBreaker::new(CircuitBreaker::builder(), 1000)?;
+    /// hosts.force("10.0.0.7", Force::Open, Some(Duration::from_secs(600)), "its disk is being replaced");
+    /// assert!(hosts.try_enter("10.0.0.7").is_err());
+    /// assert!(hosts.try_enter("10.0.0.8").is_ok());
+    /// hosts.auto("10.0.0.7");
+    /// assert!(hosts.try_enter("10.0.0.7").is_ok(), "a probe");
+    /// # Ok::<(), tidegate::QuotaError>(())
+    /// ```
+    pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
+        let now = self.shared.time.now();
+        let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
+        key.with_bytes(|key| self.shared.settle_from(now, key, Op::Breaker(Handling::Force(&forced))));
+    }
+
+    /// Ends what was forced by hand for a key: from now on it goes by its calls again. After [`Force::Open`] it is tried by probes first.
+    pub fn auto(&self, key: impl Key) {
+        self.handle(key, Handling::Release);
+    }
+
+    fn handle(&self, key: impl Key, handling: Handling<'_>) -> BreakerView {
+        let handled = key.with_bytes(|key| self.shared.settle(key, Op::Breaker(handling)));
+        *handled.breaker.expect("a step of breakers tells how the last one stands")
+    }
+
+    /// Forgets a key, and what was forced for it: its breaker is closed, and calls that entered before say nothing.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.settle(key, Op::Reset));
     }
@@ -122,7 +173,10 @@ impl KeyedBreaker {
 
 impl Keys {
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
-        let now = self.time.now();
+        self.settle_from(self.time.now(), key, op)
+    }
+
+    fn settle_from(&self, now: Tick, key: &[u8], op: Op<'_>) -> Settled {
         match (&self.observed, &*self.quota) {
             (Some(observed), Quota::Breaker(law)) => {
                 observed.settle(law, (now, key, op), |op| self.settle_at(now, key, op))

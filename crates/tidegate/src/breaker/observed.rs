@@ -41,8 +41,10 @@ impl Observed {
     ) -> Settled {
         let turn = self.turn.lock();
         let before = match op {
-            Op::Take | Op::Draw | Op::Finish(_) => settle(Op::Breaker(Handling::Look)).breaker,
-            Op::Peek | Op::Reset | Op::Breaker(_) => None,
+            Op::Take | Op::Draw | Op::Finish(_) | Op::Breaker(Handling::Force(_) | Handling::Release) => {
+                settle(Op::Breaker(Handling::Look)).breaker
+            }
+            Op::Peek | Op::Reset | Op::Breaker(Handling::Look) => None,
         };
         let settled = settle(op);
         drop(turn);
@@ -72,6 +74,10 @@ fn changes(
         Op::Finish([Ending::Finish { receipt, finish, .. }]) => {
             law.leave_in_place(&mut state, now, receipt, finish.outcome, &mut tell);
         }
+        Op::Breaker(Handling::Force(forced)) => {
+            law.force_in_place(&mut state, now, Some(forced.clone()), &mut tell);
+        }
+        Op::Breaker(Handling::Release) => law.force_in_place(&mut state, now, None, &mut tell),
         _ => {}
     }
     changes

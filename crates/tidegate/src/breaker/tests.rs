@@ -188,6 +188,84 @@ fn keys_have_breakers_of_their_own_and_are_forgotten() {
     assert!(occupancy.used <= occupancy.capacity && occupancy.evicted > 0, "{occupancy:?}");
 }
 
+#[test]
+fn a_key_is_forced_by_hand_until_its_time_or_for_good() {
+    let clock = ManualClock::default();
+    let law = CircuitBreaker::builder().consecutive(1).jitter(0.0).forget_after(60 * SECOND);
+    let hosts = KeyedBreaker::new(law, 100).unwrap().with_clock(clock.clone());
+    hosts.force("a", Force::Open, Some(10 * SECOND), "its disk is being replaced");
+    assert_eq!(hosts.retry("a"), Retry::After(10 * SECOND));
+    assert_eq!(hosts.try_enter("a").unwrap_err().retry(), Retry::After(10 * SECOND));
+    assert_eq!(hosts.forced("a").unwrap().reason(), "its disk is being replaced");
+    assert_eq!((hosts.state("a").as_str(), hosts.state("b").as_str()), ("forced-open", "closed"));
+    hosts.try_enter("b").unwrap().leave(Outcome::Success);
+    clock.advance(10 * SECOND);
+    assert_eq!((hosts.forced("a"), hosts.state("a").as_str()), (None, "open"), "tried by probes first");
+    hosts.try_enter("a").unwrap().leave(Outcome::Ignored);
+    hosts.force("c", Force::Disabled, None, "it lies");
+    for _ in 0..9 {
+        hosts.try_enter("c").unwrap().leave(Outcome::Failure);
+    }
+    clock.advance(1_000_000 * SECOND);
+    assert_eq!(hosts.state("c").as_str(), "disabled");
+    hosts.auto("c");
+    hosts.try_enter("c").unwrap().leave(Outcome::Failure);
+    assert_eq!(hosts.state("c").as_str(), "open");
+    hosts.force("c", Force::Open, None, "");
+    assert_eq!(hosts.retry("c"), Retry::Unknown);
+    hosts.reset("c");
+    assert_eq!(hosts.state("c"), Condition::Closed);
+}
+
+/// A table has room for fewer keys than are forced here, one after the other.
+#[test]
+fn forced_keys_that_nobody_asks_for_give_their_room_back() {
+    let forgets = || (CircuitBreaker::builder().forget_after(60 * SECOND), 61);
+    let never = (CircuitBreaker::builder().never_forget(), 301);
+    let cases = [Force::Open, Force::Closed, Force::MetricsOnly, Force::Disabled].map(|to| (to, forgets()));
+    for (to, (law, idle)) in cases.into_iter().chain([(Force::Open, never)]) {
+        let clock = ManualClock::default();
+        let hosts = KeyedBreaker::new(law, 64).unwrap().with_clock(clock.clone());
+        for key in 0..1000_u32 {
+            hosts.force(key, to, Some(SECOND), "for a second");
+            assert!(hosts.forced(key).is_some(), "{to:?}: key {key}");
+            clock.advance(idle * SECOND);
+        }
+        let occupancy = hosts.occupancy();
+        assert_eq!(
+            (occupancy.used <= occupancy.capacity, occupancy.evicted),
+            (true, 0),
+            "{to:?}: {occupancy:?}"
+        );
+    }
+}
+
+#[test]
+fn a_law_that_never_forgets_a_trip_forgets_a_hand() {
+    let law = || CircuitBreaker::builder().consecutive(1).never_forget();
+    let ((by_hand, its_clock, _), (tripped, clock, _)) = (heard(law()), heard(law()));
+    calls(&tripped, 1, Outcome::Failure);
+    for (breaker, clock, stays) in [(by_hand, its_clock, "closed"), (tripped, clock, "open")] {
+        breaker.force(Force::Open, Some(SECOND), "by hand");
+        clock.advance(300 * SECOND);
+        assert_eq!(breaker.state().as_str(), "open", "it is to be tried by probes");
+        clock.advance(SECOND);
+        assert_eq!(breaker.state().as_str(), stays);
+    }
+}
+
+#[test]
+fn a_key_that_is_forced_open_outlives_a_flood_of_others() {
+    let law = CircuitBreaker::builder();
+    let hosts = KeyedBreaker::new(law, 64).unwrap().with_clock(ManualClock::default());
+    hosts.force("a", Force::Open, None, "for good");
+    for key in 0..10_000_u32 {
+        hosts.try_enter(key).unwrap().leave(Outcome::Failure);
+    }
+    assert!(hosts.occupancy().evicted > 0);
+    assert_eq!(hosts.state("a").as_str(), "forced-open");
+}
+
 /// Hears each key's changes beside those of a breaker for all.
 #[derive(Debug, Default)]
 struct ByKey(Heard, Mutex<Vec<KeyDigest>>);
@@ -228,6 +306,14 @@ fn an_observer_hears_of_keys_what_it_hears_of_one_breaker() {
         hosts.try_enter("b").unwrap().leave(Outcome::Failure);
     }
     assert_ne!(told.1.lock().unwrap()[..], [keys[0]]);
+    let before = told.0.words().len();
+    for (to, time) in [(Force::Open, None), (Force::Closed, Some(SECOND)), (Force::Open, Some(SECOND))] {
+        hosts.force("a", to, time, "by hand");
+        alone.force(to, time, "by hand");
+    }
+    hosts.auto("a");
+    alone.auto();
+    assert_eq!(told.0.words(), heard.words());
     hosts.reset("b");
-    assert_eq!(told.0.words().len(), 1, "a key that is reset is forgotten, which is not told");
+    assert_eq!(before, 1, "a key that is reset is forgotten, which is not told");
 }

@@ -69,7 +69,6 @@ impl<'a> Refusal<'a> {
     #[must_use]
     fn problem_type(&self) -> &'a str {
         match self.cause {
-            Cause::Gate(GateDecision { denied_by_list: Some(_), .. }) => NO_TYPE,
             Cause::Gate(decision) => deny_of(decision).map_or(NO_TYPE, |deny| &*deny.problem),
             Cause::Limit { deny, .. } => &deny.problem,
             Cause::Undecided { .. } => our_shortage(),
@@ -237,10 +236,14 @@ fn our_shortage() -> &'static str {
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 }
 
-/// Returns how the policy that binds answers a refusal by the limit that binds.
+/// Returns how the policy that binds answers a refusal by its deadline, or by the limit that binds; `None` for lists and blocks.
 fn deny_of(decision: &GateDecision) -> Option<&Deny> {
+    let policies = decision.policies.policies();
+    if let Some(refusal) = &decision.denied_by_list {
+        return refusal.needs.and_then(|_| Some(&policies.get(refusal.policy?)?.shed));
+    }
     let bound = &decision.limits[decision.binding?];
-    Some(decision.policies.policies().get(bound.policy)?.refusal(bound.limit))
+    Some(policies.get(bound.policy)?.refusal(bound.limit))
 }
 
 fn detail_of(decision: &GateDecision) -> String {

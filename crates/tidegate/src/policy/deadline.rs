@@ -10,9 +10,6 @@ use crate::deadline::header::{read_grpc_timeout, read_millis};
 pub(crate) const TIME_LEFT: [&str; 2] =
     ["request.header.grpc-timeout", "request.header.x-envoy-expected-rq-timeout-ms"];
 
-/// The status of a request that comes too late: 504, a time-out that is certain.
-pub(super) const TOO_LATE: u16 = 504;
-
 /// Returns how long the caller of a request still waits, by the header that leaves least, and that header. `None` where no header says so
 /// in a way that can be read: a caller who wants to be answered late harms nobody, and one who says less than is true only himself.
 ///

@@ -9,7 +9,7 @@ use tidegate_core::{Cost, Priority, Quota};
 
 use super::access::{AccessEntry, Refusal};
 use super::among::Among;
-use super::deadline::{TOO_LATE, time_left};
+use super::deadline::time_left;
 use super::descriptor::Descriptor;
 use super::index::Candidates;
 use super::key;
@@ -77,7 +77,8 @@ impl PolicySet {
                 return Some(Refusal { policy: policy_at, entry, status, needs: None, block: None });
             }
             let (needs, entry) = self.too_late(policy, request, descriptor)?;
-            Some(Refusal { policy: policy_at, entry, status: TOO_LATE, needs: Some(needs), block: None })
+            let status = policy.shed.status;
+            Some(Refusal { policy: policy_at, entry, status, needs: Some(needs), block: None })
         })
     }
 

@@ -80,10 +80,10 @@ impl Deny {
     /// Where the registered problem types live.
     pub const TYPES: &'static str = "https://iana.org/assignments/http-problem-types#";
 
-    /// Makes an answer with the problem type usual for the status: 503 is `temporary-reduced-capacity`, else `quota-exceeded`.
+    /// Makes an answer with the problem type usual for the status: from 500 on `temporary-reduced-capacity`, else `quota-exceeded`.
     #[must_use]
     pub fn with_status(status: u16) -> Self {
-        let name = if status == 503 { "temporary-reduced-capacity" } else { "quota-exceeded" };
+        let name = if status >= 500 { "temporary-reduced-capacity" } else { "quota-exceeded" };
         Self { status, problem: format!("{}{name}", Self::TYPES) }
     }
 }
@@ -251,7 +251,8 @@ pub struct Policy {
     pub mode: Mode,
     /// How its refusals are answered.
     pub deny: Deny,
-    /// How a refusal by a guard is answered, which says that we are short and not that the caller asked too often: 503 unless said.
+    /// How a refusal by a guard or by `deadline` is answered, which says that we are short and not that the caller asked too often: 503
+    /// unless said.
     pub shed: Deny,
     /// Who it does not limit, and whom it refuses.
     pub access: Access,
@@ -263,8 +264,8 @@ pub struct Policy {
     pub durable: Durable,
     /// Where it is decided; `None` is by the gate's own store.
     pub share: Option<Share>,
-    /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused with 504 before
-    /// anything is charged.
+    /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused before anything is
+    /// charged, and answered as [`Policy::shed`](field@Policy::shed) says.
     pub deadline: Option<Duration>,
     /// What becomes of a request that is over a limit.
     pub over: Over,

@@ -47,7 +47,7 @@ const DENY: Table = Table {
             "status",
             Kind::Whole(400, 599),
             None,
-            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit, an adaptive one or a breaker: then we are short ourselves",
+            "The HTTP status of a refusal; 429 unless given, and 503 by a concurrency limit, an adaptive one, a breaker or a deadline: then we are short ourselves",
         ),
         key(
             "problem",
@@ -212,7 +212,7 @@ pub(in crate::config) const POLICY: Table = Table {
             "deadline",
             Kind::Span,
             None,
-            "The least time that a request needs; one whose caller waits for less is refused with 504 uncharged",
+            "The least time that a request needs; one whose caller waits for less is refused uncharged, with 503 unless deny.status says another",
         ),
         key(
             "over",
