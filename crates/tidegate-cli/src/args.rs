@@ -168,7 +168,7 @@ pub(crate) enum Verb {
     Replay(Replay),
     /// Propose a limit from recorded traffic, with the evidence
     Suggest(Suggest),
-    /// Say what each policy thinks of a request, and why
+    /// Say what each policy decides about a request, and why
     Explain(Explain),
     /// Ask a running server under load, and judge its answers by a policy file
     Bench(Bench),
@@ -176,7 +176,7 @@ pub(crate) enum Verb {
     Breaker(Breakers),
     /// Say whether a running server is ready for requests; exit 1 if it is not
     Ready(WhichServer),
-    /// Put policies in force on every node of a cluster, and see who goes by which
+    /// Put policies in force on every node of a cluster, and see which version each node uses
     #[command(subcommand)]
     Policies(Policies),
     /// Print a completion script
@@ -237,7 +237,7 @@ pub(crate) struct Simulate {
     /// Synthetic traffic, such as 'steady 80/s 1min, burst 500, steady 150/s 1min taking 20ms..80ms failing 5%'
     #[arg(long, value_name = "TRAFFIC", conflicts_with = "trace")]
     pub(crate) traffic: Option<String>,
-    /// Timed operations as JSON lines, one decision a line out; `-` reads standard input
+    /// File of timed operations as JSON lines; prints one decision a line; `-` reads standard input
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) trace: Option<PathBuf>,
     /// Write the whole state of each limit on every line of the trace: a sliding log has an entry per charge
@@ -260,12 +260,12 @@ pub(crate) struct Simulate {
 }
 
 #[derive(Args, Debug)]
-#[command(mut_arg("server", |arg| arg.help("The running server that is asked [default: http://127.0.0.1:8080, where there is no policy file]")))]
+#[command(mut_arg("server", |arg| arg.help("The running server to ask [default: http://127.0.0.1:8080, if there is no policy file]")))]
 pub(crate) struct Explain {
     /// What is known of the request, such as client.ip=203.0.113.9; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) attributes: Vec<(String, String)>,
-    /// A decision of the running server
+    /// Id of a recent denial of the running server
     #[arg(long, value_name = "DECISION_ID", conflicts_with_all = ["attributes", "config"])]
     pub(crate) id: Option<String>,
     /// What the request costs [default: what the policies say]

@@ -33,7 +33,8 @@ async fn each_address_serves_its_part() {
     })
     .await;
     let text = include_str!("../../../docs/http-api.md");
-    let table = text.split_once("| path | method | scope | what |").unwrap().1.split_once("\n\n").unwrap().0;
+    let table =
+        text.split_once("| path | method | scope | what it does |").unwrap().1.split_once("\n\n").unwrap().0;
     for line in table.lines().skip(2) {
         let cells: Vec<_> = line.split(" | ").collect();
         for path in cells[0].split('`').skip(1).step_by(2) {

@@ -13,7 +13,7 @@ use super::values::{Most, PerSecond, at_once, duration, lasting, most, pair, per
 /// `--quiet`.
 #[derive(Args, Debug)]
 pub(crate) struct Bench {
-    /// Who is asked: http://HOST:PORT, resp://HOST:PORT or grpc://HOST:PORT; over TLS https://, rediss:// or grpcs://, known by --ca
+    /// The server: http://HOST:PORT, resp://HOST:PORT or grpc://HOST:PORT; over TLS https://, rediss:// or grpcs://, checked against --ca
     #[arg(value_name = "URL", value_hint = ValueHint::Url)]
     pub(crate) url: String,
     /// How long to ask, from 1s to 24h
@@ -53,13 +53,13 @@ pub(crate) struct Asks {
     /// What else is known of each request, such as request.path=/api/search; may be repeated
     #[arg(long = "attr", value_name = "NAME=VALUE", value_parser = pair)]
     pub(crate) attributes: Vec<(String, String)>,
-    /// What each asks for [default: what the policies say]
+    /// What each request costs [default: what the policies say]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) cost: Option<u64>,
-    /// Ask by CL.THROTTLE with these numbers, such as '15 30 60'; of a resp:// server
+    /// Ask a resp:// server by CL.THROTTLE with these numbers, such as '15 30 60'
     #[arg(long, value_name = "MAX_BURST COUNT PERIOD", conflicts_with_all = ["expect", "config", "attributes"])]
     pub(crate) throttle: Option<String>,
-    /// Seed of who asks when, and of the names of the keys [default: another one each time, so that every key is new to the server]
+    /// Seed of the order and the names of the keys [default: a new one each time, so that every key is new to the server]
     #[arg(long, value_name = "N", value_parser = whole, allow_negative_numbers = true)]
     pub(crate) seed: Option<u64>,
 }
@@ -68,14 +68,14 @@ pub(crate) struct Asks {
 #[derive(Args, Debug)]
 #[command(next_help_heading = "Judging")]
 pub(crate) struct Judging {
-    /// The policy file that the server should go by: refusals and what was let through are judged by it
+    /// The server's policy file, by which its answers are judged
     #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) config: Option<PathBuf>,
     /// Ask and judge only this policy of the file
     #[arg(long, value_name = "POLICY", requires = "config")]
     pub(crate) expect: Option<String>,
-    /// How far the server's clock and this one may be apart: an answer is wrong only if it is wrong at every moment from so long before
-    /// it was asked for until so long after it came
+    /// How far the server's clock and this one may be apart: an answer is wrong only if it is wrong at every moment from this long
+    /// before its request was sent until this long after it came
     #[arg(long, value_name = "TIME", default_value = "2ms", value_parser = duration, allow_hyphen_values = true)]
     pub(crate) slack: Duration,
     /// Exit 3 when more answers than this are wrong, as a number, or as a share of the refused or of those let through: 0, or 0.1%

@@ -17,15 +17,15 @@ pub(crate) struct Breakers {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Breaker {
-    /// List the breakers of a running server: those of policies without a key, and of others those that opened
+    /// List the breakers of a running server: all of policies without `by`, and of other policies those that opened
     List {
         /// Only those of this policy
         policy: Option<String>,
-        /// Show keys and not their digests
+        /// Show keys instead of their digests
         #[arg(long)]
         reveal: bool,
     },
-    /// Refuse every call; the service is tried by probes when that ends
+    /// Refuse every call; when that ends, probes try the service
     ForceOpen(Forcing),
     /// Let every call through; outcomes are counted
     ForceClosed(Forcing),
@@ -33,7 +33,7 @@ pub(crate) enum Breaker {
     MetricsOnly(Forcing),
     /// Let every call through, and count nothing
     Disable(Forcing),
-    /// Let the breaker go on by itself
+    /// End a forced state
     Auto(WhichBreaker),
 }
 

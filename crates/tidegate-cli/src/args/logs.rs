@@ -13,7 +13,7 @@ use super::values::{Speed, duration, keys, listed, period, share, speed};
 pub(crate) struct Replay {
     #[command(flatten)]
     pub(crate) policies: PolicyFile,
-    /// Who is limited, when the limit is given here: attributes, such as client.ip
+    /// Attributes that make the key, such as client.ip, when the limit is given here
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip", help_heading = LIMIT)]
     pub(crate) by: Vec<String>,
     /// What a request costs, when the limit is given here: a number, an attribute or an expression
@@ -40,7 +40,7 @@ pub(crate) struct Replay {
     /// Exit 2, without a verdict, when more of the requests than this came too late to be put in order
     #[arg(long, value_name = "SHARE", default_value = "1%", value_parser = share, allow_hyphen_values = true)]
     pub(crate) max_late: f64,
-    /// How fast to play the log: as fast as it can be read, as it happened (1x), or so many times that (60x)
+    /// How fast to play the log: max, as it happened (1x), or faster by a factor (60x)
     #[arg(long, value_name = "SPEED", default_value = "max", value_parser = speed, allow_hyphen_values = true)]
     pub(crate) speed: Speed,
     /// How long each request is in flight, for concurrency limits and breakers, where the log does not say; such as 200ms
@@ -58,13 +58,13 @@ pub(crate) struct Replay {
 #[derive(Args, Debug)]
 #[command(mut_arg("logs", |arg| arg.help("Access logs, plain, gzip or zstd: files, since each is read several times")))]
 pub(crate) struct Suggest {
-    /// Who is limited: attributes, such as client.ip
+    /// Attributes that make the key, such as client.ip
     #[arg(long, value_name = "NAMES", value_delimiter = ',', default_value = "client.ip")]
     pub(crate) by: Vec<String>,
     /// What a request costs: a number, an attribute or an expression, such as 'int(total_tokens)'
     #[arg(long, value_name = "COST", allow_negative_numbers = true)]
     pub(crate) cost: Option<String>,
-    /// Period of the rate to propose; of the limits that spare the same keys, the one is proposed that grants least within it
+    /// Period of the rate to propose; of limits that spare the same keys, the one that grants least in this period is proposed
     #[arg(long, value_name = "TIME", default_value = "1min", value_parser = period, allow_hyphen_values = true)]
     pub(crate) per: Duration,
     /// Share of the keys that must not be denied at all, such as 99% [default: all below the gap, where there is one]

@@ -41,7 +41,7 @@ pub(crate) enum Policies {
         #[command(flatten)]
         own: PolicyFile,
     },
-    /// List the nodes: which version each goes by, and which it refuses and why; exit 1 if any refuses one
+    /// List the nodes: which version each uses, and which it refuses and why; exit 1 if any refuses one
     Nodes {
         #[command(flatten)]
         own: PolicyFile,

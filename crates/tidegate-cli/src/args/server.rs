@@ -8,7 +8,7 @@ use clap::{Args, ValueHint};
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct WhichServer {
-    /// The running server that is asked [default: http://127.0.0.1:8080]
+    /// The running server to ask [default: http://127.0.0.1:8080]
     // Global for the verbs below this one, as those of `breaker`; likewise in `Trust`.
     #[arg(long, global = true, env = "TIDEGATE_SERVER", value_name = "URL")]
     pub(crate) server: Option<String>,
@@ -20,10 +20,10 @@ pub(crate) struct WhichServer {
 #[derive(Args, Clone, Debug, Default)]
 #[command(next_help_heading = "Server")]
 pub(crate) struct Trust {
-    /// File of the certificates, in PEM, that a server at an https:// URL is known by
+    /// File of the certificates, in PEM, that a server at an https:// URL is checked against
     #[arg(long, global = true, env = "TIDEGATE_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) ca: Option<PathBuf>,
-    /// File of the certificate, in PEM, that is shown to such a server where it asks for one
+    /// File of the certificate, in PEM, to send to such a server if it asks for one
     #[arg(long, global = true, env = "TIDEGATE_CLIENT_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) client_cert: Option<PathBuf>,
     /// File of its private key, in PEM

@@ -38,39 +38,39 @@ pub(crate) struct Serve {
     /// Check the policy file, the ticket keys, the token and the certificates, and exit: 0 if all is good, 2 if the file is not
     #[arg(long)]
     pub(crate) check: bool,
-    /// Address of the HTTP door, or a port of this machine alone, or a socket as unix:/PATH, as for the other doors [default: the file's, else 127.0.0.1:8080]
+    /// Address of the HTTP door: IP:PORT, a port alone for loopback, or unix:/PATH; the other doors take the same [default: the file's, else 127.0.0.1:8080]
     #[arg(long, env = "TIDEGATE_HTTP", value_name = "ADDR", value_parser = listened)]
     pub(crate) http: Option<Address>,
-    /// Address of operations (metrics, policies, keys, breakers, signals, explain, reload), which --http then does not serve, or a port of this machine alone [default: the file's, else at --http]
+    /// Address for operators (metrics, policies, keys, breakers, signals, explain, reload); --http then no longer answers these [default: the file's, else the same as --http]
     #[arg(long, env = "TIDEGATE_ADMIN", value_name = "ADDR", value_parser = listened)]
     pub(crate) admin: Option<Address>,
-    /// Address where Envoy's rate limit service is answered over gRPC, or a port of this machine alone [default: the file's, else nowhere]
+    /// Address where Envoy's rate limit service is answered over gRPC [default: the file's, else none]
     #[arg(long, env = "TIDEGATE_GRPC", value_name = "ADDR", value_parser = listened)]
     pub(crate) grpc: Option<Address>,
-    /// Address where Redis clients are answered (CL.THROTTLE, TG.CHECK), or a port of this machine alone [default: the file's, else nowhere]
+    /// Address where Redis clients are answered (CL.THROTTLE, TG.CHECK) [default: the file's, else none]
     #[arg(long, env = "TIDEGATE_RESP", value_name = "ADDR", value_parser = listened)]
     pub(crate) resp: Option<Address>,
     /// How many keys to remember at once [default: the file's, else 1000000]
     #[arg(long, env = "TIDEGATE_KEYS", value_name = "N", value_parser = keys, allow_negative_numbers = true)]
     pub(crate) keys: Option<usize>,
-    /// Folder of the counters, where they are kept on disk [default: the file's, else the system's for state]
+    /// Folder for counters on disk [default: the file's, else the system's state folder]
     #[arg(long, env = "TIDEGATE_STORE_PATH", value_name = "DIR", value_hint = ValueHint::DirPath)]
     pub(crate) store_path: Option<PathBuf>,
-    /// The most connections at once; beyond that, new ones take the places of idle ones
+    /// The most connections at once; beyond that, new ones replace idle ones
     #[arg(long, env = "TIDEGATE_CONNECTIONS", value_name = "N", default_value = "10000", value_parser = connections, allow_negative_numbers = true)]
     pub(crate) connections: usize,
-    /// File that holds the one token callers must send, for whatever they ask; this, --tokens-file or --tls-client-ca is needed to bind beyond loopback
+    /// File with one token that callers must send, valid for everything; this, --tokens-file or --tls-client-ca is needed to bind beyond loopback
     #[arg(long, env = "TIDEGATE_TOKEN_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) token_file: Option<PathBuf>,
-    /// File of several tokens, each with a name and what it is for (check, read, admin); read again when it changes
+    /// File of several tokens, each with a name and its scopes (check, read, admin); read again when it changes
     #[arg(long, env = "TIDEGATE_TOKENS_FILE", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tokens_file: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) tls: Tls,
-    /// Which proxy asks /v1/forward-auth; without it, and without forward_auth in the file, that door refuses everyone
+    /// Which proxy asks /v1/forward-auth; without this and forward_auth in the file, that path refuses all requests
     #[arg(long, env = "TIDEGATE_FORWARD_AUTH", value_name = "PROXY", value_enum)]
     pub(crate) forward_auth: Option<Proxy>,
-    /// Another rate limiter by whose names metrics are told too, for dashboards that were made for it
+    /// Write metrics under the names of this rate limiter too, for dashboards made for it
     #[arg(long, env = "TIDEGATE_METRICS_NAMES", value_name = "WHOSE", value_enum)]
     pub(crate) metrics_names: Option<MetricsNames>,
     /// How long to let requests finish after SIGTERM
@@ -84,16 +84,16 @@ pub(crate) struct Serve {
 /// What encrypts the doors.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct Tls {
-    /// File of the certificate that encrypts every door but Unix sockets, in PEM, its own first and those behind it after it; read again when it changes [default: the file's, else no door is encrypted]
+    /// File of the certificate, in PEM, followed by its intermediates; every door but Unix sockets then uses TLS; read again when it changes [default: the file's, else no TLS]
     #[arg(long, env = "TIDEGATE_TLS_CERT", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_cert: Option<PathBuf>,
     /// File of the certificate's private key, in PEM
     #[arg(long, env = "TIDEGATE_TLS_KEY", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_key: Option<PathBuf>,
-    /// File of the certificates, in PEM, that a caller's own must come from: who shows none is refused
+    /// File of the authorities, in PEM, that must have signed callers' certificates; callers without one are refused
     #[arg(long, env = "TIDEGATE_TLS_CLIENT_CA", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) tls_client_ca: Option<PathBuf>,
-    /// Doors that are not encrypted all the same: http, admin, grpc, resp, with commas between them
+    /// Doors without TLS all the same: http, admin, grpc, resp, separated by commas
     #[arg(long, env = "TIDEGATE_TLS_PLAIN", value_name = "DOORS", value_delimiter = ',', value_parser = door)]
     pub(crate) tls_plain: Vec<DoorName>,
 }
@@ -138,7 +138,7 @@ pub(crate) struct Init {
     /// Where to write: TOML where the name ends in .toml, else YAML; `-` prints it
     #[arg(default_value = "tidegate.yaml", value_name = "FILE", value_hint = ValueHint::FilePath)]
     pub(crate) file: PathBuf,
-    /// Overwrite a file that is there
+    /// Overwrite an existing file
     #[arg(long)]
     pub(crate) force: bool,
 }

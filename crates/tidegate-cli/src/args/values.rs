@@ -110,7 +110,7 @@ fn reached(text: &str) -> Result<SocketAddr, String> {
         Err(_) => Err(wrong()),
         Ok(port) if host == "localhost" => Ok(here(port)),
         Ok(port) if host.is_empty() || host == "*" => Err(format!(
-            "`{text}` leaves open who may reach it; write {port} for this machine alone, or 0.0.0.0:{port} for everyone"
+            "`{text}` does not say who may reach it; write {port} for this machine alone, or 0.0.0.0:{port} for everyone"
         )),
         Ok(_) if text.contains("//") => Err(wrong()),
         Ok(port) => Err(format!(

@@ -39,8 +39,8 @@ mod with_rustls {
         pub(crate) fn read(url: &str, trust: &Trust, protocol: Option<&str>) -> Result<Self> {
             let Some(ca) = &trust.ca else {
                 let wrong = format!(
-                    "the server `{url}` is asked over TLS, and nothing says what it is known by; name its certificate, or the one that it comes \
-                     from: --ca FILE (TIDEGATE_CA)"
+                    "the server `{url}` is asked over TLS, and its certificate cannot be checked without --ca FILE (TIDEGATE_CA); name \
+                     a file with that certificate, or with its authority's"
                 );
                 return Err(Mistake(wrong).into());
             };

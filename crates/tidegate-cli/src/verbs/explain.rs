@@ -1,4 +1,4 @@
-//! Says what each policy thinks of a request, and why.
+//! Says what each policy decides about a request, and why.
 
 use std::path::PathBuf;
 

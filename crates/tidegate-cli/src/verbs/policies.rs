@@ -1,4 +1,4 @@
-//! Policies of all nodes: puts them, shows them, goes back, and says who goes by which.
+//! Policies of all nodes: puts them, shows them, goes back, and says which version each node uses.
 
 use std::path::Path;
 use std::sync::Arc;

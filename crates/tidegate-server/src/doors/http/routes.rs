@@ -151,8 +151,13 @@ mod tests {
     /// What the manual's table of paths says: methods, path, scope.
     fn manual() -> Vec<(String, String, String)> {
         let text = include_str!("../../../../../docs/http-api.md");
-        let table =
-            text.split_once("| path | method | scope | what |").unwrap().1.split_once("\n\n").unwrap().0;
+        let table = text
+            .split_once("| path | method | scope | what it does |")
+            .unwrap()
+            .1
+            .split_once("\n\n")
+            .unwrap()
+            .0;
         let mut rows = Vec::new();
         for line in table.lines().skip(2) {
             let cells: Vec<_> = line.split(" | ").collect();

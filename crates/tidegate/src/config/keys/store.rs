@@ -117,7 +117,7 @@ pub(super) const STORE: Table = Table {
             "nodes",
             Kind::Whole(1, 1 << 16),
             None,
-            "redis, etcd, zookeeper: how many nodes share the engine at most; each grants so small a part of a limit that is split, or while the engine is gone",
+            "redis, etcd, zookeeper: the most nodes that share the engine; each grants one part in so many of a limit while the engine is gone, and on redis of one with share: split",
         ),
         key(
             "deadline",

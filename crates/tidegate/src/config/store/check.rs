@@ -73,8 +73,8 @@ pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
         findings.error(
             node.spot,
             format_args!(
-                "`store.kind: {kind}` needs store.nodes, how many nodes share the engine at most: each grants so small a part of a limit \
-                 that is split, or while the engine is gone"
+                "`store.kind: {kind}` needs store.nodes, the most nodes that share the engine: each of them grants one part in so many of \
+                 a limit while the engine is gone"
             ),
         );
     }
