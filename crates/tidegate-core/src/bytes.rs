@@ -128,6 +128,11 @@ impl Writer {
         self.u8(u8::from(holds));
     }
 
+    /// Appends in one byte whether two things hold. The first alone is written as by [`Writer::flag`].
+    pub(crate) fn two_flags(&mut self, first: bool, second: bool) {
+        self.u8(u8::from(first) | u8::from(second) << 1);
+    }
+
     /// Appends a string of at most 255 bytes; a longer one is cut.
     pub fn short_str(&mut self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(255)];
@@ -306,6 +311,17 @@ impl<'a> Reader<'a> {
         match self.u8()? {
             0 => Ok(false),
             1 => Ok(true),
+            _ => Err(DecodeError::Value { field }),
+        }
+    }
+
+    /// Reads whether two things hold, and what [`Writer::flag`] wrote as the first alone. `field` names both in errors.
+    ///
+    /// # Errors
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the byte is above 3.
+    pub(crate) fn two_flags(&mut self, field: &'static str) -> Result<(bool, bool), DecodeError> {
+        match self.u8()? {
+            both @ 0..=3 => Ok((both & 1 != 0, both & 2 != 0)),
             _ => Err(DecodeError::Value { field }),
         }
     }

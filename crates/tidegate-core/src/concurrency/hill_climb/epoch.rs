@@ -65,6 +65,8 @@ pub(super) struct Reading {
     pub(super) peak: f64,
     /// How much ended well, in all that this reading is the mean of.
     pub(super) good: f64,
+    /// Whether a step up to this limit, or one before it, brought much less than in proportion: some waited here.
+    pub(super) queued: bool,
 }
 
 impl Reading {
@@ -245,6 +247,7 @@ impl Epoch {
             failing: false,
             peak: self.peak as f64,
             good,
+            queued: false,
         }
     }
 }
@@ -259,15 +262,17 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        out.flag(self.failing);
+        // In one byte, so that what was written without the second is read as it was.
+        out.two_flags(self.failing, self.queued);
     }
 
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut number = |field| from.within(field, 0.0..=f64::MAX);
         let (rate, latency, failed) = (number("rate")?, number("latency")?, number("failed")?);
         let (peak, good) = (number("peak")?, number("good")?);
-        let (full, wider, failing) = (from.flag("full")?, from.flag("wider")?, from.flag("failing")?);
-        Ok(Self { rate, latency, full, wider, failed, failing, peak, good })
+        let (full, wider) = (from.flag("full")?, from.flag("wider")?);
+        let (failing, queued) = from.two_flags("failing")?;
+        Ok(Self { rate, latency, full, wider, failed, failing, peak, good, queued })
     }
 }
 

@@ -13,20 +13,22 @@ const LONG_QUEUE: f64 = 2.2;
 const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
 /// the queue, the less can more places be needed, so the more proof it takes.
-const WORTH: (f64, f64) = (0.1, 0.45);
+const WORTH: (f64, f64) = (0.1, 0.35);
 /// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
 /// long one.
-const LOSS: (f64, f64) = (-0.45, 0.2);
+const LOSS: (f64, f64) = (-0.45, 0.12);
 /// Fewer places that cost at least this share were all needed: nobody had waited.
 const NEEDED: f64 = 0.5;
 /// By so many deviations a loss has to be beyond doubt before the base goes up.
 const SURE: f64 = 0.5;
-/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one.
-const DOUBTFUL: f64 = 0.7;
+/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one: so much that fewer places which
+/// change nothing are kept, or a limit that was too high from the first on would stay.
+const DOUBTFUL: f64 = 0.8;
 /// A latency that grew by so much with fewer places is that of another service.
 const SLOWER: f64 = 1.5;
-/// The longest rest between two experiments, in measurements: experiments cost goodput where the peak is sharp.
-const MOST_RESTS: u32 = 9;
+/// The longest rest between two experiments, in measurements, after five in a row that changed nothing: experiments cost goodput where the
+/// peak is sharp, and a service that changes ends the rest by its goodput.
+const MOST_RESTS: u32 = 20;
 
 /// What a trial brought.
 #[derive(Clone, Copy, Debug)]
@@ -84,15 +86,19 @@ impl HillClimbState {
         let verdict = self.verdict(&known, trial, &reading);
         self.learn_base(&reading, false);
         let sure = verdict.gain >= NEEDED && verdict.gain - SURE * verdict.noise >= verdict.border;
+        self.base_likely |= sure;
         // What more places brought, or fewer cost, in proportion: nobody had waited with so many.
         let slowest = if up { known.latency } else { reading.latency };
-        let slower = sure && slowest > self.base * NO_QUEUE;
+        let slower = sure && slowest > self.base * NO_QUEUE && !(up && known.queued);
         if slower {
             (self.base, self.base_proved) = (slowest, true);
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            (self.limit, self.known) = (trial, Some(reading));
+            // Places that brought much less than in proportion are partly a queue, whose latency is no base, nor is it with more of them: a
+            // service that becomes faster by itself meanwhile looks as if each step had brought that.
+            let queued = up && (verdict.gain < NEEDED || known.queued);
+            (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);
             (self.may_leap, self.may_plunge) = (up, self.may_plunge || !up);
             self.may_regain |= up;
@@ -165,8 +171,10 @@ impl HillClimbState {
     fn verdict(&self, known: &Reading, trial: f64, reading: &Reading) -> Verdict {
         let step = trial / self.limit - 1.0;
         let queue = known.latency / self.base;
-        // A base that was measured with a queue says little of the queue.
-        let least = if self.base_proved { 0.0 } else { DOUBTFUL };
+        // A base that was measured with a queue says little of the queue. Where steps bear it out it decides of more places, but not of fewer:
+        // those that change nothing are kept until the service was seen without a queue.
+        let trusted = self.base_proved || step > 0.0 && self.base_likely;
+        let least = if trusted { 0.0 } else { DOUBTFUL };
         let queued = ((queue - 1.0) / (LONG_QUEUE - 1.0)).clamp(least, 1.0);
         let between = |(none, long): (f64, f64)| none + (long - none) * queued;
         let border = match (step > 0.0, known.failing) {

@@ -32,6 +32,8 @@ pub struct HillClimbState {
     pub(super) base: f64,
     /// Whether the base was measured while nobody can have waited.
     pub(super) base_proved: bool,
+    /// Whether a step has brought, or cost, goodput in proportion: nobody waited then, so the base is about right.
+    pub(super) base_likely: bool,
     /// The highest goodput of late, which slowly fades.
     pub(super) best: f64,
     /// Whether the next experiment without a hint goes up.
@@ -59,6 +61,7 @@ impl HillClimbState {
             known: None,
             base: 0.0,
             base_proved: false,
+            base_likely: false,
             best: 0.0,
             upwards: true,
             may_leap: true,
@@ -134,8 +137,9 @@ impl Bytes for HillClimbState {
         self.known.unwrap_or_default().write(out);
         out.f64(self.base);
         out.f64(self.best);
-        let [proved, upwards] = [self.base_proved, self.upwards];
-        for flag in [proved, upwards, self.may_leap, self.may_plunge, self.may_regain] {
+        // In one byte, so that what was written without the second is read as it was.
+        out.two_flags(self.base_proved, self.base_likely);
+        for flag in [self.upwards, self.may_leap, self.may_plunge, self.may_regain] {
             out.flag(flag);
         }
         self.cliff.write(out);
@@ -148,6 +152,7 @@ impl Bytes for HillClimbState {
         let (trial, allowed) = (from.within("trial", LIMITS)?, from.within("allowed", LIMITS)?);
         let (epoch, knows, known) = (Bytes::read(from)?, from.flag("knows")?, Bytes::read(from)?);
         let (base, best) = (from.within("base", 0.0..=f64::MAX)?, from.within("best", 0.0..=f64::MAX)?);
+        let (base_proved, base_likely) = from.two_flags("base proved")?;
         Ok(Self {
             limit,
             trial: tries.then_some(trial),
@@ -156,7 +161,8 @@ impl Bytes for HillClimbState {
             known: knows.then_some(known),
             base,
             best,
-            base_proved: from.flag("base proved")?,
+            base_proved,
+            base_likely,
             upwards: from.flag("upwards")?,
             may_leap: from.flag("may leap")?,
             may_plunge: from.flag("may plunge")?,

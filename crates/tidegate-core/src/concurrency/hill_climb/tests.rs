@@ -55,6 +55,35 @@ fn it_finds_the_places_of_services_of_any_size() {
     }
 }
 
+/// Steps that bring in proportion bear the base out, so that a limit which binds from the first sample on finds two hundred places. Taken as
+/// proof, that let the limit stay at 80 where fifty do: fewer that change nothing were to bring something there.
+#[test]
+fn it_keeps_no_places_that_change_nothing() {
+    for places in [8.0, 30.0, 50.0, 80.0, 200.0] {
+        let mut service = Service::new();
+        let latency = |inside: f64| 10.0 * (inside / places).max(1.0);
+        service.run(20_000, latency, never);
+        assert!(service.state.limit >= places * 0.85, "{places} places: {}", service.state.limit);
+        assert!(service.state.limit <= places * 1.25, "{places} places: {}", service.state.limit);
+    }
+}
+
+#[test]
+fn flags_that_share_a_byte_come_back() {
+    let mut service = Service::new();
+    service.run(2_000, |inside| 10.0 * (inside / 50.0).max(1.0), never);
+    for (first, second) in [(false, false), (true, false), (false, true), (true, true)] {
+        let mut state = service.state;
+        (state.base_proved, state.base_likely) = (first, second);
+        state.known = Some(Reading { failing: first, queued: second, ..Reading::default() });
+        let mut out = Writer::new(0);
+        state.write(&mut out);
+        let bytes = out.finish();
+        let (_, mut reader) = Reader::open(&bytes).unwrap();
+        assert_eq!(HillClimbState::read(&mut reader), Ok(state));
+    }
+}
+
 #[test]
 fn it_stays_below_where_throughput_falls_again() {
     let mut service = Service::new();
