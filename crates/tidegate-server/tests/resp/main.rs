@@ -70,6 +70,15 @@ async fn a_throttle_is_answered_as_redis_cell_does() {
         say(resp, "CL.THROTTLE other 15 30 60 16").await,
         "*5\r\n:0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n+OK\r\n"
     );
+    // Each command is decided by its own words, however like the last limit of the connection they are.
+    let bursts = ["15", "7", "x", "7", "00007", "000000000000000000000007", "7", "15"];
+    let asks: String =
+        bursts.iter().zip(1..).map(|(burst, key)| format!("CL.THROTTLE {key} {burst} 30 60\r\n")).collect();
+    let replies = say(resp, &asks).await;
+    let limits: Vec<&str> =
+        replies.split("\r\n").filter(|line| [":16", ":8"].contains(line) || line.starts_with('-')).collect();
+    let wrong = "-ERR max_burst: \"x\" is no whole number from 0 to 1152921504606846976";
+    assert_eq!(limits, [":16", ":8", wrong, ":8", ":8", ":8", ":8", ":16"]);
 }
 
 #[tokio::test]

@@ -1,5 +1,6 @@
 //! One call: its head, its message, its deadline, its answer.
 
+use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -15,6 +16,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName};
 use http::{Request, Response, StatusCode, request};
 use tidegate::deadline::header::read_grpc_timeout;
 use tokio::time::{Instant, timeout_at};
+use tokio_util::sync::ReusableBoxFuture;
 
 use super::counts::Counts;
 use super::methods::Method;
@@ -63,13 +65,28 @@ pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 ///
 /// What is answered is sent when the connection is polled next, which its library sees to: all calls of one read go out with one write.
 pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
+    thread_local! {
+        /// The box of the last call of this thread that was answered at once, for the next: a call is too long for what the allocator keeps at
+        /// hand, and its room took 750 instructions.
+        static BOX: Cell<Option<ReusableBoxFuture<'static, ()>>> = const { Cell::new(None) };
+    }
     calls.counts.begun();
-    let mut running = Box::pin(run(Counted(Arc::clone(calls)), request, respond));
+    let call = run(Counted(Arc::clone(calls)), request, respond);
+    // An error means that the thread ends.
+    let mut running = match BOX.try_with(Cell::take) {
+        Ok(Some(mut last)) => {
+            last.set(call);
+            last
+        }
+        Ok(None) | Err(_) => ReusableBoxFuture::new(call),
+    };
     // A panic is told to the log and ends this call, as it would end a task; the other calls of the connection go on.
-    let polled = catch_unwind(AssertUnwindSafe(|| running.as_mut().poll(cx)));
-    // If it waits, its task polls it again and is woken from then on.
-    if polled.is_ok_and(|polled| polled.is_pending()) {
-        tokio::spawn(running);
+    match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
+        // What has ended holds nothing any more.
+        Ok(Poll::Ready(())) => drop(BOX.try_with(|last| last.set(Some(running)))),
+        // Its task polls it again, and is woken from then on.
+        Ok(Poll::Pending) => drop(tokio::spawn(running)),
+        Err(_) => {}
     }
 }
 

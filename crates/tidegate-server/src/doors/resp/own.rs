@@ -59,7 +59,8 @@ async fn decided(
     replies: &mut Replies,
 ) -> Result<(), Refusal> {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
-    if is("CL.THROTTLE") {
+    // As most write it, it is compared in one piece.
+    if words[0] == b"CL.THROTTLE" || is("CL.THROTTLE") {
         throttle::run(door, session, words, replies).await;
         Ok(())
     } else if is("TG.CHECK") {

@@ -28,6 +28,38 @@ impl Replies {
         self.number(b':', number);
     }
 
+    /// A list of five whole numbers, in one piece: every `CL.THROTTLE` is answered with one.
+    pub(super) fn five_integers(&mut self, numbers: [i64; 5]) {
+        /// The head of the list, and of each number the kind, a sign, nineteen digits and the end of the line.
+        const LONGEST: usize = 4 + 5 * 23;
+        let (mut bytes, mut from) = ([0; LONGEST], LONGEST);
+        let mut put = |byte: u8| {
+            from -= 1;
+            bytes[from] = byte;
+        };
+        // From the end, since that is where the digits of a number come from.
+        for number in numbers.into_iter().rev() {
+            put(b'\n');
+            put(b'\r');
+            let mut left = number.unsigned_abs();
+            loop {
+                put(b'0' + (left % 10) as u8);
+                left /= 10;
+                if left == 0 {
+                    break;
+                }
+            }
+            if number < 0 {
+                put(b'-');
+            }
+            put(b':');
+        }
+        for byte in *b"\n\r5*" {
+            put(byte);
+        }
+        self.bytes.extend_from_slice(&bytes[from..]);
+    }
+
     pub(super) fn bulk(&mut self, bytes: &[u8]) {
         self.number(b'$', i64::try_from(bytes.len()).unwrap_or(i64::MAX));
         self.bytes.extend_from_slice(bytes);
@@ -78,7 +110,31 @@ impl Replies {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn five_numbers_are_a_list_of_each(numbers: [i64; 5]) {
+            // Of all lengths.
+            for shift in [0, 20, 40, 60, 63] {
+                let numbers = numbers.map(|number| number >> shift);
+                let (mut together, mut each) = (Replies::default(), Replies::default());
+                together.five_integers(numbers);
+                each.list(5);
+                numbers.into_iter().for_each(|number| each.integer(number));
+                prop_assert_eq!(together.bytes, each.bytes);
+            }
+        }
+    }
+
+    #[test]
+    fn the_longest_numbers_fit_a_list_of_five() {
+        let mut replies = Replies::default();
+        replies.five_integers([i64::MIN; 5]);
+        assert_eq!(replies.bytes, format!("*5\r\n{}", format!(":{}\r\n", i64::MIN).repeat(5)).into_bytes());
+    }
 
     #[test]
     fn replies_are_as_redis_has_them() {

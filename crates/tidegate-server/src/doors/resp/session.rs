@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use smallvec::SmallVec;
 use tidegate::Quota;
 
 use crate::app::App;
@@ -40,7 +41,33 @@ pub(super) struct Session {
     /// The commands since `MULTI`, where it was sent.
     pub(super) kept: Option<Kept>,
     /// The limit that the last `CL.THROTTLE` brought, which most clients bring again.
-    pub(super) brought: Option<(Brought, Arc<Quota>)>,
+    brought: Option<LastBrought>,
+}
+
+/// The burst, the count and the period of a limit as the words of a command have them.
+pub(super) type Written<'a> = [&'a [u8]; 3];
+
+/// A limit that a client brought.
+#[derive(Debug)]
+struct LastBrought {
+    /// As it was written: the same words are not read again.
+    written: [SmallVec<[u8; Self::LONGEST]>; 3],
+    quota: Arc<Quota>,
+}
+
+impl LastBrought {
+    /// The longest word that is kept, in bytes: any number of 64 bits. One with more zeros before it is read each time.
+    const LONGEST: usize = 20;
+
+    fn new(written: Written<'_>, quota: Arc<Quota>) -> Self {
+        // No number has no digits, so what is kept as nothing is none of the words that come.
+        let kept = |word: &[u8]| SmallVec::from_slice(if word.len() <= Self::LONGEST { word } else { b"" });
+        Self { written: written.map(kept), quota }
+    }
+
+    fn is(&self, written: Written<'_>) -> bool {
+        self.written.iter().zip(written).all(|(last, word)| !last.is_empty() && **last == *word)
+    }
 }
 
 /// Commands since `MULTI`.
@@ -106,17 +133,22 @@ impl Session {
         }
     }
 
-    /// Returns a limit that the client brings.
+    /// Returns the limit that the client brings; `read` reads its words, where they are not those of the last.
     ///
     /// # Errors
-    /// What is out of range.
-    pub(super) fn quota(&mut self, brought: Brought, quotas: &BroughtQuotas) -> Result<&Arc<Quota>, String> {
-        let known = self.brought.take().filter(|(known, _)| *known == brought);
+    /// What cannot be read, or is out of range.
+    pub(super) fn quota(
+        &mut self,
+        written: Written<'_>,
+        quotas: &BroughtQuotas,
+        read: impl FnOnce() -> Result<Brought, String>,
+    ) -> Result<&Arc<Quota>, String> {
+        let known = self.brought.take().filter(|last| last.is(written));
         let known = match known {
             Some(known) => known,
-            None => (brought, quotas.of(brought)?),
+            None => LastBrought::new(written, quotas.of(read()?)?),
         };
-        Ok(&self.brought.insert(known).1)
+        Ok(&self.brought.insert(known).quota)
     }
 
     /// Says whether a token was shown, or none is needed.
@@ -138,5 +170,25 @@ impl Session {
                 format!("the token {} is for {}, and this asks for {scope}", grant.name, grant.scopes),
             )),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_is_the_last_one_where_its_words_are_the_same_and_short() {
+        let quota = Arc::new(Quota::per_second(1).gcra().unwrap());
+        let last = LastBrought::new([b"1", b"20", b"3"], Arc::clone(&quota));
+        assert!(last.is([b"1", b"20", b"3"]));
+        for others in [[&b"1"[..], b"20", b"4"], [b"01", b"20", b"3"], [b"12", b"0", b"3"], [b"", b"", b""]] {
+            assert!(!last.is(others), "{others:?}");
+        }
+        let zeros = "0".repeat(LastBrought::LONGEST) + "1";
+        let long = [zeros.as_bytes(), b"20", b"3"];
+        let last = LastBrought::new(long, quota);
+        assert!(!last.is(long) && !last.is([b"", b"20", b"3"]));
+        assert!(last.written.iter().all(|word| !word.spilled()), "a client cannot have it keep much");
     }
 }

@@ -10,7 +10,7 @@ use tidegate::{Cost, Quota, Rate, Retry};
 
 use super::redis;
 use super::reply::Replies;
-use super::session::{RespDoor, Session};
+use super::session::{RespDoor, Session, Written};
 use crate::call_notes;
 use crate::engine::Engine;
 use crate::metrics::Decided;
@@ -18,23 +18,21 @@ use crate::requests::Brought;
 
 /// `CL.THROTTLE key max_burst count period [quantity]`
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
-    let (key, numbers) = match words {
-        [_, key, numbers @ ..] if (3..=4).contains(&numbers.len()) => (*key, numbers),
+    let (key, limit, quantity) = match *words {
+        [_, key, burst, count, period] => (key, [burst, count, period], None),
+        [_, key, burst, count, period, quantity] => (key, [burst, count, period], Some(quantity)),
         _ => return redis::wrong_number(words[0], replies),
     };
-    let (brought, quantity) = match read(numbers) {
+    let quantity = quantity.map_or(Ok(1), |written| number("quantity", written, 0));
+    let quota = session.quota(limit, &door.quotas, || brought(limit));
+    let (quota, quantity) = match quota.and_then(|quota| Ok((quota, quantity?))) {
         Ok(read) => read,
         Err(what) => return replies.error("ERR", &what),
     };
     if key.len() > MAX_KEY {
         return replies.error("ERR", &format!("the key has {} bytes; use at most {MAX_KEY}", key.len()));
     }
-    let quota = match session.quota(brought, &door.quotas) {
-        Ok(quota) => quota,
-        Err(what) => return replies.error("ERR", &what),
-    };
-    let mut own = smallvec::SmallVec::<[u8; 64]>::new();
-    own.extend_from_slice(&CALLER_LIMIT);
+    let mut own = smallvec::SmallVec::<[u8; 64]>::from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
     // Here, and handed down by reference: it has room for several charges, and to move it costs as much as to decide one.
     let mut settled = Settled::default();
@@ -62,31 +60,30 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
 /// The longest key, in bytes: as long as an attribute's value may be.
 const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
 
-fn read(numbers: &[&[u8]]) -> Result<(Brought, u64), String> {
-    const NAMES: [&str; 4] = ["max_burst", "count", "period", "quantity"];
-    let number = |at: usize, least: u64| -> Result<u64, String> {
-        let Some(text) = numbers.get(at) else { return Ok(1) };
-        match digits(text) {
-            Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
-            _ => {
-                let shown = excerpt(&String::from_utf8_lossy(text));
-                Err(format!(
-                    "{}: \"{shown}\" is no whole number from {least} to {}",
-                    NAMES[at],
-                    Rate::MAX_COUNT
-                ))
-            }
-        }
-    };
-    let burst = number(0, 0)?;
+/// Reads the limit that a command brings.
+///
+/// # Errors
+/// Which number is none, or out of range.
+fn brought([burst, count, period]: Written<'_>) -> Result<Brought, String> {
     // redis-cell counts what is granted beside the first.
-    let burst = burst.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
+    let burst = number("max_burst", burst, 0)?.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
     let burst =
         burst.ok_or_else(|| format!("max_burst is out of range; use at most {}", Rate::MAX_COUNT - 1))?;
-    Ok((Brought { burst, count: number(1, 1)?, period: number(2, 1)? }, number(3, 0)?))
+    Ok(Brought { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
 }
 
-/// Reads a number in digits. Not by way of a text: four of them are in every command.
+/// Reads a number of a command that is `least` or more.
+fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
+    match digits(written) {
+        Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
+        _ => {
+            let shown = excerpt(&String::from_utf8_lossy(written));
+            Err(format!("{name}: \"{shown}\" is no whole number from {least} to {}", Rate::MAX_COUNT))
+        }
+    }
+}
+
+/// Reads a number in digits. Not by way of a text: up to four of them are in every command.
 fn digits(text: &[u8]) -> Option<u64> {
     /// So many digits are a number of 64 bits whatever they are.
     const ALWAYS_FIT: usize = 19;
@@ -130,18 +127,20 @@ fn answer(settled: &Settled, replies: &mut Replies) {
     let standing = &line.decision.standing;
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let seconds = |span: Duration| whole(span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0)));
-    replies.list(5);
-    replies.integer(i64::from(!settled.allowed));
-    replies.integer(whole(standing.limit));
-    replies.integer(whole(standing.remaining));
-    replies.integer(match line.decision.retry() {
+    let retry = match line.decision.retry() {
         _ if settled.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
         // No wait is long enough for what is asked.
         Retry::Never => i64::MAX,
-    });
-    replies.integer(seconds(standing.reset_after));
+    };
+    replies.five_integers([
+        i64::from(!settled.allowed),
+        whole(standing.limit),
+        whole(standing.remaining),
+        retry,
+        seconds(standing.reset_after),
+    ]);
 }
 
 #[cfg(test)]
