@@ -117,7 +117,11 @@ impl Dialer {
     }
 
     fn silent(&self, info: &ConnectionInfo) -> ConnectError {
-        let reason = format!("it did not answer within {:?}", self.options.timeout);
+        let mut reason = format!("it did not answer within {:?}", self.options.timeout);
+        // It takes the first bytes of TLS for a part of a command, and waits for the rest.
+        if is_tls(info) {
+            reason.push_str(NO_TLS);
+        }
         ConnectError::Unreachable { address: address(info.addr()), reason }
     }
 
@@ -129,7 +133,7 @@ impl Dialer {
     pub(crate) fn error(&self, info: &ConnectionInfo, error: &RedisError) -> ConnectError {
         let (address, reason) = (address(info.addr()), words(error));
         let code = error.code().unwrap_or_default();
-        let tls = matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. });
+        let tls = is_tls(info);
         match error.kind() {
             ErrorKind::AuthenticationFailed => ConnectError::Credentials { address, reason },
             ErrorKind::Server(ServerErrorKind::NoPerm) => {
@@ -145,9 +149,36 @@ impl Dialer {
             _ if reason.contains("Parse error") => {
                 ConnectError::Answer { address, reason: "something else than the protocol".to_owned() }
             }
-            _ => ConnectError::Unreachable { address, reason },
+            _ => {
+                let hint = match (tls, hung_up(error)) {
+                    (true, true) => NO_TLS,
+                    (true, false) if error.is_timeout() => NO_TLS,
+                    (false, true) if is_tcp(info) => WANTS_TLS,
+                    _ => "",
+                };
+                ConnectError::Unreachable { address, reason: reason + hint }
+            }
         }
     }
+}
+
+/// What may be wrong where a server that is asked by TLS takes the connection and does not shake hands.
+const NO_TLS: &str =
+    "; it may not speak TLS, which `rediss://` asks for: then write `redis://` in its address";
+/// What may be wrong where a server that is asked in plain text takes the connection and closes it.
+const WANTS_TLS: &str = "; it may want TLS: then write `rediss://` in its address";
+
+fn is_tls(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. })
+}
+
+fn is_tcp(info: &ConnectionInfo) -> bool {
+    matches!(info.addr(), redis::ConnectionAddr::Tcp(..))
+}
+
+/// Says whether a server took the connection and closed it.
+fn hung_up(error: &RedisError) -> bool {
+    error.is_connection_dropped() && !error.is_connection_refusal()
 }
 
 fn tls_failed(reason: &str) -> bool {

@@ -24,6 +24,10 @@ mod outage;
 mod peer_names;
 mod places;
 mod prepared;
+#[cfg(feature = "grpc")]
+mod reservations;
+#[cfg(feature = "grpc")]
+mod reserving;
 mod sensing;
 mod settling;
 mod shared_gate;
@@ -64,6 +68,8 @@ pub(crate) use self::decide_together::Together;
 pub(crate) use self::held::Held;
 pub(crate) use self::keys::NotForgotten;
 pub(crate) use self::outage::Outage;
+#[cfg(feature = "grpc")]
+pub(crate) use self::reserving::Committed;
 pub(crate) use self::settling::{SettleError, SettledTicket, Settlement, Spent};
 pub(crate) use self::sharing::{ClusterPolicies, LEASES_EVERY};
 pub(crate) use self::switches::By as SwitchedBy;
@@ -102,6 +108,8 @@ pub(crate) struct Engine {
     pub(crate) events: Arc<Events>,
     refused: RefusedRequests,
     ticket_seal: TicketSeal,
+    #[cfg(feature = "grpc")]
+    reservations: reservations::Reservations,
     breakers: breakers::Breakers,
     redact: Redact,
     denials: DenialLog,
@@ -195,6 +203,8 @@ impl Engine {
             events,
             refused: RefusedRequests::new(REMEMBERED, REMEMBERED_BYTES),
             ticket_seal,
+            #[cfg(feature = "grpc")]
+            reservations: reservations::Reservations::default(),
             breakers: breakers::Breakers::default(),
             redact: Redact::default(),
             denials: DenialLog::of_all(),

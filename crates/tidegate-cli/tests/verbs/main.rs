@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
+// The name under which fuzz targets take their macro.
+extern crate self as libfuzzer_sys;
+
 #[cfg(unix)]
 mod addresses;
 mod bench;
@@ -11,6 +14,7 @@ mod config;
 mod everywhere;
 mod explain;
 mod flags;
+mod fuzz_targets;
 mod golden;
 mod init;
 mod keys_hit;

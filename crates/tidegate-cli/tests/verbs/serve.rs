@@ -99,7 +99,7 @@ impl Serving {
         }
     }
 
-    pub(crate) fn ask(&self, path: &str, body: Option<&Value>) -> ureq::http::Response<ureq::Body> {
+    pub(crate) fn ask(&self, path: &str, body: Option<&Value>) -> http::Response<ureq::Body> {
         let config = ureq::Agent::config_builder().http_status_as_error(false).timeout_global(Some(PATIENCE));
         let agent: ureq::Agent = config.build().into();
         let url = format!("{}{path}", self.url);
@@ -118,7 +118,7 @@ impl Serving {
         serde_json::from_str(&answer.body_mut().read_to_string().unwrap()).unwrap()
     }
 
-    pub(crate) fn check(&self, ip: &str) -> ureq::http::Response<ureq::Body> {
+    pub(crate) fn check(&self, ip: &str) -> http::Response<ureq::Body> {
         self.ask("/v1/check", Some(&json!({ "attributes": { "client.ip": ip } })))
     }
 

@@ -147,6 +147,23 @@ fn tls_with_a_certificate_of_ones_own() {
     let found = error(single(&url));
     assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
 
+    // Each door asked as if it were the other one: it closes the connection, or waits for more bytes.
+    let plain = RedisOptions::single(&format!("redis://127.0.0.1:{port}/")).unwrap();
+    let found = error(plain.timeout(Duration::from_secs(1)));
+    assert!(matches!(found, ConnectError::Unreachable { .. }), "{found:?}");
+    assert!(
+        found.to_string().ends_with("; it may want TLS: then write `rediss://` in its address"),
+        "{found}"
+    );
+    let encrypted = RedisOptions::single(&format!("rediss://127.0.0.1:{}/", server.port)).unwrap();
+    let encrypted = encrypted.root_certificates(root_certificate.pem().into_bytes());
+    let found = error(encrypted.timeout(Duration::from_secs(1)));
+    assert!(matches!(found, ConnectError::Unreachable { .. }), "{found:?}");
+    let hint = "; it may not speak TLS, which `rediss://` asks for: then write `redis://` in its address";
+    assert!(found.to_string().ends_with(hint), "{found}");
+    let found = error(single(&format!("redis://127.0.0.1:{}/", free_port())));
+    assert!(!found.to_string().contains("TLS"), "nobody listens: {found}");
+
     // As Redis has it unless it is told otherwise: each client shows a certificate of its own.
     server.ask(&["CONFIG", "SET", "tls-auth-clients", "yes"]);
     let trusted = || single(&url).root_certificates(root_certificate.pem().into_bytes());

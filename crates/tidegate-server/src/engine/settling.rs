@@ -131,7 +131,8 @@ impl Engine {
         settled
     }
 
-    async fn settle_uncounted<T>(
+    /// Settles a ticket like [`Engine::settle`], and counts no result.
+    pub(super) async fn settle_uncounted<T>(
         &self,
         live: &Live,
         ticket: &Ticket,

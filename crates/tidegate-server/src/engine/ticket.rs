@@ -1,11 +1,15 @@
 //! The ticket of a decision: whether it gets one, and which of its charges that holds.
 
+use std::time::Duration;
+
 use smallvec::SmallVec;
 use tidegate::gate::ticket::{SealError, Ticket};
 use tidegate::policy::{Descriptor, Limit, Mode, Policy};
 use tidegate::{Charged, GateDecision};
 use ulid::Ulid;
 
+#[cfg(feature = "grpc")]
+use super::reservations;
 use super::{Conclusion, Engine, Held};
 use crate::live::{Live, settles};
 
@@ -19,6 +23,9 @@ pub(crate) enum TicketFor {
     Nobody,
     /// The caller, if he wants one; with `None` where a policy that charged the request expects to be settled.
     Caller(Option<bool>),
+    /// Whoever reserves units for so long; the ticket can be settled a while longer than the reservation lasts.
+    #[cfg(feature = "grpc")]
+    Reservation(Duration),
     /// The application behind a proxy, in a header: only what expects to be settled, and only the places where that is too long.
     Proxied,
 }
@@ -49,6 +56,8 @@ impl TicketFor {
         match self {
             Self::Nobody => false,
             Self::Caller(wanted) => wanted.unwrap_or(live.settles),
+            #[cfg(feature = "grpc")]
+            Self::Reservation(_) => true,
             Self::Proxied => live.settles || live.delays,
         }
     }
@@ -160,6 +169,8 @@ impl Engine {
         let sealed = match wanted {
             TicketFor::Nobody | TicketFor::Caller(Some(false)) => return None,
             TicketFor::Caller(Some(true)) => self.seal(&held.charged, id),
+            #[cfg(feature = "grpc")]
+            TicketFor::Reservation(holds) => self.seal_for(&held.charged, id, reservations::life(holds)),
             TicketFor::Caller(None) => {
                 let policies = decision.policies.policies();
                 let expected = decision.limits.iter().any(|limit| settles(&policies[limit.policy]));
@@ -217,8 +228,11 @@ impl Engine {
     }
 
     fn seal(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {
-        let (seal, id) = (&self.ticket_seal, Some(id.into()));
-        self.gate.seal(charged, &seal.keys, seal.ttl, id)
+        self.seal_for(charged, id, self.ticket_seal.ttl)
+    }
+
+    fn seal_for(&self, charged: &Charged, id: Ulid, life: Duration) -> Result<Ticket, SealError> {
+        self.gate.seal(charged, &self.ticket_seal.keys, life, Some(id.into()))
     }
 
     fn seal_for_header(&self, charged: &Charged, id: Ulid) -> Result<Ticket, SealError> {

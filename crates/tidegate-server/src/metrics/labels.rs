@@ -173,6 +173,8 @@ pub(super) struct SettlementLabel {
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum SettlementResult {
     settled,
+    /// It was a reservation that nobody committed, and was given back.
+    lapsed,
     /// It was settled before.
     repeated,
     expired,
@@ -185,8 +187,15 @@ pub(crate) enum SettlementResult {
 }
 
 impl SettlementResult {
-    pub(super) const ALL: [Self; 6] =
-        [Self::settled, Self::repeated, Self::expired, Self::elsewhere, Self::refused, Self::error];
+    pub(super) const ALL: [Self; 7] = [
+        Self::settled,
+        Self::lapsed,
+        Self::repeated,
+        Self::expired,
+        Self::elsewhere,
+        Self::refused,
+        Self::error,
+    ];
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]

@@ -40,7 +40,8 @@ impl Beside {
         Self { signals, config, secrets: watches }
     }
 
-    /// Follows signals, files and the policies put for all nodes, and tidies leases, for as long as the server runs.
+    /// Follows signals, files and the policies put for all nodes, tidies leases, and gives back reservations that have ended, for as long
+    /// as the server runs.
     ///
     /// A stop is acted on whatever a reload waits for: all of them run side by side. Reloads asked for during one become one more.
     pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
@@ -99,7 +100,17 @@ impl Beside {
                 handle.app.engine.tidy_leases().await;
             }
         };
+        #[cfg(feature = "grpc")]
+        let reservations = async {
+            loop {
+                let next = handle.app.engine.give_back_reservations().await;
+                tokio::time::sleep(next).await;
+            }
+        };
+        #[cfg(not(feature = "grpc"))]
+        let reservations = std::future::pending();
         tokio::select! {
+            never = reservations => never,
             never = handle.app.reload.follow_cluster(&handle.app.engine) => never,
             never = signals => never,
             never = leases => never,

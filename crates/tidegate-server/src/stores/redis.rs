@@ -67,6 +67,10 @@ fn dialled(store: RedisStore) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
+        // In the words of the file, where it says that another kind of address may do.
+        ConnectError::Unreachable { .. } if reason.contains("rediss://") => {
+            Failed::Away(format!("{reason} (store.url)"))
+        }
         ConnectError::Unreachable { .. } => Failed::Away(reason),
         ConnectError::Address { .. } | ConnectError::Option { .. } => {
             Failed::ForGood(OpenStoreError::Setting { kind: KIND, reason })
@@ -124,6 +128,18 @@ mod tests {
         assert_eq!(with_secrets("redis://h", None, Some("a@b: c")), "redis://:a%40b%3A%20c@h");
         assert_eq!(with_secrets("rediss://h", Some("me"), Some("p/w")), "rediss://me:p%2Fw@h");
     }
+
+    #[test]
+    fn a_hint_at_another_kind_of_address_names_the_key() {
+        let away = |reason: &str| {
+            let error = ConnectError::Unreachable { address: "h:1".to_owned(), reason: reason.to_owned() };
+            let Failed::Away(told) = failed(&error) else { panic!("it is tried again") };
+            told
+        };
+        assert!(away("closed; write `rediss://` in its address").ends_with("address (store.url)"));
+        assert_eq!(away("refused"), "no Redis server answers at h:1: refused");
+    }
+
     /// The master was dialled without TLS, whatever the sentinels were, and got the password in plain text; the database was lost.
     #[test]
     fn a_master_is_reached_as_its_sentinels_are() {

@@ -1,11 +1,17 @@
-//! Limitador's own service: a look, a report, and a reservation that is committed.
+//! Limitador's own service: a look, a report, and a reservation that is committed or given back.
+
+use std::sync::Arc;
+use std::time::Duration;
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use prost::Message;
+use tidegate::gate::ticket::TicketKeys;
+use tidegate_server::OpenStore;
 
 use super::client::{Client, call, framed};
-use super::started;
+use super::running::engine;
+use super::{started, started_with};
 
 const SERVICE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/";
 pub(super) const POLICIES: &str = "
@@ -26,6 +32,8 @@ struct Reserve {
     descriptors: Vec<RateLimitDescriptor>,
     #[prost(uint64, tag = "3")]
     amount: u64,
+    #[prost(message, optional, tag = "4")]
+    ttl: Option<prost_types::Duration>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -69,7 +77,7 @@ async fn left(client: &mut Client, user: &str) -> (u32, i32) {
 
 fn reserve(user: &str, amount: u64) -> Reserve {
     let call = call(&[&[("user", user)]]);
-    Reserve { domain: call.domain, descriptors: call.descriptors, amount }
+    Reserve { domain: call.domain, descriptors: call.descriptors, amount, ttl: None }
 }
 
 fn commit(user: &str, id: &str, actual_amount: u64) -> Commit {
@@ -147,4 +155,112 @@ async fn what_no_policy_limits_is_reserved_and_what_is_no_message_is_an_error() 
         let reply = client.call(&path, &[], framed(&message.encode_to_vec())).await.unwrap();
         assert_eq!(reply.code, Some(3), "{method}: {reply:?}");
     }
+}
+
+fn reserve_for(user: &str, amount: u64, seconds: i64) -> Reserve {
+    Reserve { ttl: Some(prost_types::Duration { seconds, nanos: 0 }), ..reserve(user, amount) }
+}
+
+/// Waits until a user has so much left.
+async fn until_left(client: &mut Client, user: &str, units: u32) {
+    let looks = async { while left(client, user).await.0 != units {} };
+    tokio::time::timeout(Duration::from_secs(20), looks).await.expect("it is given back");
+}
+
+#[tokio::test]
+async fn a_reservation_that_nobody_commits_is_given_back_once_when_its_time_is_over() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let mut ids = Vec::new();
+    for (user, seconds) in [("ann", 30), ("bob", 30), ("eve", 60)] {
+        let held: Reserved = ask(&mut client, "Reserve", &reserve_for(user, 80, seconds)).await;
+        assert_eq!((held.code, left(&mut client, user).await), (1, (20, 1)));
+        ids.push(held.reservation_id);
+    }
+    let settled: Committed = ask(&mut client, "Commit", &commit("bob", &ids[1], 75)).await;
+    assert!(settled.reservation_released);
+    server.clock.advance(Duration::from_secs(29));
+    assert_eq!(left(&mut client, "ann").await, (20, 1));
+    server.clock.advance(Duration::from_secs(1));
+    until_left(&mut client, "ann", 100).await;
+    // What was committed stays so, and what holds for longer holds.
+    assert_eq!((left(&mut client, "bob").await, left(&mut client, "eve").await), ((25, 1), (20, 1)));
+    // A commit that comes too late is a report.
+    let late: Committed = ask(&mut client, "Commit", &commit("ann", &ids[0], 30)).await;
+    assert!(!late.reservation_released);
+    assert_eq!(left(&mut client, "ann").await, (70, 1));
+    server.clock.advance(Duration::from_secs(30));
+    until_left(&mut client, "eve", 100).await;
+    assert_eq!((left(&mut client, "ann").await, left(&mut client, "bob").await), ((70, 1), (25, 1)));
+    let metrics = server.get("/metrics").await.text;
+    assert!(metrics.contains("tidegate_settlements_total{result=\"lapsed\"} 2\n"), "{metrics}");
+}
+
+/// Whoever comes first settles it: whatever a commit finds, what was spent is booked once and the estimate comes back once.
+#[tokio::test]
+async fn a_commit_at_the_moment_of_the_end_books_what_was_spent_once() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    for at in 0..20 {
+        let user = format!("user{at}");
+        let held: Reserved = ask(&mut client, "Reserve", &reserve_for(&user, 80, 1)).await;
+        server.clock.advance(Duration::from_secs(1));
+        let settled: Committed = ask(&mut client, "Commit", &commit(&user, &held.reservation_id, 30)).await;
+        // Either the commit has settled it, or it was given back before and the commit was a report.
+        assert_eq!(left(&mut client, &user).await, (70, 1), "{settled:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_reservation_without_a_time_or_with_a_longer_one_holds_as_long_as_a_ticket() {
+    let (server, grpc) = started(POLICIES).await;
+    let mut client = Client::connect(grpc).await;
+    let unset = reserve("unset", 80);
+    for asked in [&unset, &reserve_for("longer", 80, i64::MAX), &reserve_for("negative", 80, -5)] {
+        let held: Reserved = ask(&mut client, "Reserve", asked).await;
+        assert_eq!(held.code, 1, "{asked:?}");
+    }
+    server.clock.advance(Duration::from_secs(600));
+    for user in ["unset", "longer", "negative"] {
+        until_left(&mut client, user, 100).await;
+    }
+    // One that is to hold for no time holds nothing.
+    let _: Reserved = ask(&mut client, "Reserve", &reserve_for("zero", 80, 0)).await;
+    until_left(&mut client, "zero", 100).await;
+}
+
+#[tokio::test]
+async fn nodes_of_one_engine_give_a_reservation_back_once_and_wait_for_an_engine_that_is_away() {
+    let shared = engine::Engine::default();
+    let keys = TicketKeys::random().unwrap();
+    let node = async || {
+        started_with(POLICIES, |options| {
+            options.store = Some(OpenStore::new(Arc::new(shared.clone()), "engine"));
+            options.tickets.keys = Some(keys.clone());
+        })
+        .await
+    };
+    let ((first, grpc), (second, other)) = (node().await, node().await);
+    let (mut client, mut others) = (Client::connect(grpc).await, Client::connect(other).await);
+    let advance = |by| [&first, &second].map(|node| node.clock.advance(by));
+    let mut ids = Vec::new();
+    for user in ["ann", "bob"] {
+        let held: Reserved = ask(&mut client, "Reserve", &reserve_for(user, 6, 30)).await;
+        assert_eq!(held.code, 1);
+        ids.push(held.reservation_id);
+    }
+    let settled: Committed = ask(&mut others, "Commit", &commit("bob", &ids[1], 2)).await;
+    assert!(settled.reservation_released, "another node settles it");
+    shared.be(engine::ERRS);
+    let asked = shared.exchanges();
+    advance(Duration::from_secs(31));
+    let tried = async {
+        while shared.exchanges() < asked + 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), tried).await.expect("it is tried");
+    shared.be(engine::ANSWERS);
+    until_left(&mut client, "ann", 100).await;
+    assert_eq!(left(&mut others, "bob").await, (98, 1), "it is not given back once more");
 }

@@ -7,9 +7,9 @@ use tidegate::config::{Config, Format};
 use tidegate::gate::Check;
 use tidegate::policy::{Among, Descriptor, PolicySet};
 
-use crate::model;
-use crate::witness;
-use crate::words::{Ask, Choices, FileWords, PolicyWords, request};
+use super::model;
+use super::witness;
+use super::words::{Ask, Choices, FileWords, PolicyWords, request};
 
 /// Peeks at the policies it is handed, so that one does for all files.
 static GATE: LazyLock<Gate> = LazyLock::new(|| Gate::in_memory(PolicySet::default(), 64).unwrap());

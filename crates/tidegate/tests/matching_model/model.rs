@@ -3,7 +3,7 @@
 
 use std::net::IpAddr;
 
-use crate::words::{Ask, FileWords, MatchWords, PolicyWords};
+use super::words::{Ask, FileWords, MatchWords, PolicyWords};
 
 /// A request: its attributes, each name once.
 pub(crate) type Request = [(String, String)];

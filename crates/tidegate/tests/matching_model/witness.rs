@@ -1,7 +1,7 @@
 //! Requests that a policy's own words suggest: each pattern with its wildcards filled in.
 
-use crate::model::written_out;
-use crate::words::{Ask, PolicyWords};
+use super::model::written_out;
+use super::words::{Ask, PolicyWords};
 
 /// What stands in for a wildcard.
 const FILLINGS: [&str; 4] = ["x", "zz", "1", ""];

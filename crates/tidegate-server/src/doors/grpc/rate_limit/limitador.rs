@@ -5,16 +5,18 @@
 //! |---|---|
 //! | `CheckRateLimit` | a look: nothing is spent |
 //! | `Report` | books the units, also beyond the limit |
-//! | `Reserve` | charges the estimate; the reservation is a ticket, so no node remembers it |
-//! | `Commit` | settles the ticket: less than the estimate comes back, more is a debt. Without one, a report |
+//! | `Reserve` | charges the estimate; the reservation is a ticket, which the node gives back when `ttl` is over |
+//! | `Commit` | settles the ticket: less than the estimate comes back, more is a debt. Without one, or after `ttl`, a report |
 //!
 //! The messages of the last two are written down here; those of the others are Envoy's.
+
+use std::time::Duration;
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::RateLimitDescriptor;
 use envoy_types::pb::envoy::service::ratelimit::v3::rate_limit_response::Code as Overall;
 use envoy_types::pb::envoy::service::ratelimit::v3::{RateLimitRequest, RateLimitResponse};
-use envoy_types::pb::google::protobuf::{self, UInt64Value};
+use envoy_types::pb::google::protobuf::UInt64Value;
 use prost::Message;
 use tidegate::Outcome;
 use tidegate::gate::ticket::{Ticket, TicketError};
@@ -26,7 +28,7 @@ use super::super::service::Service;
 use super::super::status::{Code, Status};
 use super::asked::{self, Asked, Units};
 use super::{HungUp, answered};
-use crate::engine::{Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
+use crate::engine::{Committed, Engine, Held, SettleError, Settlement, Spent, TicketFor, Together};
 use crate::live::Live;
 use crate::metrics::Transport;
 
@@ -49,9 +51,9 @@ struct ReserveRequest {
     /// The estimate.
     #[prost(uint64, tag = "3")]
     amount: u64,
-    /// Not gone by: what is not committed stays charged.
+    /// How long the reservation holds without a commit: until it is given back.
     #[prost(message, optional, tag = "4")]
-    ttl: Option<protobuf::Duration>,
+    ttl: Option<prost_types::Duration>,
 }
 
 /// `kuadrant.service.ratelimit.v1.ReserveResponse`
@@ -122,7 +124,7 @@ pub(in super::super) async fn report(service: &Service, message: Bytes) -> Resul
 /// # Cancel safety
 /// Dropped before it ends, it has charged nothing.
 pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Result<Bytes, Status> {
-    let ReserveRequest { domain, descriptors, amount, ttl: _ } =
+    let ReserveRequest { domain, descriptors, amount, ttl } =
         ReserveRequest::decode(message).map_err(|error| not_a("ReserveRequest", &error))?;
     let request = call(domain, descriptors, amount);
     let engine = &service.app.engine;
@@ -143,14 +145,17 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     let ticket = match (asked.first(), together.conclusions.first(), &hung_up.held) {
         (Some(first), Some(conclusion), Some(held)) => {
             let id = engine.name(&live, &first.check(), None, conclusion);
-            engine.ticket(&first.request, conclusion, held, TicketFor::Caller(Some(true)), id)
+            engine.ticket(&first.request, conclusion, held, TicketFor::Reservation(holds(engine, ttl)), id)
         }
         _ => None,
     };
     let reservation_id = match ticket {
         None => UNLIMITED.to_owned(),
         Some(answer) => match (answer.ticket, answer.error) {
-            (Some(ticket), _) => ticket.to_string(),
+            (Some(ticket), _) => {
+                engine.remember_reservation(&ticket);
+                ticket.to_string()
+            }
             // A client's long header may have made the keys too long for a ticket, and an error would let it pass at a proxy that fails open.
             // What is held is taken back when it is dropped.
             (None, _) => return Ok(framing::body(&refused)),
@@ -160,7 +165,7 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     Ok(framing::body(&ReserveResponse { code: Overall::Ok as i32, reservation_id }))
 }
 
-/// Settles a reservation by what was spent; without one, books that.
+/// Settles a reservation by what was spent; without one, or where it has ended, books that.
 ///
 /// # Errors
 /// As [`report`].
@@ -177,23 +182,31 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             units => (Outcome::Success, Spent::Usage(Usage::cost(units))),
         };
         let settlement = Settlement { part: Part::All, outcome, spent };
-        match engine.settle(&engine.live(), &ticket, &settlement, |_| ()).await {
-            Ok(()) => return Ok(framing::body(&CommitResponse { reservation_released: true })),
-            // The estimate stands, or what it was settled by before: booking this as well would count it twice.
-            Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {
+        match engine.commit(&ticket, &settlement).await {
+            Ok(Committed::Settled) => {
+                return Ok(framing::body(&CommitResponse { reservation_released: true }));
+            }
+            // What it was settled by before stands: booking this as well would count it twice.
+            Ok(Committed::Repeated) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: false }));
             }
             Err(SettleError::Ticket(TicketError::Store(error))) => {
                 return Err(Status::new(Code::Unavailable, error.to_string()));
             }
-            // None of ours, so nothing is charged yet.
-            Err(_) => {}
+            // The estimate was given back, or the ticket is none of ours: nothing is charged.
+            Ok(Committed::Ended) | Err(_) => {}
         }
     }
     if actual_amount > 0 && !descriptors.is_empty() {
         book(service, &call(domain, descriptors, actual_amount)).await?;
     }
     Ok(framing::body(&CommitResponse { reservation_released: false }))
+}
+
+/// Returns how long a reservation holds; without a time, or with one that is none, as long as any.
+fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
+    let longest = engine.longest_reservation();
+    ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
 /// Makes the call of the rate limit service in which each descriptor has so many units.

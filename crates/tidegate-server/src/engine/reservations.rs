@@ -1,0 +1,129 @@
+//! The open reservations of this node: tickets, by the time when they are to be given back.
+//!
+//! A ticket lives a while longer than its reservation: for a commit that is under way when the time ends, and for a store that is away then.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tidegate::Tick;
+use tidegate::gate::ticket::{OpenTicket, Ticket};
+
+/// How long a ticket can be settled after its reservation has ended: a store that is away for less than this takes it back all the same.
+const AFTERWARDS: Duration = Duration::from_secs(60);
+/// The most reservations that are remembered, and the most bytes of their tickets. One of a single limit takes some 300 bytes, so both bind
+/// at about as many. Whatever is reserved beyond them stays charged until it is committed or time returns it.
+pub(super) const MOST: usize = 1 << 16;
+const MOST_BYTES: usize = 32 << 20;
+/// How many are given back at once: an engine settles them in a few round trips.
+const AT_ONCE: usize = 64;
+
+/// The open reservations of this node, by their end.
+#[derive(Debug, Default)]
+pub(super) struct Reservations(Mutex<Open>);
+
+/// When a reservation ends, and the number of its ticket.
+pub(super) type Key = (Tick, u128);
+
+#[derive(Debug, Default)]
+struct Open {
+    by_end: BTreeMap<Key, Ticket>,
+    bytes: usize,
+    /// Whether the last one found no room; the log is told once for each time that it gets full.
+    full: bool,
+}
+
+/// Returns how long the ticket of a reservation lives.
+pub(super) fn life(holds: Duration) -> Duration {
+    holds.min(Ticket::MAX_TTL - AFTERWARDS).saturating_add(AFTERWARDS)
+}
+
+/// Returns the key of a ticket.
+pub(super) fn key(ticket: &OpenTicket) -> Key {
+    (ticket.expires().before(AFTERWARDS), ticket.id())
+}
+
+impl Reservations {
+    /// Remembers a reservation; `false` where there is no room. A short lock.
+    pub(super) fn keep(&self, key: Key, ticket: &Ticket) -> bool {
+        let mut all = self.0.lock();
+        let bytes = all.bytes + ticket.as_bytes().len();
+        if all.by_end.len() >= MOST || bytes > MOST_BYTES {
+            return false;
+        }
+        all.bytes = bytes;
+        all.by_end.insert(key, ticket.clone());
+        true
+    }
+
+    /// Forgets a reservation that was settled.
+    pub(super) fn forget(&self, key: Key) {
+        let mut all = self.0.lock();
+        if let Some(ticket) = all.by_end.remove(&key) {
+            all.bytes -= ticket.as_bytes().len();
+        }
+    }
+
+    /// Takes out some that have ended.
+    pub(super) fn ended(&self, now: Tick) -> Vec<Ticket> {
+        let mut all = self.0.lock();
+        let mut ended = Vec::new();
+        while ended.len() < AT_ONCE
+            && let Some(first) = all.by_end.first_entry().filter(|first| first.key().0 <= now)
+        {
+            let ticket = first.remove();
+            all.bytes -= ticket.as_bytes().len();
+            ended.push(ticket);
+        }
+        ended
+    }
+
+    /// Returns how long it takes until the next one ends, or `None` where none is open.
+    pub(super) fn next(&self, now: Tick) -> Option<Duration> {
+        self.0.lock().by_end.first_key_value().map(|((end, _), _)| end.since(now))
+    }
+
+    /// Says whether the log has to be told that this one found no room.
+    pub(super) fn tells(&self, kept: bool) -> bool {
+        let full = &mut self.0.lock().full;
+        !std::mem::replace(full, !kept) && !kept
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ticket(bytes: usize) -> Ticket {
+        Ticket::from_bytes(&vec![0; bytes]).unwrap()
+    }
+
+    #[test]
+    fn reservations_are_few_and_their_tickets_have_a_bound() {
+        let (all, now) = (Reservations::default(), Tick::from_secs(100));
+        for id in 0..MOST as u128 {
+            assert!(all.keep((now, id), &ticket(300)));
+        }
+        assert!(!all.keep((now, u128::MAX), &ticket(1)), "there is no room");
+        assert!(all.tells(false) && !all.tells(false), "the log is told once");
+        all.forget((now, 7));
+        assert!(!all.tells(all.keep((now, u128::MAX), &ticket(1))) && all.tells(false));
+        let large = Reservations::default();
+        let kept = (0..4096).filter(|&id| large.keep((now, id), &ticket(Ticket::MAX_BYTES))).count();
+        assert_eq!(kept, MOST_BYTES / Ticket::MAX_BYTES);
+    }
+
+    #[test]
+    fn those_that_have_ended_come_out_once_and_the_first_one_first() {
+        let (all, now) = (Reservations::default(), Tick::from_secs(100));
+        for (after, bytes) in [(2, 3), (1, 2), (3, 4)] {
+            all.keep((now.after(Duration::from_secs(after)), 0), &ticket(bytes));
+        }
+        assert_eq!((all.ended(now), all.next(now)), (Vec::new(), Some(Duration::from_secs(1))));
+        let later = now.after(Duration::from_secs(2));
+        assert_eq!(all.ended(later), [ticket(2), ticket(3)]);
+        assert_eq!((all.ended(later), all.next(later)), (Vec::new(), Some(Duration::from_secs(1))));
+        all.forget((now.after(Duration::from_secs(3)), 0));
+        assert_eq!((all.next(later), all.0.lock().bytes), (None, 0));
+    }
+}

@@ -1,0 +1,114 @@
+//! Reservations that callers may forget: each is a ticket, and the node that made it gives it back when its time is over.
+//!
+//! Who settles a ticket marks it in the store of its charges, in the same step. So a reservation is committed or given back, never both and
+//! neither twice, whichever node the commit comes to.
+
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use tidegate::Outcome;
+use tidegate::gate::Part;
+use tidegate::gate::ticket::{Ticket, TicketError};
+
+use super::reservations::{MOST, key};
+use super::settling::{SettleError, Settlement, Spent};
+use super::{Engine, sharing};
+use crate::metrics::SettlementResult;
+
+/// What became of a commit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Committed {
+    /// The reservation was settled by it.
+    Settled,
+    /// The reservation was settled before its end, by another commit.
+    Repeated,
+    /// The reservation has ended: its units were given back, or will be.
+    Ended,
+}
+
+impl Engine {
+    /// Returns the longest time that a reservation holds: as long as other tickets can be settled.
+    pub(crate) fn longest_reservation(&self) -> Duration {
+        self.ticket_seal.ttl
+    }
+
+    /// Has a reservation given back when it ends, unless it is committed before. Beyond some [`MOST`] of them it stays charged instead.
+    pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
+        let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) else { return };
+        let kept = self.reservations.keep(key(&open), ticket);
+        if self.reservations.tells(kept) {
+            tracing::warn!(
+                "{MOST} reservations are open: further ones stay charged until they are committed or time returns them"
+            );
+        }
+    }
+
+    /// Settles a reservation by what was spent.
+    ///
+    /// # Errors
+    /// [`SettleError`]: nothing was given back or booked.
+    pub(crate) async fn commit(
+        &self,
+        ticket: &Ticket,
+        settlement: &Settlement<'_>,
+    ) -> Result<Committed, SettleError> {
+        let settled = self.settle(&self.live(), ticket, settlement, |_| ()).await;
+        match settled {
+            Ok(()) | Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {}
+            Err(error) => return Err(error),
+        }
+        // The clock is read after the store has answered: whatever was given back in between is seen to have ended.
+        let open = self.ticket_seal.keys.open(ticket, self.now()).ok();
+        if let Some(open) = &open {
+            self.reservations.forget(key(open));
+        }
+        let goes_on = open.is_some_and(|open| self.now() < key(&open).0);
+        Ok(match settled {
+            Ok(()) => Committed::Settled,
+            Err(_) if goes_on => Committed::Repeated,
+            Err(_) => Committed::Ended,
+        })
+    }
+
+    /// Gives back the reservations that have ended, and returns after what time to look again.
+    ///
+    /// What a store does not take back is tried again, until the ticket cannot be settled any more; then it stays charged.
+    pub(crate) async fn give_back_reservations(&self) -> Duration {
+        let mut refused = Vec::new();
+        loop {
+            let ended = self.reservations.ended(self.now());
+            if ended.is_empty() {
+                break;
+            }
+            let settled = join_all(ended.iter().map(|ticket| self.lapse(ticket))).await;
+            for (ticket, settled) in ended.into_iter().zip(settled) {
+                match settled {
+                    Ok(()) => self.metrics.settlement(SettlementResult::lapsed),
+                    // Committed at another node.
+                    Err(SettleError::Ticket(TicketError::Settled)) => {}
+                    Err(error) => {
+                        self.metrics.settlement(SettlementResult::error);
+                        refused.push((ticket, error));
+                    }
+                }
+            }
+        }
+        if let Some((_, error)) = refused.first() {
+            self.metrics.store_error(self.store_kind);
+            tracing::warn!(count = refused.len(), ?error, "reservations that have ended were not given back");
+        }
+        let again = refused.is_empty();
+        for (ticket, _) in refused {
+            if let Ok(open) = self.ticket_seal.keys.open(&ticket, self.now()) {
+                self.reservations.keep(key(&open), &ticket);
+            }
+        }
+        let next = self.reservations.next(self.now()).filter(|_| again).unwrap_or(sharing::LEASES_EVERY);
+        next.clamp(Duration::from_millis(1), sharing::LEASES_EVERY)
+    }
+
+    async fn lapse(&self, ticket: &Ticket) -> Result<(), SettleError> {
+        let undone = Settlement { part: Part::All, outcome: Outcome::Ignored, spent: Spent::Undone };
+        self.settle_uncounted(&self.live(), ticket, &undone, |_| ()).await
+    }
+}
