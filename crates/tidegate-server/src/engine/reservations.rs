@@ -14,7 +14,7 @@ const AFTERWARDS: Duration = Duration::from_secs(60);
 /// The most reservations that are remembered, and the most bytes of their tickets. One of a single limit takes some 300 bytes, so both bind
 /// at about as many. Whatever is reserved beyond them stays charged until it is committed or time returns it.
 pub(super) const MOST: usize = 1 << 16;
-const MOST_BYTES: usize = 32 << 20;
+pub(super) const MOST_BYTES: usize = 32 << 20;
 /// How many are given back at once: an engine settles them in a few round trips.
 const AT_ONCE: usize = 64;
 

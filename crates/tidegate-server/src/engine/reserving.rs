@@ -10,7 +10,7 @@ use tidegate::Outcome;
 use tidegate::gate::Part;
 use tidegate::gate::ticket::{Ticket, TicketError};
 
-use super::reservations::{MOST, key};
+use super::reservations::{MOST, MOST_BYTES, key};
 use super::settling::{SettleError, Settlement, Spent};
 use super::{Engine, sharing};
 use crate::metrics::SettlementResult;
@@ -32,13 +32,15 @@ impl Engine {
         self.ticket_seal.ttl
     }
 
-    /// Has a reservation given back when it ends, unless it is committed before. Beyond some [`MOST`] of them it stays charged instead.
+    /// Has a reservation given back when it ends, unless it is committed before. Beyond [`MOST`] of them, or [`MOST_BYTES`], it stays charged instead.
     pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
         let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) else { return };
         let kept = self.reservations.keep(key(&open), ticket);
         if self.reservations.tells(kept) {
             tracing::warn!(
-                "{MOST} reservations are open: further ones stay charged until they are committed or time returns them"
+                "{MOST} reservations are open, or {} MiB of their tickets: further ones stay charged until they are committed or time \
+                 returns them",
+                MOST_BYTES >> 20
             );
         }
     }
