@@ -124,16 +124,16 @@ impl Outcome {
         let mut breaks = |what: String| broken.push(format!("{name}, {share}: {what}"));
         if self.excess > self.most {
             let most = self.most;
-            breaks(format!("an excess of {} units, and {most} are the most", self.excess));
+            breaks(format!("an excess of {} units, where {most} are allowed", self.excess));
         }
         if self.used_per_mille < bounds.used_per_mille {
             let (used, least) = (self.used_per_mille, bounds.used_per_mille);
-            breaks(format!("{used} thousandths of the ideal, and {least} are the least"));
+            breaks(format!("used {used} ‰ of the ideal, where {least} ‰ are required"));
         }
         let alone = self.without_engine;
         if !bounds.alone && self.late <= BUSY && alone * 10 > self.asked as u64 {
             breaks(format!(
-                "nodes decided {alone} of {} steps alone, beside an engine that answers",
+                "nodes decided {alone} of {} steps alone, although the engine answered",
                 self.asked
             ));
         }

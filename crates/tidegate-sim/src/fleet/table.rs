@@ -73,11 +73,11 @@ impl Row {
         let Bounds { excess, used_per_mille, recovery } = self.bounds;
         let mut broken = Vec::new();
         if outcome.excess > excess {
-            broken.push(format!("an excess of {} units, and {excess} are the most", outcome.excess));
+            broken.push(format!("an excess of {} units, where {excess} are allowed", outcome.excess));
         }
         if outcome.used_per_mille < used_per_mille {
             broken.push(format!(
-                "{} thousandths of the ideal, and {used_per_mille} are the least",
+                "used {} ‰ of the ideal, where {used_per_mille} ‰ are required",
                 outcome.used_per_mille
             ));
         }
@@ -85,12 +85,12 @@ impl Row {
         // its answer.
         let longest = if self.share == "leased" { TARGET + DEADLINE } else { DEADLINE };
         if outcome.longest > longest + Duration::from_millis(5) {
-            broken.push(format!("a decision took {:?}, and {longest:?} is the longest", outcome.longest));
+            broken.push(format!("a decision took {:?}, where {longest:?} is allowed", outcome.longest));
         }
         match outcome.recovery {
             Some(took) if took <= recovery => {}
-            Some(took) => broken.push(format!("back after {took:?}, and {recovery:?} is the longest")),
-            None => broken.push("never back".to_owned()),
+            Some(took) => broken.push(format!("back after {took:?}, where {recovery:?} is allowed")),
+            None => broken.push("never back at nine tenths of the ideal".to_owned()),
         }
         (outcome, broken)
     }
