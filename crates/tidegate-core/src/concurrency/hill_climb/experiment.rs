@@ -5,7 +5,7 @@ use super::epoch::Reading;
 use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
 
 /// Up to this many times the base nobody waits: the mean of 20 exponential latencies deviates by 22 %.
-const NO_QUEUE: f64 = 1.25;
+const NO_QUEUE: f64 = 1.22;
 /// From this many times the base on, most of the time inside is spent waiting.
 const LONG_QUEUE: f64 = 2.2;
 /// From this many times the base on, fewer places are tried first also where most of the goodput was lost: more would be measured over
@@ -13,22 +13,24 @@ const LONG_QUEUE: f64 = 2.2;
 const VERY_LONG_QUEUE: f64 = 10.0;
 /// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
 /// the queue, the less can more places be needed, so the more proof it takes.
-const WORTH: (f64, f64) = (0.1, 0.35);
+const WORTH: (f64, f64) = (0.03, 0.4);
 /// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
 /// long one.
-const LOSS: (f64, f64) = (-0.45, 0.12);
+const LOSS: (f64, f64) = (-0.6, 0.07);
 /// Fewer places that cost at least this share were all needed: nobody had waited.
 const NEEDED: f64 = 0.5;
 /// By so many deviations a loss has to be beyond doubt before the base goes up.
 const SURE: f64 = 0.5;
 /// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one: so much that fewer places which
 /// change nothing are kept, or a limit that was too high from the first on would stay.
-const DOUBTFUL: f64 = 0.8;
+const DOUBTFUL: f64 = 0.9;
+/// So many times as many places are tried as the best goodput of late takes, while that is being regained.
+const SPARE: f64 = 1.1;
 /// A latency that grew by so much with fewer places is that of another service.
 const SLOWER: f64 = 1.5;
 /// The longest rest between two experiments, in measurements, after five in a row that changed nothing: experiments cost goodput where the
 /// peak is sharp, and a service that changes ends the rest by its goodput.
-const MOST_RESTS: u32 = 20;
+const MOST_RESTS: u32 = 27;
 
 /// What a trial brought.
 #[derive(Clone, Copy, Debug)]
@@ -58,13 +60,19 @@ impl HillClimbState {
         let trial = if known.failing && self.may_plunge {
             limit / LEAP
         } else if lost && self.may_regain && room && queue <= VERY_LONG_QUEUE {
-            self.may_regain = false;
+            (self.may_regain, self.regaining) = (false, true);
             limit * LEAP
         } else if queue > LONG_QUEUE && self.may_plunge {
             (HEADROOM * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
         } else if queue < NO_QUEUE && self.may_leap && room {
             // As many as the best goodput takes: far, where most places were lost for a while, or the base has grown.
-            (limit * LEAP).max(self.best * self.base)
+            let best = self.best * self.base;
+            // Places beyond those that regain it would be taken away again, and what is inside would then arrive in waves.
+            if self.regaining {
+                (best * SPARE).clamp(limit * STEP, limit * LEAP)
+            } else {
+                best.max(limit * LEAP)
+            }
         } else if self.upwards && room {
             limit * step
         } else {

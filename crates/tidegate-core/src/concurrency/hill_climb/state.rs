@@ -43,6 +43,8 @@ pub struct HillClimbState {
     pub(super) may_plunge: bool,
     /// Whether more places have not been tried in vain since most of the best goodput was lost.
     pub(super) may_regain: bool,
+    /// Whether the limit is growing because most of the best goodput was lost.
+    pub(super) regaining: bool,
     pub(super) cliff: Cliff,
     /// Measurements before the next experiment.
     pub(super) rests: u32,
@@ -67,6 +69,7 @@ impl HillClimbState {
             may_leap: true,
             may_plunge: true,
             may_regain: true,
+            regaining: false,
             cliff: Cliff::UNKNOWN,
             rests: 0,
             rejected: 0,
@@ -122,7 +125,7 @@ impl HillClimbState {
     /// Forgets what was known of the goodput, and what hints came to.
     pub(super) fn forget(&mut self) {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
-        (self.rests, self.rejected) = (0, 0);
+        (self.rests, self.rejected, self.regaining) = (0, 0, false);
     }
 }
 
@@ -139,9 +142,10 @@ impl Bytes for HillClimbState {
         out.f64(self.best);
         // In one byte, so that what was written without the second is read as it was.
         out.two_flags(self.base_proved, self.base_likely);
-        for flag in [self.upwards, self.may_leap, self.may_plunge, self.may_regain] {
+        for flag in [self.upwards, self.may_leap, self.may_plunge] {
             out.flag(flag);
         }
+        out.two_flags(self.may_regain, self.regaining);
         self.cliff.write(out);
         out.u32(self.rests);
         out.u32(self.rejected);
@@ -153,6 +157,9 @@ impl Bytes for HillClimbState {
         let (epoch, knows, known) = (Bytes::read(from)?, from.flag("knows")?, Bytes::read(from)?);
         let (base, best) = (from.within("base", 0.0..=f64::MAX)?, from.within("best", 0.0..=f64::MAX)?);
         let (base_proved, base_likely) = from.two_flags("base proved")?;
+        let (upwards, may_leap) = (from.flag("upwards")?, from.flag("may leap")?);
+        let may_plunge = from.flag("may plunge")?;
+        let (may_regain, regaining) = from.two_flags("may regain")?;
         Ok(Self {
             limit,
             trial: tries.then_some(trial),
@@ -163,10 +170,11 @@ impl Bytes for HillClimbState {
             best,
             base_proved,
             base_likely,
-            upwards: from.flag("upwards")?,
-            may_leap: from.flag("may leap")?,
-            may_plunge: from.flag("may plunge")?,
-            may_regain: from.flag("may regain")?,
+            upwards,
+            may_leap,
+            may_plunge,
+            may_regain,
+            regaining,
             cliff: Bytes::read(from)?,
             rests: from.u32()?,
             rejected: from.u32()?,
