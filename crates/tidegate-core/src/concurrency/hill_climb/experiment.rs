@@ -24,7 +24,7 @@ const SURE: f64 = 0.5;
 /// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one: so much that fewer places which
 /// change nothing are kept, or a limit that was too high from the first on would stay.
 const DOUBTFUL: f64 = 0.9;
-/// So many times as many places are tried as the best goodput of late takes, while that is being regained.
+/// After most of the goodput was lost, a step without a queue goes to this many times the places that the best goodput of late takes.
 const SPARE: f64 = 1.1;
 /// A latency that grew by so much with fewer places is that of another service.
 const SLOWER: f64 = 1.5;
@@ -65,13 +65,13 @@ impl HillClimbState {
         } else if queue > LONG_QUEUE && self.may_plunge {
             (HEADROOM * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
         } else if queue < NO_QUEUE && self.may_leap && room {
-            // As many as the best goodput takes: far, where most places were lost for a while, or the base has grown.
-            let best = self.best * self.base;
-            // Places beyond those that regain it would be taken away again, and what is inside would then arrive in waves.
+            // As many as the best goodput takes by Little's law: far, where most places were lost for a while, or the base has grown.
+            let takes = self.best * self.base;
             if self.regaining {
-                (best * SPARE).clamp(limit * STEP, limit * LEAP)
+                // More than that would be taken away again. What is inside would then end in waves, between which the service is idle.
+                (takes * SPARE).clamp(limit * STEP, limit * LEAP)
             } else {
-                best.max(limit * LEAP)
+                takes.max(limit * LEAP)
             }
         } else if self.upwards && room {
             limit * step

@@ -43,7 +43,7 @@ pub struct HillClimbState {
     pub(super) may_plunge: bool,
     /// Whether more places have not been tried in vain since most of the best goodput was lost.
     pub(super) may_regain: bool,
-    /// Whether the limit is growing because most of the best goodput was lost.
+    /// Whether more places were tried because most of the best goodput was lost, since the goodput was last forgotten.
     pub(super) regaining: bool,
     pub(super) cliff: Cliff,
     /// Measurements before the next experiment.

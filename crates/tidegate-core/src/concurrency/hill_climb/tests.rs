@@ -75,6 +75,7 @@ fn flags_that_share_a_byte_come_back() {
     for (first, second) in [(false, false), (true, false), (false, true), (true, true)] {
         let mut state = service.state;
         (state.base_proved, state.base_likely) = (first, second);
+        (state.may_regain, state.regaining) = (first, second);
         state.known = Some(Reading { failing: first, queued: second, ..Reading::default() });
         let mut out = Writer::new(0);
         state.write(&mut out);
@@ -103,6 +104,19 @@ fn a_dependency_that_became_ten_times_slower_gets_ten_times_the_places() {
     assert!(before <= 60, "{before}");
     let goodput = service.run(10_000, slower, never);
     assert!(goodput >= 1800.0, "{goodput} a second of 2000");
+}
+
+/// Two hundred places are needed. Twice as many would have to be taken away again, and the service would be idle meanwhile.
+#[test]
+fn lost_goodput_is_regained_without_far_too_many_places() {
+    let mut service = Service::new();
+    service.run(20_000, |inside| 10.0 * (inside / 20.0).max(1.0), never);
+    let mut most = 0;
+    for _ in 0..1_000 {
+        service.run(20, |inside| 100.0 * (inside / 200.0).max(1.0), never);
+        most = most.max(service.limit());
+    }
+    assert!((200..=300).contains(&most), "{most} places at most");
 }
 
 #[test]
