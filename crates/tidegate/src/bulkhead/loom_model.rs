@@ -121,23 +121,41 @@ fn a_change_meets_a_waiter_who_goes() {
     });
 }
 
-/// Two enter and leave past the lock at one place, and either is refused only while the other is inside.
+/// Two enter and leave past the lock at one place, one of them with borrowed permits, and either is refused only while the other is inside.
 #[test]
 fn past_the_lock_never_are_two_at_one_place() {
     explore(short_or_long(Some(3), None), || {
         let bulkhead = bulkhead(1);
         let other = bulkhead.clone();
-        let tries = |bulkhead: &Bulkhead| {
+        let thread = thread::spawn(move || {
             for _ in 0..2 {
-                if let Ok(permit) = bulkhead.try_enter() {
-                    assert_eq!(bulkhead.standing().debt, 0);
+                if let Ok(permit) = other.try_enter() {
+                    assert_eq!(other.standing().debt, 0);
                     drop(permit);
                 }
             }
-        };
-        let thread = thread::spawn(move || tries(&other));
-        tries(&bulkhead);
+        });
+        for _ in 0..2 {
+            if let Ok(permit) = bulkhead.try_enter_borrowed() {
+                assert_eq!(bulkhead.standing().debt, 0);
+                drop(permit);
+            }
+        }
         thread.join().unwrap();
+        is_empty(&bulkhead);
+    });
+}
+
+/// One waits while a borrowed permit is dropped: its turn comes.
+#[test]
+fn a_borrowed_place_is_passed_on() {
+    explore(Some(3), || {
+        let bulkhead = bulkhead(1);
+        let inside = bulkhead.try_enter_borrowed().unwrap();
+        let other = bulkhead.clone();
+        let waits = thread::spawn(move || drop(enter(&other)));
+        inside.leave(Outcome::Success);
+        waits.join().unwrap();
         is_empty(&bulkhead);
     });
 }

@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use tidegate::codel::Codel;
 use tidegate::concurrency::{Aimd, Partition};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick};
+use tidegate::{
+    BorrowedPermit, Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick,
+};
 
 use super::Waiter;
 
@@ -35,13 +37,14 @@ fn bulkhead(kind: u8, room: usize, clock: &ManualClock) -> Bulkhead {
 }
 
 #[derive(Default)]
-struct World {
+struct World<'a> {
     permits: Vec<Permit>,
+    borrowed: Vec<BorrowedPermit<'a>>,
     waiters: Vec<Waiter>,
 }
 
-impl World {
-    fn step(&mut self, bulkhead: &Bulkhead, clock: &ManualClock, (what, amount, how, who): Step) {
+impl<'a> World<'a> {
+    fn step(&mut self, bulkhead: &'a Bulkhead, clock: &ManualClock, (what, amount, how, who): Step) {
         let places = u64::from(amount % 3) + 1;
         let priority = Priority::of(Criticality::ALL[usize::from(how % 4)]).in_cohort(how % 3).unwrap();
         let pick = |len: usize| (len > 0).then(|| usize::from(who) % len.max(1));
@@ -70,7 +73,13 @@ impl World {
                 let Some(at) = pick(self.permits.len()) else { return };
                 self.permits.swap_remove(at).leave(outcome);
             }
-            8 => drop(bulkhead.change(u64::from(amount % 5) + 1)),
+            8 => self.borrowed.extend(bulkhead.try_enter_borrowed()),
+            9 => {
+                let outcome = [Outcome::Success, Outcome::Overloaded, Outcome::Ignored][usize::from(how % 3)];
+                let Some(at) = pick(self.borrowed.len()) else { return };
+                self.borrowed.swap_remove(at).leave(outcome);
+            }
+            10 => drop(bulkhead.change(u64::from(amount % 5) + 1)),
             _ => clock.advance(Duration::from_millis(u64::from(amount) * 10)),
         }
     }
@@ -83,7 +92,7 @@ proptest! {
     fn no_place_is_lost_or_given_twice(
         kind in 0..12_u8,
         room in 0..6_usize,
-        steps in prop::collection::vec((0..10_u8, 0..20_u8, any::<u8>(), any::<u8>()), 1..120),
+        steps in prop::collection::vec((0..12_u8, 0..20_u8, any::<u8>(), any::<u8>()), 1..120),
     ) {
         let clock = ManualClock::at(Tick::from_secs(100));
         let bulkhead = bulkhead(kind, room, &clock);
@@ -94,6 +103,7 @@ proptest! {
             let now = bulkhead.standing();
             let taken = now.limit - now.remaining + now.debt;
             let held: u64 = world.permits.iter().map(Permit::places).sum();
+            let held = held + world.borrowed.len() as u64;
             prop_assert!(held <= taken, "{held} held, {taken} taken");
             prop_assert!(now.debt == 0 || now.limit < before.limit || now.debt <= before.debt, "{now:?} after {step:?}");
             prop_assert!(bulkhead.waiting() <= room && bulkhead.waiting() <= world.waiters.len());
@@ -101,6 +111,7 @@ proptest! {
         }
         // Whoever was given a place and never fetched it has it still.
         world.permits.clear();
+        world.borrowed.clear();
         world.waiters.clear();
         let standing = bulkhead.standing();
         prop_assert_eq!((standing.remaining, standing.debt, bulkhead.waiting()), (standing.limit, 0, 0));

@@ -31,22 +31,24 @@ impl Clock for Fuse {
 }
 
 fn kinds(clock: &Fuse) -> [Bulkhead; 3] {
-    [Bulkhead::new(2).unwrap(), Bulkhead::adaptive(HillClimb::default()), Bulkhead::self_tuning()]
+    [Bulkhead::new(3).unwrap(), Bulkhead::adaptive(HillClimb::default()), Bulkhead::self_tuning()]
         .map(|bulkhead| bulkhead.with_clock(clock.clone()))
 }
 
 /// A clock that panicked between the place and its permit lost the place for good.
 #[test]
 fn a_clock_that_panics_while_somebody_enters_or_leaves_loses_no_place() {
-    for reads in 0..6 {
+    for reads in 0..9 {
         let clock = Fuse::lasting(i64::MAX);
         for bulkhead in kinds(&clock) {
             let places = bulkhead.standing().remaining;
             clock.last(reads);
             let _ = catch_unwind(AssertUnwindSafe(|| {
                 let (one, two) = (bulkhead.try_enter().unwrap(), bulkhead.enter().now().unwrap());
+                let three = bulkhead.try_enter_borrowed().unwrap();
                 one.leave(Outcome::Success);
                 two.leave(Outcome::Success);
+                three.leave(Outcome::Success);
             }));
             clock.last(i64::MAX);
             assert!(bulkhead.standing().remaining >= places, "{reads} reads: {bulkhead:?}");
