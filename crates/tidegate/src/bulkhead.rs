@@ -24,19 +24,17 @@ mod tenants;
 mod throttling;
 
 use std::fmt;
-use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
-use line::Asked;
-use permit::Held;
+use line::{Asked, Granted};
 pub use permit::{BorrowedPermit, Permit};
 pub use queue::QueueOrder;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing};
+use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing, Tick};
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
@@ -83,7 +81,7 @@ impl Bulkhead {
     /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.enter_now(Cost::ONE, Arc::clone).map(Permit)
+        self.enter_now(Cost::ONE, Permit::new)
     }
 
     /// Enters with one place, now or not at all, as [`Bulkhead::try_enter`]; the permit borrows the bulkhead instead of sharing it. It spares the two
@@ -112,7 +110,7 @@ impl Bulkhead {
     /// ```
     #[inline]
     pub fn try_enter_borrowed(&self) -> Result<BorrowedPermit<'_>, Denied> {
-        self.enter_now(Cost::ONE, |shared| &**shared).map(BorrowedPermit)
+        self.enter_now(Cost::ONE, BorrowedPermit::new)
     }
 
     /// Enters with several places, all now or none.
@@ -126,32 +124,33 @@ impl Bulkhead {
         places: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<Permit, TakeError> {
         let places = places.try_into().map_err(Into::into)?;
-        Ok(self.enter_now(places, Arc::clone).map(Permit)?)
+        Ok(self.enter_now(places, Permit::new)?)
     }
 
+    /// `permit` makes the permit where it is returned: one that is moved afterwards is copied, which the next atomic step waits for.
     #[inline]
-    fn enter_now<'a, S: Deref<Target = Shared>>(
+    fn enter_now<'a, P>(
         &'a self,
         places: Cost,
-        held: impl FnOnce(&'a Arc<Shared>) -> S,
-    ) -> Result<Held<S>, Denied> {
+        permit: impl FnOnce(&'a Arc<Shared>, Granted, Tick) -> P,
+    ) -> Result<P, Denied> {
         if self.shared.is_throttled() {
-            return self.enter_through_line(places, held);
+            return self.enter_through_line(places, permit);
         }
         let began = self.shared.begin();
         match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
-            Ok(granted) => Ok(Held::new(held(&self.shared), granted, began)),
-            Err(_) => self.enter_through_line(places, held),
+            Ok(granted) => Ok(permit(&self.shared, granted, began)),
+            Err(_) => self.enter_through_line(places, permit),
         }
     }
 
     /// Apart, so that what it needs is not made before the one atomic step of the usual way in.
     #[inline(never)]
-    fn enter_through_line<'a, S: Deref<Target = Shared>>(
+    fn enter_through_line<'a, P>(
         &'a self,
         places: Cost,
-        held: impl FnOnce(&'a Arc<Shared>) -> S,
-    ) -> Result<Held<S>, Denied> {
+        permit: impl FnOnce(&'a Arc<Shared>, Granted, Tick) -> P,
+    ) -> Result<P, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
         let asked = Asked { places, priority, tenant: &[] };
         let never = self.shared.never(asked).map(|retry| self.shared.denied(retry));
@@ -161,7 +160,7 @@ impl Bulkhead {
             return Err(self.shared.denied(Retry::Unknown));
         }
         match self.shared.enter(places, || asked) {
-            Ok(granted) => Ok(Held::new(held(&self.shared), granted, began)),
+            Ok(granted) => Ok(permit(&self.shared, granted, began)),
             Err(retry) => {
                 let denied = self.shared.denied(retry);
                 self.shared.turned_away(began);

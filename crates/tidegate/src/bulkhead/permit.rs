@@ -13,15 +13,15 @@ use crate::answer::Denied;
 /// The right to be inside a [`Bulkhead`](crate::Bulkhead). Dropping it returns its places and reports no outcome: a panic, or a caller who
 /// hung up, says nothing about how the work went.
 #[must_use = "dropping a permit returns its place at once"]
-pub struct Permit(pub(super) Held<Arc<Shared>>);
+pub struct Permit(Held<Arc<Shared>>);
 
 /// The right to be inside a [`Bulkhead`](crate::Bulkhead) that it borrows, of [`Bulkhead::try_enter_borrowed`](crate::Bulkhead::try_enter_borrowed);
 /// otherwise as a [`Permit`].
 #[must_use = "dropping a permit returns its place at once"]
-pub struct BorrowedPermit<'a>(pub(super) Held<&'a Shared>);
+pub struct BorrowedPermit<'a>(Held<&'a Shared>);
 
 /// Places that are held, and whose they are: an `Arc` of it, or a reference.
-pub(super) struct Held<S: Deref<Target = Shared>> {
+struct Held<S: Deref<Target = Shared>> {
     shared: S,
     granted: Granted,
     /// When the work began; only kept where a law asks how long it took.
@@ -34,7 +34,7 @@ impl<S: Deref<Target = Shared>> Held<S> {
     /// Holds places that were granted. Nothing foreign is called between the two: a panic would lose the places. So the clock was read before
     /// them: [`Shared::begin`].
     #[inline]
-    pub(super) const fn new(shared: S, granted: Granted, began: Tick) -> Self {
+    const fn new(shared: S, granted: Granted, began: Tick) -> Self {
         Self { shared, granted, began, outcome: Outcome::Ignored }
     }
 
@@ -77,7 +77,12 @@ impl Permit {
     }
 }
 
-impl BorrowedPermit<'_> {
+impl<'a> BorrowedPermit<'a> {
+    #[inline]
+    pub(super) fn new(shared: &'a Arc<Shared>, granted: Granted, began: Tick) -> Self {
+        Self(Held::new(shared, granted, began))
+    }
+
     /// Returns its place and says how the work ended, as [`Permit::leave`].
     #[inline]
     pub fn leave(self, outcome: Outcome) {
