@@ -127,7 +127,8 @@ impl Bulkhead {
         Ok(self.enter_now(places, Permit::new)?)
     }
 
-    /// `permit` makes the permit where it is returned: one that is moved afterwards is copied, which the next atomic step waits for.
+    /// Enters, and makes the permit by `permit`, here and not from what this returns: a permit that is made of another value is a copy, and the
+    /// next atomic step waits for the copying.
     #[inline]
     fn enter_now<'a, P>(
         &'a self,

@@ -20,7 +20,7 @@ pub struct Permit(Held<Arc<Shared>>);
 #[must_use = "dropping a permit returns its place at once"]
 pub struct BorrowedPermit<'a>(Held<&'a Shared>);
 
-/// Places that are held, and whose they are: an `Arc` of it, or a reference.
+/// Places that are held. `S` is how the bulkhead is reached: an `Arc` of what its clones share, or a reference to it.
 struct Held<S: Deref<Target = Shared>> {
     shared: S,
     granted: Granted,
