@@ -6,7 +6,6 @@ mod call;
 mod keyed;
 #[cfg(all(test, tidegate_loom))]
 mod loom_model;
-mod observed;
 mod run;
 mod shared;
 

@@ -34,8 +34,8 @@ pub use cas::{ByteMap, CAS_ROUND_TRIPS, CasStore, Read, Versioned, Write, Writte
 pub use cell::Cell;
 pub use fallback::Fallback;
 pub use leased::Leased;
+pub(crate) use memory::{Absent, KeptClass, Print, Reading, Taken};
 pub use memory::{CapacityError, Export, MemoryStore, Recorder, RestoreError, Seed, TrackedStore};
-pub(crate) use memory::{KeptClass, Print, Reading, Taken};
 pub use owned::OwnedStep;
 pub use plain::PlainStore;
 pub use regional::Regional;

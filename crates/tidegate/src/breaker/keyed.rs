@@ -1,27 +1,28 @@
 //! One breaker per key, in memory that is bounded up front.
 
+use std::collections::hash_map::RandomState;
 use std::fmt;
+use std::hash::BuildHasher;
 use std::sync::Arc;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::breaker::{CircuitBreaker, Condition, Force, Forced};
-use tidegate_core::{Cost, Finish, Outcome, Quota, QuotaError, Receipt, Retry, Tick};
+use tidegate_core::breaker::{Change, CircuitBreaker, CircuitBreakerState, Condition, Force, Forced};
+use tidegate_core::{Ask, Cost, Outcome, Quota, QuotaError, Receipt, Retry, State, Tick};
 
-use super::observed::Observed;
 use super::shared;
 use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::key::Key;
-use crate::observer::Observer;
-use crate::store::{BreakerView, Charge, Ending, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
+use crate::observer::{KeyDigest, Observer};
+use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
 /// One breaker per key, for at most a chosen number of keys: a service that has many addresses, or many services.
 ///
 /// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter), and a key whose breaker is as new takes no
 /// room; so its time window, [`ttl`](super::BreakerBuilder::ttl) and [`forget_after`](super::BreakerBuilder::forget_after) say for how long
-/// a key is kept. In a full table the key that is nearest to that is forgotten first. Each call copies the state of its key twice, which
-/// allocates. [Observers](KeyedBreaker::with_observer) are told a digest of the key.
+/// a key is kept. In a full table the key that is nearest to that is forgotten first. A call changes the state of its key in place, and
+/// allocates nothing while the key is closed, but for its first call. [Observers](KeyedBreaker::with_observer) are told a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -44,7 +45,8 @@ struct Keys {
     time: Time,
     store: MemoryStore,
     capacity: usize,
-    observed: Option<Observed>,
+    observer: Option<Arc<dyn Observer>>,
+    digests: RandomState,
 }
 
 impl KeyedBreaker {
@@ -58,8 +60,8 @@ impl KeyedBreaker {
         QuotaError: From<L::Error>,
     {
         let (quota, time) = (Arc::new(Quota::Breaker(law.try_into()?)), Time::new(SystemClock::new()));
-        let store = MemoryStore::with_capacity(capacity)?;
-        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity, observed: None }) })
+        let (store, digests) = (MemoryStore::with_capacity(capacity)?, RandomState::new());
+        Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity, observer: None, digests }) })
     }
 
     /// Returns a breaker that lives by `clock`. A step of construction: every key is closed, and nothing is shared with earlier clones.
@@ -68,26 +70,25 @@ impl KeyedBreaker {
     /// Where the system has no memory for the table once more.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
-        let observed = self.shared.observed.as_ref().map(Observed::again);
-        self.again(Time::new(clock), observed)
+        self.again(Time::new(clock), self.shared.observer.clone())
     }
 
     /// Returns a breaker whose changes of state `observer` is told, with a digest of the key ([`Observer::on_key_change`]). What time brings
-    /// about is told when a call of the key next enters or leaves; that a key was forgotten or [reset](KeyedBreaker::reset) is not told. Each
-    /// call then takes a lock that all keys share, and looks at its key once more. A step of construction, as [`KeyedBreaker::with_clock`] is.
+    /// about is told when a call of the key next asks to enter, or leaves; that a key was forgotten or [reset](KeyedBreaker::reset) is not
+    /// told. A step of construction, as [`KeyedBreaker::with_clock`] is.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
-        self.again(self.shared.time.again(), Some(Observed::by(Arc::new(observer))))
+        self.again(self.shared.time.again(), Some(Arc::new(observer)))
     }
 
-    fn again(&self, time: Time, observed: Option<Observed>) -> Self {
+    fn again(&self, time: Time, observer: Option<Arc<dyn Observer>>) -> Self {
         let Keys { quota, store, capacity, .. } = &*self.shared;
         let store = store.again(*capacity).expect("the system has memory for the table once more");
-        let (quota, capacity) = (Arc::clone(quota), *capacity);
-        Self { shared: Arc::new(Keys { quota, time, store, capacity, observed }) }
+        let (quota, capacity, digests) = (Arc::clone(quota), *capacity, RandomState::new());
+        Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
     /// Enters the breaker of a key, now or not at all.
@@ -96,9 +97,7 @@ impl KeyedBreaker {
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
     pub fn try_enter(&self, key: impl Key) -> Result<KeyedCall, Denied> {
         key.with_bytes(|key| {
-            let settled = self.shared.settle(key, Op::Take);
-            let line = &settled.lines[0];
-            let Some(receipt) = line.receipt else { return Err(shared::refused(line.decision.retry())) };
+            let receipt = self.shared.enter(key).map_err(shared::refused)?;
             Ok(KeyedCall { shared: Arc::clone(&self.shared), key: key.into(), receipt: Some(receipt) })
         })
     }
@@ -112,13 +111,13 @@ impl KeyedBreaker {
     /// Returns which state the breaker of a key is in now.
     #[must_use]
     pub fn state(&self, key: impl Key) -> Condition {
-        self.handle(key, Handling::Look).condition
+        self.look(key).condition
     }
 
     /// Returns what a person has forced the breaker of a key to, until when, and why.
     #[must_use]
     pub fn forced(&self, key: impl Key) -> Option<Forced> {
-        self.handle(key, Handling::Look).forced
+        self.look(key).forced
     }
 
     /// Puts the breaker of one key in a state by hand, for so long, or until [`KeyedBreaker::auto`] where that is `None`; as
@@ -146,17 +145,26 @@ impl KeyedBreaker {
     pub fn force(&self, key: impl Key, to: Force, time: Option<Duration>, reason: &str) {
         let now = self.shared.time.now();
         let forced = Forced::new(to, time.map(|time| now.after(time)), reason);
-        key.with_bytes(|key| self.shared.settle_from(now, key, Op::Breaker(Handling::Force(&forced))));
+        key.with_bytes(|key| {
+            self.shared.change(key, (now, Absent::Begins), |law, state, at, tell| {
+                law.force_in_place(state, at, Some(forced), tell);
+            })
+        });
     }
 
     /// Ends what was forced by hand for a key: from now on it goes by its calls again. After [`Force::Open`] it is tried by probes first.
     pub fn auto(&self, key: impl Key) {
-        self.handle(key, Handling::Release);
+        key.with_bytes(|key| {
+            let now = self.shared.time.now();
+            self.shared.change(key, (now, Absent::Stays), |law, state, at, tell| {
+                law.force_in_place(state, at, None, tell);
+            })
+        });
     }
 
-    fn handle(&self, key: impl Key, handling: Handling<'_>) -> BreakerView {
-        let handled = key.with_bytes(|key| self.shared.settle(key, Op::Breaker(handling)));
-        *handled.breaker.expect("a step of breakers tells how the last one stands")
+    fn look(&self, key: impl Key) -> BreakerView {
+        let looked = key.with_bytes(|key| self.shared.settle(key, Op::Breaker(Handling::Look)));
+        *looked.breaker.expect("a step of breakers tells how the last one stands")
     }
 
     /// Forgets a key, and what was forced for it: its breaker is closed, and calls that entered before say nothing.
@@ -172,22 +180,58 @@ impl KeyedBreaker {
 }
 
 impl Keys {
-    fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
-        self.settle_from(self.time.now(), key, op)
-    }
-
-    fn settle_from(&self, now: Tick, key: &[u8], op: Op<'_>) -> Settled {
-        match (&self.observed, &*self.quota) {
-            (Some(observed), Quota::Breaker(law)) => {
-                observed.settle(law, (now, key, op), |op| self.settle_at(now, key, op))
-            }
-            _ => self.settle_at(now, key, op),
+    /// The law of all keys.
+    fn law(&self) -> &CircuitBreaker {
+        match &*self.quota {
+            Quota::Breaker(law) => law,
+            _ => unreachable!("the quota was made of a breaker"),
         }
     }
 
-    fn settle_at(&self, now: Tick, key: &[u8], op: Op<'_>) -> Settled {
+    fn enter(&self, key: &[u8]) -> Result<Receipt, Retry> {
+        let now = self.time.now();
+        let entered = self.change(key, (now, Absent::Begins), |law, state, at, tell| {
+            law.enter_in_place(state, Ask::allow(at, Cost::ONE), tell)
+        });
+        entered.expect("a key without a state is given one")
+    }
+
+    /// Leaves the breaker of a key; one that was reset meanwhile is younger than the receipt, and learns nothing from it.
+    fn leave(&self, key: &[u8], receipt: &Receipt, outcome: Outcome) {
+        let now = self.time.now();
+        self.change(key, (now, Absent::Stays), |law, state, at, tell| {
+            law.leave_in_place(state, at, receipt, outcome, tell);
+        });
+    }
+
+    /// Changes the breaker of a key, and then tells the observer what has changed. `None` where the key has none, and stays so.
+    fn change<R>(
+        &self,
+        key: &[u8],
+        (now, absent): (Tick, Absent),
+        change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick, &mut dyn FnMut(Change)) -> R,
+    ) -> Option<R> {
+        let mut changes: SmallVec<[Change; 1]> = SmallVec::new();
+        let mut tell = |change| {
+            if self.observer.is_some() {
+                changes.push(change);
+            }
+        };
+        let result = self.store.change(key, (&self.quota, absent), now, |cell, at| match &mut cell.state {
+            State::Breaker(state) => change(self.law(), state, at, &mut tell),
+            _ => unreachable!("the state is of the breaker that all keys have"),
+        });
+        if let (Some(observer), [_, ..]) = (&self.observer, &*changes) {
+            let digest = KeyDigest(self.digests.hash_one(key));
+            changes.iter().for_each(|change| observer.on_key_change(change, digest));
+        }
+        result
+    }
+
+    /// Settles what is seldom asked, by a copy of the state.
+    fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
-        let step = Step::new(now, op, &charges);
+        let step = Step::new(self.time.now(), op, &charges);
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 }
@@ -214,8 +258,7 @@ impl KeyedCall {
 
     fn end(&mut self, outcome: Outcome) {
         let Some(receipt) = self.receipt.take() else { return };
-        let endings = [Ending::new(receipt, Finish { used: 0, outcome })];
-        self.shared.settle(&self.key, Op::Finish(&endings));
+        self.shared.leave(&self.key, &receipt, outcome);
     }
 }
 
@@ -230,3 +273,6 @@ impl fmt::Debug for KeyedCall {
         f.debug_struct("KeyedCall").finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tidegate_loom)))]
+mod tests;

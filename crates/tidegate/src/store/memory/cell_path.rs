@@ -98,15 +98,17 @@ impl Table {
                 .and_then(|limit| Some((limit.class(), limit.form().narrow(state, now)?))),
             _ => None,
         };
-        let (class, word) = narrow.unwrap_or_else(|| {
-            let full = cell.full_at().unwrap_or(Tick::MAX);
-            (Class::WIDE, full.as_nanos().min(WIDE_LATEST))
-        });
+        let (class, word) = narrow.unwrap_or_else(|| (Class::WIDE, Self::wide_word(&cell)));
         if class == Class::WIDE {
             self.overflow.put(place.line, place.slot, cell, owner);
         }
         self.give(both, (place, seized), key, class);
         seized.word = word;
+    }
+
+    /// Returns the word of a slot whose cell lies in the overflow: when the cell is as good as none.
+    pub(super) fn wide_word(cell: &Cell) -> u64 {
+        cell.full_at().unwrap_or(Tick::MAX).as_nanos().min(WIDE_LATEST)
     }
 
     /// Makes a seized slot empty.

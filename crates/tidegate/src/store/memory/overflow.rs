@@ -43,6 +43,17 @@ impl Overflow {
         group[line % LINES * WAYS + slot] = Some((cell, owner));
     }
 
+    /// Changes the cell of a seized slot where it lies.
+    pub(super) fn change<R>(
+        &self,
+        line: usize,
+        slot: usize,
+        change: impl FnOnce(&mut Cell) -> R,
+    ) -> Option<R> {
+        let mut group = self.groups.get()?[line / LINES].lock();
+        group.get_mut(line % LINES * WAYS + slot)?.as_mut().map(|(cell, _)| change(cell))
+    }
+
     /// Looks at the cell of a slot and the owner of its key.
     pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell, u32) -> R) -> Option<R> {
         let group = self.groups.get()?[line / LINES].lock();
