@@ -5,6 +5,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
@@ -281,6 +282,60 @@ fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
         let ended = if finishes { held.finish(Outcome::Success) } else { held.cancel() };
         assert_eq!(ended, Err(error), "{told}");
         assert_eq!(levels(&gate), left, "{told}");
+    }
+}
+
+/// A memory store that counts how often it is asked.
+#[derive(Clone, Debug)]
+struct Asked(MemoryStore, Arc<AtomicU64>);
+
+impl Store for Asked {
+    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
+        self.1.fetch_add(1, Ordering::Relaxed);
+        self.0.settle_into(step, out)
+    }
+
+    fn occupancy(&self) -> Occupancy {
+        self.0.occupancy()
+    }
+}
+
+/// A request over an engine took two round trips where one was enough.
+#[test]
+fn an_ending_that_changes_nothing_asks_no_store() {
+    let asked = Arc::new(AtomicU64::new(0));
+    let store = Asked(MemoryStore::with_capacity(100).unwrap(), Arc::clone(&asked));
+    let gate = |policies| {
+        let set = PolicySet::new(policies).unwrap();
+        Gate::new(set, store.clone()).with_clock(ManualClock::default())
+    };
+    let steps = |gate: &Gate, end: &dyn Fn(Admission<&Gate>)| -> u64 {
+        let before = asked.load(Ordering::Relaxed);
+        end(admit(gate, 3).unwrap());
+        asked.load(Ordering::Relaxed) - before
+    };
+    let limit = gate(vec![policy("all", per_hour(100))]);
+    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Failure).unwrap()), 1);
+    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(3)).unwrap()), 1);
+    assert_eq!(steps(&limit, &|held| drop(held)), 1);
+    assert_eq!(levels(&limit), [91]);
+    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(2)).unwrap()), 2);
+    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(4)).unwrap()), 2);
+    assert_eq!(steps(&limit, &|held| held.cancel().unwrap()), 2);
+    assert_eq!(levels(&limit), [85]);
+    let told = |held: Admission<&Gate>| {
+        let left = held.finish_and_tell(Outcome::Success, |_| None, |done| done[0].standing.remaining);
+        assert_eq!(left, Ok(82), "somebody wants to know");
+    };
+    assert_eq!(steps(&limit, &told), 2);
+    let mut failures = policy("failures", per_hour(100));
+    failures.charge = ChargeOn::Failure;
+    let places = Quota::concurrency(3, Duration::from_secs(60)).unwrap();
+    for guarded in [failures, policy("places", places)] {
+        let gate = gate(vec![policy("all", per_hour(100)), guarded]);
+        for outcome in [Outcome::Success, Outcome::CallersFault, Outcome::Ignored] {
+            assert_eq!(steps(&gate, &|held| held.finish(outcome).unwrap()), 2, "{outcome:?}");
+        }
     }
 }
 

@@ -54,7 +54,8 @@ impl<G: Deref<Target = Gate>> Entry<G> {
 ///   [`undo_if_dropped`](Admission::undo_if_dropped) chooses otherwise: then dropping is cancelling.
 ///
 /// `G` leads to the gate: `&Gate` of [`Gate::admit`], `Arc<Gate>` of [`Gate::admit_owned`], which may be stored and spawned. About a
-/// kilobyte, mostly the decision. Ending it is one step of the store, as a check is.
+/// kilobyte, mostly the decision. Ending it is one step of each store in which that changes something: where places are left, where the outcome
+/// decides what a charge becomes, and where more or less was spent than was charged. For all else no store is asked.
 ///
 /// # A store that fails
 /// If a store does not settle an ending, the call returns an error, and the parts of other stores are settled all the same. What can be
@@ -95,7 +96,7 @@ pub struct Admission<G: Deref<Target = Gate>> {
 impl Gate {
     /// Decides like [`Gate::check`], and returns what was admitted as a value that is ended once; see [`Admission`].
     ///
-    /// Costs a check and two allocations, and a step of the store when it ends.
+    /// Costs a check and two allocations, and a step of the store when it ends, if that changes something there.
     ///
     /// # Errors
     /// [`StoreError`] when no decision could be made; nothing was charged then.
@@ -233,20 +234,32 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
-        self.finish_and_tell(outcome, used, |_| ())
+        self.end(outcome, used, false)
     }
 
-    /// Ends it as [`Admission::finish_with`] does, and hands over what became of each charge.
+    /// Ends it as [`Admission::finish_with`] does, and hands over what became of each charge. All their stores are asked.
     ///
     /// # Errors
     /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
     pub fn finish_and_tell<T>(
-        self,
+        mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         told: impl FnOnce(&Finished<'_>) -> T,
     ) -> Result<T, StoreError> {
-        self.end(outcome, used, told, false)
+        self.is_done(true);
+        match self.gate.finish(&self.charged, Part::All, outcome, used) {
+            Ok(finished) => {
+                // Set before `told` is called, which is the caller's code and may panic.
+                self.ended = true;
+                Ok(told(&finished))
+            }
+            Err(error) => {
+                // The work was done: dropping leaves places and keeps charges.
+                self.undo = false;
+                Err(error)
+            }
+        }
     }
 
     /// Undoes it: as if it had not been asked for.
@@ -254,7 +267,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// # Errors
     /// [`StoreError`] when the store did not settle it; see [A store that fails](Admission#a-store-that-fails).
     pub fn cancel(self) -> Result<(), StoreError> {
-        self.end(Outcome::Ignored, |_| Some(0), |_| (), true)
+        self.end(Outcome::Ignored, |_| Some(0), true)
     }
 
     /// Ends it like [`Admission::finish`], and waits for engines that answer later.
@@ -312,7 +325,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         // yet is undone by dropping if `again` says so.
         self.undo = again;
         self.is_done(!again);
-        let ended = self.gate.finish_async(&self.charged, Part::All, outcome, used).await.map(drop);
+        let ended = self.gate.finish_changes_async(&self.charged, outcome, used).await;
         match &ended {
             Ok(()) => self.ended = true,
             Err(_) => self.undo = again,
@@ -321,25 +334,19 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     }
 
     /// Ends it. If that fails, `again` says whether dropping undoes it.
-    fn end<T>(
+    fn end(
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        told: impl FnOnce(&Finished<'_>) -> T,
         again: bool,
-    ) -> Result<T, StoreError> {
+    ) -> Result<(), StoreError> {
         self.is_done(!again);
-        match self.gate.finish(&self.charged, Part::All, outcome, used) {
-            Ok(finished) => {
-                // Set before `told` is called, which is the caller's code and may panic.
-                self.ended = true;
-                Ok(told(&finished))
-            }
-            Err(error) => {
-                self.undo = again;
-                Err(error)
-            }
+        let ended = self.gate.finish_changes(&self.charged, outcome, used);
+        match &ended {
+            Ok(()) => self.ended = true,
+            Err(_) => self.undo = again,
         }
+        ended
     }
 }
 

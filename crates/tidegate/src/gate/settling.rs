@@ -68,6 +68,15 @@ struct PartEndings<'c> {
     places: SmallVec<[usize; 2]>,
 }
 
+/// For which charges a store is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settles {
+    /// For all: somebody wants to know how their limits stand.
+    All,
+    /// For those that settling changes. Units of which as many were spent as were charged stay as they are.
+    Changes,
+}
+
 /// What ensures that a charge is settled once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
@@ -115,9 +124,9 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let parts = self.endings(charged, charged.of(part), outcome, used, Claims::Yes)?;
+        let endings = self.endings((charged, charged.of(part)), outcome, used, Claims::Yes, Settles::All)?;
         // Only marks can refuse a settlement, and there are none here.
-        Ok(now(self.settle_endings(parts, &[], Waits::No))?.unwrap_or_default())
+        Ok(now(self.settle_endings(endings, &[], Waits::No))?.unwrap_or_default())
     }
 
     /// Settles like [`Gate::finish`], and waits for engines that answer later.
@@ -135,8 +144,32 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let parts = self.endings(charged, charged.of(part), outcome, used, Claims::Yes)?;
-        Ok(self.settle_endings(parts, &[], Waits::Yes).await?.unwrap_or_default())
+        let endings = self.endings((charged, charged.of(part)), outcome, used, Claims::Yes, Settles::All)?;
+        Ok(self.settle_endings(endings, &[], Waits::Yes).await?.unwrap_or_default())
+    }
+
+    /// Settles like [`Gate::finish`], and asks no store where that would change nothing.
+    pub(super) fn finish_changes(
+        &self,
+        charged: &Charged,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let lines = (charged, charged.of(Part::All));
+        let endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        now(self.settle_endings(endings, &[], Waits::No)).map(drop)
+    }
+
+    /// Settles like [`Gate::finish_changes`], and waits for engines that answer later.
+    pub(super) async fn finish_changes_async(
+        &self,
+        charged: &Charged,
+        outcome: Outcome,
+        used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+    ) -> Result<(), StoreError> {
+        let lines = (charged, charged.of(Part::All));
+        let endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        self.settle_endings(endings, &[], Waits::Yes).await.map(drop)
     }
 
     /// Undoes what a check charged although nobody waits for the result: for callers who have gone. If an engine has to be told, that
@@ -155,19 +188,20 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
         // Nobody is there to be told of an error: what the store has not settled stays charged.
-        if let Ok(parts) = self.endings(charged, lines, Outcome::Ignored, used, Claims::Yes) {
-            let _ = now(self.settle_endings(parts, &[], Waits::Unwatched));
+        let lines = (charged, lines);
+        if let Ok(endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
+            let _ = now(self.settle_endings(endings, &[], Waits::Unwatched));
         }
     }
 
     /// Works out how charges end, by the stores that keep them.
     pub(super) fn endings<'c>(
         &self,
-        charged: &'c Charged,
-        lines: impl Iterator<Item = &'c Made>,
+        (charged, lines): (&'c Charged, impl Iterator<Item = &'c Made>),
         outcome: Outcome,
         mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         claims: Claims,
+        settles: Settles,
     ) -> Result<Endings<'c>, StoreError> {
         let mut endings = Endings::default();
         for made in lines {
@@ -181,6 +215,11 @@ impl Gate {
             let place = endings.finished.len();
             let line = charged.line(made);
             let (ending, fate) = self.ending(charged, made, outcome, used(&line));
+            if settles == Settles::Changes && fate == Fate::Kept && !made.on_failure {
+                // Settled by that: nobody else may settle it otherwise.
+                claimed.0.clear();
+                continue;
+            }
             let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
             let store = self.routes.of(made.share)?;
             let tag = self.routes.tag(store, charged.key(made));

@@ -217,18 +217,15 @@ impl World {
         // For each thread: nothing where it was refused, else whether its units were kept.
         let ended: Vec<_> =
             iter::once(first).chain(others.into_iter().map(|other| other.join().unwrap())).collect();
-        let kept = |dropped: bool| -> Vec<u64> {
-            let kept = (0..N).filter(|at| ended[*at] == Some(true));
-            kept.filter(|at| !dropped || !matches!(ends[*at], End::Finish)).map(|at| 1 << at).collect()
-        };
+        let kept: Vec<u64> = (0..N).filter(|at| ended[*at] == Some(true)).map(|at| 1 << at).collect();
         let told = format!("{ends:?} {ended:?}");
         let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         let left: Vec<u64> = limits.iter().map(|limit| limit.decision.standing.remaining).collect();
-        assert_eq!(left[..2], [self.places, self.units - kept(false).iter().sum::<u64>()], "{told}");
-        // A drop that keeps units does not end their charge: those are still open, and nothing else is.
+        assert_eq!(left[..2], [self.places, self.units - kept.iter().sum::<u64>()], "{told}");
+        // Units that are kept as they were charged are not settled: those are still open, and nothing else is.
         let open = &open.lock().0;
         assert!(costs(open, PLACES).is_empty(), "every place was left: {told}");
-        assert_eq!(costs(open, UNITS), kept(true), "{told}");
+        assert_eq!(costs(open, UNITS), kept, "{told}");
         ended.iter().flatten().count()
     }
 }
@@ -292,7 +289,8 @@ fn whoever_hangs_up_while_delayed_has_spent_nothing() {
     assert_eq!(seen, BTreeSet::from([2, 3]));
 }
 
-/// The three endings that are different steps of the store: both charges end, both are undone, the place alone is left.
+/// The three endings that are different steps of the store: the place is left with an outcome, both charges are undone, the place alone is
+/// left.
 const STEPS: [End; 3] = [End::Finish, End::Cancel, End::Drop];
 
 /// Two bring their keys to the memory store at once, and ask for one place.
