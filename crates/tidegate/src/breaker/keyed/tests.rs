@@ -1,8 +1,8 @@
 //! A breaker for each key is judged by as many single breakers, each of which has a lock of its own.
 
-use std::sync::Mutex;
 use std::thread;
 
+use parking_lot::Mutex;
 use proptest::prelude::*;
 
 use super::*;
@@ -55,13 +55,13 @@ struct Heard(Mutex<Vec<Change>>);
 
 impl Observer for Heard {
     fn on_change(&self, change: &Change) {
-        self.0.lock().unwrap().push(change.clone());
+        self.0.lock().push(change.clone());
     }
 }
 
 impl Heard {
     fn since(&self) -> Vec<Change> {
-        std::mem::take(&mut self.0.lock().unwrap())
+        std::mem::take(&mut self.0.lock())
     }
 }
 
