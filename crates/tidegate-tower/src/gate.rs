@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use http::{HeaderName, Request};
 use tidegate::http_answer::{HttpAnswer, over};
 use tidegate::observer::{Observer, RefusalCause};
-use tidegate::{Check, Entry, Gate, GateDecision, Priority, Retry, priority};
+use tidegate::{Admission, Check, Entry, Gate, GateDecision, Priority, Retry, priority};
 use tower_layer::Layer;
 use tower_service::Service;
 
@@ -220,63 +220,73 @@ where
 }
 
 impl<D, C, A> Rules<D, C, A> {
-    async fn pass<S, B>(
+    /// Asks the gate, calls the service, and settles. A block and not an `async fn`, which would keep each argument twice.
+    fn pass<S, B>(
         self: Arc<Self>,
         mut ready: S,
         mut later: S,
         mut request: Request<B>,
         deadline: Option<tidegate::Deadline>,
-    ) -> Result<S::Response, S::Error>
+    ) -> impl Future<Output = Result<S::Response, S::Error>>
     where
         S: Service<Request<B>>,
         D: Describe<Request<B>>,
         C: Classify<S::Response, S::Error>,
         A: Answers<S::Response, S::Error>,
     {
-        let described = self.describe.describe(&request);
-        let mut check = Check::of(&described)
-            .maybe_cost(self.describe.cost(&request))
-            .priority(self.describe.priority(&request));
-        check.deadline = deadline;
-        let admission = match self.gate.admit_owned_async(check).await {
-            Ok(Entry::Admitted(admission)) => admission.undo_if_dropped(true),
-            Ok(Entry::Refused(decision)) => {
-                let told = HttpAnswer::of_gate(&decision, &described);
-                return self.refuse(&decision, &told);
-            }
-            Err(_) if self.undecided == WhenUndecided::Pass => {
+        async move {
+            let described = self.describe.describe(&request);
+            let mut check = Check::of(&described)
+                .maybe_cost(self.describe.cost(&request))
+                .priority(self.describe.priority(&request));
+            check.deadline = deadline;
+            let entry = self.gate.admit_owned_async(check).await;
+            if entry.is_err() && self.undecided == WhenUndecided::Pass {
+                drop(entry);
                 if self.gate.policies().lets_through() {
                     self.over.remove(request.headers_mut());
                 }
                 return ready.call(request).await;
             }
-            Err(_) => {
-                let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
-                return self.answers.refuse(refused, None);
+            let mut admission = match entry {
+                Ok(Entry::Admitted(admission)) => admission.undo_if_dropped(true),
+                Ok(Entry::Refused(decision)) => {
+                    let told = HttpAnswer::of_gate(&decision, &described);
+                    return self.refuse(&decision, &told);
+                }
+                Err(_) => {
+                    let refused = self.name.refuse(RefusalCause::Undecided, Retry::Unknown);
+                    return self.answers.refuse(refused, None);
+                }
+            };
+            if !admission.wait.is_zero() {
+                drop(ready);
+                // In a box, for few are delayed.
+                admission = Box::pin(delayed(admission, &mut later)).await?;
+                ready = later;
             }
-        };
-        let (admission, mut service) = if admission.wait.is_zero() {
-            (admission, ready)
-        } else {
-            drop(ready);
-            let admission = admission.delayed().await;
-            // Dropped with an error, the admission is undone: the service was not called.
-            poll_fn(|cx| later.poll_ready(cx)).await?;
-            (admission, later)
-        };
-        let spent = self.settling.then(Spent::to_be_told);
-        if let Some(spent) = &spent {
-            request.extensions_mut().insert(spent.clone());
+            let spent = self.settling.then(Spent::to_be_told);
+            if let Some(spent) = &spent {
+                request.extensions_mut().insert(spent.clone());
+            }
+            self.over.replace(&admission, request.headers_mut());
+            let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
+            let mut result = carrying(inside.decision().priority, || ready.call(request)).await;
+            if let Ok(response) = &mut result {
+                self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
+            }
+            let outcome = self.classify.classify(&result).outcome;
+            // A store that fails meanwhile keeps what was charged, and the answer goes out all the same: the work is done.
+            let settled = match spent.as_ref().and_then(Spent::usage) {
+                // In a box, for few report what was spent.
+                Some(usage) => Box::pin(inside.ended(outcome).finish_by_async(outcome, &usage)).await,
+                None => inside.ended(outcome).finish_async(outcome).await,
+            };
+            if let Err(error) = settled {
+                self.name.not_settled(&error);
+            }
+            result
         }
-        self.over.replace(&admission, request.headers_mut());
-        let inside = InGate::new(admission.undo_if_dropped(false), &self.name);
-        let mut result = carrying(inside.decision().priority, || service.call(request)).await;
-        if let Ok(response) = &mut result {
-            self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
-        }
-        let outcome = self.classify.classify(&result).outcome;
-        inside.finish(outcome, spent.as_ref().and_then(Spent::usage)).await;
-        result
     }
 
     /// Makes what a refused caller gets.
@@ -292,6 +302,17 @@ impl<D, C, A> Rules<D, C, A> {
         }
         self.answers.refuse(refused, Some(told))
     }
+}
+
+/// Waits as long as a queue delays an admission, and then until the service is ready. Dropped before that, or ended by an error of the
+/// service, it undoes the admission: the service was not called.
+async fn delayed<S: Service<Req>, Req>(
+    admission: Admission<Arc<Gate>>,
+    service: &mut S,
+) -> Result<Admission<Arc<Gate>>, S::Error> {
+    let admission = admission.delayed().await;
+    poll_fn(|cx| service.poll_ready(cx)).await?;
+    Ok(admission)
 }
 
 /// Calls a service, which finds `priority` carried. Where it would find that in any case, nothing is set, so that a priority which nobody named is not

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use tidegate::policy::Usage;
 use tidegate::store::StoreError;
 use tidegate::{Admission, Gate, GateDecision, Outcome};
 
@@ -24,18 +23,10 @@ impl<'n> InGate<'n> {
         self.admission.as_ref().expect("it has not ended")
     }
 
-    /// Ends it, settled with what the work reported. A store that fails meanwhile keeps what was charged, the observer is told, and the answer
-    /// goes out all the same: the work is done.
-    pub(super) async fn finish(mut self, outcome: Outcome, usage: Option<Usage<'static>>) {
-        let Some(admission) = self.admission.take() else { return };
+    /// Tells the observer how the work has ended, and returns the admission, which is still to be settled.
+    pub(super) fn ended(mut self, outcome: Outcome) -> Admission<Arc<Gate>> {
         self.name.ended(outcome);
-        let settled = match usage {
-            Some(usage) => admission.finish_by_async(outcome, &usage).await,
-            None => admission.finish_async(outcome).await,
-        };
-        if let Err(error) = settled {
-            self.name.not_settled(&error);
-        }
+        self.admission.take().expect("it has not ended")
     }
 }
 

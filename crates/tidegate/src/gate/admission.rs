@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tidegate_core::{Outcome, Tick};
 
 use super::charged::{Charged, ChargedLine, Part};
+use super::endings::Finished;
 use super::load::Begun;
-use super::settling::Finished;
 use super::{Check, Gate, GateDecision};
 use crate::store::{DecidedBy, StoreError};
 
@@ -278,8 +278,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     /// # Cancel safety
     /// If dropped before it ends, the places are left, an engine that is being asked settles its part in the background, and charges in
     /// stores that were not asked yet stay. [`Admission::cancel_async`] gives those back too.
-    pub async fn finish_async(self, outcome: Outcome) -> Result<(), StoreError> {
-        self.finish_with_async(outcome, |_| None).await
+    pub fn finish_async(self, outcome: Outcome) -> impl Future<Output = Result<(), StoreError>> {
+        self.finish_with_async(outcome, |_| None)
     }
 
     /// Ends it like [`Admission::finish_with`], and waits for engines that answer later.
@@ -289,12 +289,12 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     ///
     /// # Cancel safety
     /// As [`Admission::finish_async`].
-    pub async fn finish_with_async(
+    pub fn finish_with_async(
         self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-    ) -> Result<(), StoreError> {
-        self.end_async(outcome, used, false).await
+    ) -> impl Future<Output = Result<(), StoreError>> {
+        self.end_async(outcome, used, false)
     }
 
     /// Undoes it like [`Admission::cancel`], and waits for engines that answer later.
@@ -304,8 +304,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     ///
     /// # Cancel safety
     /// As [`Admission::finish_async`].
-    pub async fn cancel_async(self) -> Result<(), StoreError> {
-        self.end_async(Outcome::Ignored, |_| Some(0), true).await
+    pub fn cancel_async(self) -> impl Future<Output = Result<(), StoreError>> {
+        self.end_async(Outcome::Ignored, |_| Some(0), true)
     }
 
     /// Says whether its work was done, so that it counts among those that took a time.
@@ -315,22 +315,27 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         }
     }
 
-    async fn end_async(
+    /// Notes whether it was ended; if not, `again` says whether dropping undoes it.
+    fn has_ended(&mut self, ended: bool, again: bool) {
+        (self.ended, self.undo) = (ended, again);
+    }
+
+    /// Ends it. A block and not an `async fn`, which would keep the admission twice: as its argument, and where it is changed.
+    fn end_async(
         mut self,
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
         again: bool,
-    ) -> Result<(), StoreError> {
-        // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. What no store was asked
-        // yet is undone by dropping if `again` says so.
-        self.undo = again;
-        self.is_done(!again);
-        let ended = self.gate.finish_changes_async(&self.charged, outcome, used).await;
-        match &ended {
-            Ok(()) => self.ended = true,
-            Err(_) => self.undo = again,
+    ) -> impl Future<Output = Result<(), StoreError>> {
+        async move {
+            // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. What no store was
+            // asked yet is undone by dropping if `again` says so.
+            self.has_ended(false, again);
+            self.is_done(!again);
+            let ended = self.gate.finish_changes_async(&self.charged, outcome, used).await;
+            self.has_ended(ended.is_ok(), again);
+            ended
         }
-        ended
     }
 
     /// Ends it. If that fails, `again` says whether dropping undoes it.
@@ -342,10 +347,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     ) -> Result<(), StoreError> {
         self.is_done(!again);
         let ended = self.gate.finish_changes(&self.charged, outcome, used);
-        match &ended {
-            Ok(()) => self.ended = true,
-            Err(_) => self.undo = again,
-        }
+        self.has_ended(ended.is_ok(), again);
         ended
     }
 }

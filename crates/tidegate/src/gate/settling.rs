@@ -6,99 +6,16 @@
 //! against the key, and work that nobody knows the end of gives it back.
 
 use std::mem;
-use std::time::Duration;
 
 use smallvec::SmallVec;
-use tidegate_core::{Cost, Finish, Outcome, Standing};
+use tidegate_core::Outcome;
 
 use super::Gate;
 use super::charged::{Charged, ChargedLine, Made, Part};
+use super::endings::{Claimed, Claims, Endings, Finished, PartEndings, Parts, Settles};
 use super::several_stores::whole;
 use super::waits::{Waits, now};
-use crate::policy::ChargeOn;
-use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
-
-/// What became of one charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Followed<'c> {
-    /// The policy it was made for.
-    pub policy: &'c str,
-    /// The limit's place in its policy.
-    pub limit: usize,
-    /// What was charged.
-    pub charged: Cost,
-    /// What was spent in the end, as far as this limit counts it.
-    pub used: u64,
-    /// What became of it.
-    pub fate: Fate,
-    /// How the limit stands afterwards.
-    pub standing: Standing,
-}
-
-/// What became of a charge.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// This many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
-    Returned(u64),
-    /// The key was forgotten: its limit is full again.
-    Forgotten,
-    /// The charge stays.
-    Kept,
-    /// The charge stays, and this many further units were booked.
-    Owed(u64),
-}
-
-/// How charges end, worked out and not yet settled.
-#[derive(Default)]
-pub(super) struct Endings<'c> {
-    finished: Finished<'c>,
-    parts: SmallVec<[PartEndings<'c>; 1]>,
-}
-
-/// The endings of one step.
-#[derive(Default)]
-struct PartEndings<'c> {
-    store: usize,
-    tag: u64,
-    claimed: Claimed<'c>,
-    charges: SmallVec<[Charge<'c>; 2]>,
-    endings: SmallVec<[Ending; 2]>,
-    /// The places of these endings in `Endings::finished`.
-    places: SmallVec<[usize; 2]>,
-}
-
-/// For which charges a store is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Settles {
-    /// For all: somebody wants to know how their limits stand.
-    All,
-    /// For those that settling changes. Units of which as many were spent as were charged stay as they are.
-    Changes,
-}
-
-/// What ensures that a charge is settled once.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Claims {
-    /// The charge itself, which remembers that it was settled.
-    Yes,
-    /// Marks in the stores.
-    #[cfg(feature = "ticket")]
-    No,
-}
-
-/// Charges that this settlement has claimed; those that are left when it is dropped may be claimed by another.
-#[derive(Default)]
-struct Claimed<'c>(SmallVec<[&'c Made; 2]>);
-
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        self.0.iter().for_each(|made| made.settled.reopen());
-    }
-}
-
-/// All that was settled at once, in the order of the policies.
-pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
+use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
     /// Settles what a check charged, or a part of it: each limit with what `used` says was spent of it, `None` being what was
@@ -124,9 +41,12 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let endings = self.endings((charged, charged.of(part)), outcome, used, Claims::Yes, Settles::All)?;
+        let lines = (charged, charged.of(part));
+        let Endings { mut finished, mut parts } =
+            self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
         // Only marks can refuse a settlement, and there are none here.
-        Ok(now(self.settle_endings(endings, &[], Waits::No))?.unwrap_or_default())
+        now(self.settle_parts(&mut finished, &mut parts, &[], Waits::No))?;
+        Ok(finished)
     }
 
     /// Settles like [`Gate::finish`], and waits for engines that answer later.
@@ -144,8 +64,11 @@ impl Gate {
         outcome: Outcome,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<Finished<'c>, StoreError> {
-        let endings = self.endings((charged, charged.of(part)), outcome, used, Claims::Yes, Settles::All)?;
-        Ok(self.settle_endings(endings, &[], Waits::Yes).await?.unwrap_or_default())
+        let lines = (charged, charged.of(part));
+        let Endings { mut finished, mut parts } =
+            self.endings(lines, outcome, used, Claims::Yes, Settles::All)?;
+        self.settle_parts(&mut finished, &mut parts, &[], Waits::Yes).await?;
+        Ok(finished)
     }
 
     /// Settles like [`Gate::finish`], and asks no store where that would change nothing.
@@ -156,8 +79,8 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
         let lines = (charged, charged.of(Part::All));
-        let endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
-        now(self.settle_endings(endings, &[], Waits::No)).map(drop)
+        let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        now(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::No)).map(drop)
     }
 
     /// Settles like [`Gate::finish_changes`], and waits for engines that answer later.
@@ -168,8 +91,8 @@ impl Gate {
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) -> Result<(), StoreError> {
         let lines = (charged, charged.of(Part::All));
-        let endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
-        self.settle_endings(endings, &[], Waits::Yes).await.map(drop)
+        let mut endings = self.endings(lines, outcome, used, Claims::Yes, Settles::Changes)?;
+        self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Yes).await.map(drop)
     }
 
     /// Undoes what a check charged although nobody waits for the result: for callers who have gone. If an engine has to be told, that
@@ -189,117 +112,73 @@ impl Gate {
     ) {
         // Nobody is there to be told of an error: what the store has not settled stays charged.
         let lines = (charged, lines);
-        if let Ok(endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
-            let _ = now(self.settle_endings(endings, &[], Waits::Unwatched));
+        if let Ok(mut endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
+            let _ = now(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Unwatched));
         }
     }
 
-    /// Works out how charges end, by the stores that keep them.
-    pub(super) fn endings<'c>(
-        &self,
-        (charged, lines): (&'c Charged, impl Iterator<Item = &'c Made>),
-        outcome: Outcome,
-        mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
-        claims: Claims,
-        settles: Settles,
-    ) -> Result<Endings<'c>, StoreError> {
-        let mut endings = Endings::default();
-        for made in lines {
-            let mut claimed = Claimed::default();
-            if claims == Claims::Yes {
-                if !made.settled.claim() {
-                    continue;
-                }
-                claimed.0.push(made);
-            }
-            let place = endings.finished.len();
-            let line = charged.line(made);
-            let (ending, fate) = self.ending(charged, made, outcome, used(&line));
-            if settles == Settles::Changes && fate == Fate::Kept && !made.on_failure {
-                // Settled by that: nobody else may settle it otherwise.
-                claimed.0.clear();
-                continue;
-            }
-            let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
-            let store = self.routes.of(made.share)?;
-            let tag = self.routes.tag(store, charged.key(made));
-            let part = match endings.parts.iter_mut().position(|part| part.store == store && part.tag == tag)
-            {
-                Some(at) => &mut endings.parts[at],
-                None => {
-                    endings.parts.push(PartEndings { store, tag, ..PartEndings::default() });
-                    endings.parts.last_mut().expect("pushed just now")
-                }
-            };
-            part.claimed.0.append(&mut claimed.0);
-            part.charges.push(charged.charge(made));
-            part.endings.push(ending);
-            part.places.push(place);
-            let ChargedLine { policy, limit, charged, .. } = line;
-            // Filled in when the store has settled the charge.
-            let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
-            endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
-        }
-        Ok(endings)
-    }
-
-    /// Settles charges, and takes some marks in the same steps: each store is one step, all or nothing, with marks of its own. `None` where
-    /// the marks are refused everywhere; then nothing has changed.
+    /// Settles charges, and takes some marks in the same steps: each store is one step, all or nothing, with marks of its own. What became of
+    /// each charge is written into `finished`. `false` where the marks are refused everywhere; then nothing has changed.
+    ///
+    /// Works on what its caller holds, so that the future of a request which waits for an engine stays small.
     ///
     /// # Errors
     /// That of a store which has failed, [`StoreError::Unavailable`] before others. All stores were asked.
-    pub(super) async fn settle_endings<'c>(
+    pub(super) async fn settle_parts(
         &self,
-        endings: Endings<'c>,
+        finished: &mut Finished<'_>,
+        parts: &mut Parts<'_>,
         marks: &[Charge<'_>],
         waits: Waits,
-    ) -> Result<Option<Finished<'c>>, StoreError> {
-        let Endings { mut finished, mut parts } = endings;
+    ) -> Result<bool, StoreError> {
         if parts.is_empty() && !marks.is_empty() {
             parts.push(PartEndings::default());
         }
         let (mut failed, mut allowed) = (None, parts.is_empty());
-        for mut part in parts {
-            let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::from_slice(marks);
-            for charge in &part.charges {
-                charges.push(*charge);
-            }
-            let mut all: SmallVec<[Ending; 4]> = marks.iter().map(|_| Ending::Once).collect();
-            all.extend(part.endings);
-            let step = Step {
-                tag: part.tag,
-                clock: StepClock::Engine,
-                ..Step::new(self.time.now(), Op::Finish(&all), &charges)
-            };
-            // Claimed for good from here on, even if the caller goes away: the store may have settled the charges by then.
-            let claimed = mem::take(&mut part.claimed.0);
-            let Some(answer) = self.ask(part.store, &step, waits).await else { continue };
-            let settled = match answer.and_then(|settled| whole(settled, charges.len())) {
-                Ok(settled) => settled,
+        for part in parts {
+            let Some(answer) = self.settle_part(part, marks, waits).await else { continue };
+            match answer {
+                Ok(settled) => {
+                    allowed |= settled.allowed;
+                    part.tell(&settled.lines[marks.len()..], finished);
+                }
                 Err(error) => {
-                    let unknown = matches!(error, StoreError::Unavailable { .. });
-                    if !unknown {
-                        drop(Claimed(claimed));
-                    }
-                    if failed.is_none() || unknown {
+                    if failed.is_none() || matches!(error, StoreError::Unavailable { .. }) {
                         failed = Some(error);
                     }
-                    continue;
-                }
-            };
-            allowed |= settled.allowed;
-            for (place, settlement) in part.places.into_iter().zip(&settled.lines[marks.len()..]) {
-                let one = &mut finished[place];
-                one.standing = settlement.decision.standing;
-                if let Fate::Returned(units) = &mut one.fate {
-                    *units = settlement.receipt.map_or(0, |back| back.cost.units());
                 }
             }
         }
-        match failed {
-            Some(error) => Err(error),
-            None => Ok(allowed.then_some(finished)),
+        failed.map_or(Ok(allowed), Err)
+    }
+
+    /// Settles the charges of one step, after some marks; `None` where nobody waits for the answer.
+    async fn settle_part(
+        &self,
+        part: &mut PartEndings<'_>,
+        marks: &[Charge<'_>],
+        waits: Waits,
+    ) -> Option<Answer> {
+        part.endings.insert_many(0, marks.iter().map(|_| Ending::Once));
+        let joined: Vec<Charge<'_>>;
+        let mut charges: &[Charge<'_>] = &part.charges;
+        if !marks.is_empty() {
+            joined = marks.iter().chain(charges).copied().collect();
+            charges = &joined;
         }
+        let step = Step {
+            tag: part.tag,
+            clock: StepClock::Engine,
+            ..Step::new(self.time.now(), Op::Finish(&part.endings), charges)
+        };
+        // Claimed for good from here on, even if the caller goes away: the store may have settled the charges by then.
+        let claimed = mem::take(&mut part.claimed.0);
+        let answer = self.ask(part.store, &step, waits).await?;
+        let answer = answer.and_then(|settled| whole(settled, charges.len()));
+        if answer.as_ref().is_err_and(|error| !matches!(error, StoreError::Unavailable { .. })) {
+            drop(Claimed(claimed));
+        }
+        Some(answer)
     }
 
     /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
@@ -341,48 +220,5 @@ impl Gate {
             }
         }
         failed.map_or(Ok(()), Err)
-    }
-
-    /// Returns how a charge ends, and what becomes of it by that.
-    fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
-        if made.is_place() {
-            // A place is left, whatever was used and whatever the policy says.
-            let finish = Finish { used: 0, outcome };
-            return (Ending::new(made.receipt, finish), Fate::Returned(0));
-        }
-        let units = made.receipt.cost.units();
-        let used = match outcome {
-            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
-                return (Ending::Forget, Fate::Forgotten);
-            }
-            Outcome::CallersFault => used.unwrap_or(units),
-            _ if made.on_failure => 0,
-            _ => used.unwrap_or(units),
-        };
-        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
-        let finish = Finish { used, outcome };
-        let renew = kept.then_some(made.full_at);
-        let fate = match used {
-            _ if used < units => Fate::Returned(0),
-            _ if used > units => Fate::Owed(used - units),
-            _ => Fate::Kept,
-        };
-        (Ending::Finish { receipt: made.receipt, finish, renew }, fate)
-    }
-
-    /// Says whether the policy of a charge, as it is now, charges failures only.
-    fn charges_failures(&self, charged: &Charged, made: &Made) -> bool {
-        let policies = self.policies.load();
-        policies.find(charged.policy(made)).is_some_and(|(_, policy)| policy.charge == ChargeOn::Failure)
-    }
-
-    /// Says whether the policy of a charge has, among others, the limit it was made under.
-    fn still_has(&self, charged: &Charged, made: &Made) -> bool {
-        let policies = self.policies.load();
-        let Some((_, policy)) = policies.find(charged.policy(made)) else { return false };
-        policy.charge == ChargeOn::Failure
-            && policy
-                .limit(made.limit as usize)
-                .is_some_and(|limit| limit.all_terms().any(|terms| terms.quota.as_ref() == Some(&made.quota)))
     }
 }

@@ -8,7 +8,7 @@ use tidegate_core::{Cost, Outcome, Quota, Tick};
 
 use super::{OpenTicket, SealError, Ticket, TicketError, TicketKeys};
 use crate::gate::charged::{Charged, ChargedLine, Part};
-use crate::gate::settling::{Claims, Settles};
+use crate::gate::endings::{Claims, Endings, Settles};
 use crate::gate::waits::{Waits, now};
 use crate::gate::{Finished, Gate};
 use crate::policy::key_space;
@@ -159,14 +159,12 @@ impl Gate {
         let quota = ticket.mark_quota();
         let charges: SmallVec<[Charge<'_>; 2]> =
             marks.iter().map(|key| Charge { owner: OWNER, ..Charge::new(key, &quota, Cost::ONE) }).collect();
-        let endings = self.endings(
-            (&ticket.charged, ticket.charged.of(part)),
-            outcome,
-            used,
-            Claims::No,
-            Settles::All,
-        )?;
-        let finished = self.settle_endings(endings, &charges, waits).await?.ok_or(TicketError::Settled)?;
+        let lines = (&ticket.charged, ticket.charged.of(part));
+        let Endings { mut finished, mut parts } =
+            self.endings(lines, outcome, used, Claims::No, Settles::All)?;
+        if !self.settle_parts(&mut finished, &mut parts, &charges, waits).await? {
+            return Err(TicketError::Settled);
+        }
         // The half that says how the work ended; where there is none, the other one does.
         if part != Part::Spent || !ticket.has(Part::Outcome) {
             self.close_ticket(ticket.made, ticket.expires);

@@ -1,0 +1,203 @@
+//! How charges end: worked out from what was spent and from the outcome, before a store is asked.
+
+use std::time::Duration;
+
+use smallvec::SmallVec;
+use tidegate_core::{Cost, Finish, Outcome, Standing};
+
+use super::Gate;
+use super::charged::{Charged, ChargedLine, Made};
+use crate::policy::ChargeOn;
+use crate::store::{Charge, Ending, Settlement, StoreError};
+
+/// What became of one charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Followed<'c> {
+    /// The policy it was made for.
+    pub policy: &'c str,
+    /// The limit's place in its policy.
+    pub limit: usize,
+    /// What was charged.
+    pub charged: Cost,
+    /// What was spent in the end, as far as this limit counts it.
+    pub used: u64,
+    /// What became of it.
+    pub fate: Fate,
+    /// How the limit stands afterwards.
+    pub standing: Standing,
+}
+
+/// What became of a charge.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// This many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    Returned(u64),
+    /// The key was forgotten: its limit is full again.
+    Forgotten,
+    /// The charge stays.
+    Kept,
+    /// The charge stays, and this many further units were booked.
+    Owed(u64),
+}
+
+/// All that was settled at once, in the order of the policies.
+pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
+
+/// How charges end, worked out and not yet settled.
+#[derive(Default)]
+pub(super) struct Endings<'c> {
+    pub(super) finished: Finished<'c>,
+    pub(super) parts: Parts<'c>,
+}
+
+/// The steps that settle some charges, one for each store and tag.
+pub(super) type Parts<'c> = SmallVec<[PartEndings<'c>; 1]>;
+
+/// The endings of one step.
+#[derive(Default)]
+pub(super) struct PartEndings<'c> {
+    pub(super) store: usize,
+    pub(super) tag: u64,
+    pub(super) claimed: Claimed<'c>,
+    pub(super) charges: SmallVec<[Charge<'c>; 2]>,
+    pub(super) endings: SmallVec<[Ending; 2]>,
+    /// The places of these endings in `Endings::finished`.
+    places: SmallVec<[usize; 2]>,
+}
+
+/// For which charges a store is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Settles {
+    /// For all: somebody wants to know how their limits stand.
+    All,
+    /// For those that settling changes. Units of which as many were spent as were charged stay as they are.
+    Changes,
+}
+
+/// What ensures that a charge is settled once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Claims {
+    /// The charge itself, which remembers that it was settled.
+    Yes,
+    /// Marks in the stores.
+    #[cfg(feature = "ticket")]
+    No,
+}
+
+/// Charges that this settlement has claimed; those that are left when it is dropped may be claimed by another.
+#[derive(Default)]
+pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c Made; 2]>);
+
+impl PartEndings<'_> {
+    /// Writes what the store answered to each charge into what became of it.
+    pub(super) fn tell(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
+        for (place, settlement) in self.places.iter().zip(lines) {
+            let one = &mut finished[*place];
+            one.standing = settlement.decision.standing;
+            if let Fate::Returned(units) = &mut one.fate {
+                *units = settlement.receipt.map_or(0, |back| back.cost.units());
+            }
+        }
+    }
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|made| made.settled.reopen());
+    }
+}
+
+impl Gate {
+    /// Works out how charges end, by the stores that keep them.
+    pub(super) fn endings<'c>(
+        &self,
+        (charged, lines): (&'c Charged, impl Iterator<Item = &'c Made>),
+        outcome: Outcome,
+        mut used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
+        claims: Claims,
+        settles: Settles,
+    ) -> Result<Endings<'c>, StoreError> {
+        let mut endings = Endings::default();
+        for made in lines {
+            let mut claimed = Claimed::default();
+            if claims == Claims::Yes {
+                if !made.settled.claim() {
+                    continue;
+                }
+                claimed.0.push(made);
+            }
+            let place = endings.finished.len();
+            let line = charged.line(made);
+            let (ending, fate) = self.ending(charged, made, outcome, used(&line));
+            if settles == Settles::Changes && fate == Fate::Kept && !made.on_failure {
+                // Settled by that: nobody else may settle it otherwise.
+                claimed.0.clear();
+                continue;
+            }
+            let used = if let Ending::Finish { finish, .. } = ending { finish.used } else { 0 };
+            let store = self.routes.of(made.share)?;
+            let tag = self.routes.tag(store, charged.key(made));
+            let part = match endings.parts.iter_mut().position(|part| part.store == store && part.tag == tag)
+            {
+                Some(at) => &mut endings.parts[at],
+                None => {
+                    endings.parts.push(PartEndings { store, tag, ..PartEndings::default() });
+                    endings.parts.last_mut().expect("pushed just now")
+                }
+            };
+            part.claimed.0.append(&mut claimed.0);
+            part.charges.push(charged.charge(made));
+            part.endings.push(ending);
+            part.places.push(place);
+            let ChargedLine { policy, limit, charged, .. } = line;
+            // Filled in when the store has settled the charge.
+            let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
+            endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
+        }
+        Ok(endings)
+    }
+
+    /// Returns how a charge ends, and what becomes of it by that.
+    fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
+        if made.is_place() {
+            // A place is left, whatever was used and whatever the policy says.
+            let finish = Finish { used: 0, outcome };
+            return (Ending::new(made.receipt, finish), Fate::Returned(0));
+        }
+        let units = made.receipt.cost.units();
+        let used = match outcome {
+            Outcome::Success if made.on_failure && self.charges_failures(charged, made) => {
+                return (Ending::Forget, Fate::Forgotten);
+            }
+            Outcome::CallersFault => used.unwrap_or(units),
+            _ if made.on_failure => 0,
+            _ => used.unwrap_or(units),
+        };
+        let kept = made.on_failure && used > 0 && self.still_has(charged, made);
+        let finish = Finish { used, outcome };
+        let renew = kept.then_some(made.full_at);
+        let fate = match used {
+            _ if used < units => Fate::Returned(0),
+            _ if used > units => Fate::Owed(used - units),
+            _ => Fate::Kept,
+        };
+        (Ending::Finish { receipt: made.receipt, finish, renew }, fate)
+    }
+
+    /// Says whether the policy of a charge, as it is now, charges failures only.
+    fn charges_failures(&self, charged: &Charged, made: &Made) -> bool {
+        let policies = self.policies.load();
+        policies.find(charged.policy(made)).is_some_and(|(_, policy)| policy.charge == ChargeOn::Failure)
+    }
+
+    /// Says whether the policy of a charge has, among others, the limit it was made under.
+    fn still_has(&self, charged: &Charged, made: &Made) -> bool {
+        let policies = self.policies.load();
+        let Some((_, policy)) = policies.find(charged.policy(made)) else { return false };
+        policy.charge == ChargeOn::Failure
+            && policy
+                .limit(made.limit as usize)
+                .is_some_and(|limit| limit.all_terms().any(|terms| terms.quota.as_ref() == Some(&made.quota)))
+    }
+}
