@@ -220,7 +220,8 @@ where
 }
 
 impl<D, C, A> Rules<D, C, A> {
-    /// Asks the gate, calls the service, and settles. A block and not an `async fn`, which would keep each argument twice.
+    /// Asks the gate, calls the service, and settles.
+    #[allow(clippy::manual_async_fn, reason = "an async fn keeps each of its arguments twice")]
     fn pass<S, B>(
         self: Arc<Self>,
         mut ready: S,

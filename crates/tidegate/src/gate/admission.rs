@@ -320,7 +320,11 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         (self.ended, self.undo) = (ended, again);
     }
 
-    /// Ends it. A block and not an `async fn`, which would keep the admission twice: as its argument, and where it is changed.
+    /// Ends it.
+    #[allow(
+        clippy::manual_async_fn,
+        reason = "an async fn keeps the admission twice: as its argument and as a variable"
+    )]
     fn end_async(
         mut self,
         outcome: Outcome,
