@@ -353,11 +353,12 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 }
 
 impl Table {
-    /// Settles a step: on words where that is possible, else on cells.
+    /// Settles a step: on words where that is possible, else on cells, of one known key where its cell lies.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
         self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)
-            && self.settle_word(step, charge, *key, settled)
+            && (self.settle_in_place(step, charge, *key, settled)
+                || self.settle_word(step, charge, *key, settled))
         {
             return;
         }

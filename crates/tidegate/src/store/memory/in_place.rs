@@ -1,17 +1,18 @@
 //! Changes a state that lies beside the table where it is.
 //!
-//! A step copies a state before it changes it, because another limit of the step may still refuse. Whoever asks for one key alone can spare the
-//! copy, which for a breaker is most of what a call costs.
+//! A step over several keys locks the lines of all of them. For one key that has a slot it is enough to seize that slot, which is a third of the
+//! work. Nor need a state be copied before it is changed, where no other limit of the step may still refuse: for a breaker that is most of what a
+//! call costs.
 
 use std::sync::Arc;
 
-use tidegate_core::{Algorithm, Quota, Tick};
+use tidegate_core::{Algorithm, Quota, State, Tick};
 
 use super::MemoryStore;
 use super::line::Seized;
 use super::name::Class;
 use super::table::{Both, Place, Sought, Table};
-use crate::store::Cell;
+use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
 /// What becomes of a key without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,12 +81,54 @@ impl Table {
         mut seized: Seized<'_>,
         change: impl FnOnce(&mut Cell) -> R,
     ) -> R {
-        let changed = self.overflow.change(place.line, place.slot, |cell| {
-            let result = change(cell);
-            seized.word = Self::wide_word(cell);
-            result
+        let changed = self.overflow.change(place.line, place.slot, |held| {
+            held.as_mut().map(|(cell, _)| {
+                let result = change(cell);
+                seized.word = Self::wide_word(cell);
+                result
+            })
         });
         self.mark(place);
-        changed.expect("a slot without a limit's number has its cell in the overflow")
+        changed.flatten().expect("a slot without a limit's number has its cell in the overflow")
+    }
+
+    /// Settles a step of one charge on a key that has a slot, and a state that neither fits a word now nor can afterwards; `false` where that is
+    /// not so, and nothing was done.
+    pub(super) fn settle_in_place(
+        &self,
+        step: &Step<'_>,
+        charge: &Charge<'_>,
+        key: Sought,
+        settled: &mut Settled,
+    ) -> bool {
+        let may_free = match step.op {
+            Op::Take | Op::Draw | Op::Peek | Op::Breaker(_) => false,
+            Op::Finish(endings) => matches!(endings.first(), Some(Ending::Forget)),
+            Op::Reset => true,
+        };
+        if may_free || matches!(**charge.quota, Quota::Gcra(_)) {
+            return false;
+        }
+        for line in [self.first(key.print()), self.second(key.print())] {
+            let Some((place, mut seized)) = self.seize_known(line, key) else { continue };
+            let changed = self.overflow.change(place.line, place.slot, |held| {
+                let (cell, _) = held.take_if(|(cell, _)| !matches!(cell.state, State::Gcra(_)))?;
+                let mut cells = [Some(cell)];
+                let changed;
+                (*settled, changed) = settle(step, &mut cells);
+                let [cell] = cells;
+                if let (true, Some(cell)) = (changed, &cell) {
+                    seized.word = Self::wide_word(cell);
+                }
+                *held = cell.map(|cell| (cell, charge.owner));
+                Some(changed)
+            });
+            let Some(changed) = changed.flatten() else { return false };
+            if changed {
+                self.mark(place);
+            }
+            return true;
+        }
+        false
     }
 }

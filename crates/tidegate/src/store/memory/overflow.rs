@@ -43,15 +43,15 @@ impl Overflow {
         group[line % LINES * WAYS + slot] = Some((cell, owner));
     }
 
-    /// Changes the cell of a seized slot where it lies.
+    /// Changes the cell of a seized slot where it lies, with the owner of its key.
     pub(super) fn change<R>(
         &self,
         line: usize,
         slot: usize,
-        change: impl FnOnce(&mut Cell) -> R,
+        change: impl FnOnce(&mut Option<(Cell, u32)>) -> R,
     ) -> Option<R> {
         let mut group = self.groups.get()?[line / LINES].lock();
-        group.get_mut(line % LINES * WAYS + slot)?.as_mut().map(|(cell, _)| change(cell))
+        group.get_mut(line % LINES * WAYS + slot).map(change)
     }
 
     /// Looks at the cell of a slot and the owner of its key.

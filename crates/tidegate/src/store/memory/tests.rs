@@ -183,3 +183,32 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
     assert_eq!(full.occupancy().evicted, 0);
     assert!(differ > 1000, "the keys do meet");
 }
+
+/// Steps of one key are settled in place, and steps of two under the locks of their lines; none of either is lost.
+#[test]
+fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
+    const TURNS: u64 = 3_000;
+    let store = MemoryStore::with_capacity(100).unwrap();
+    let quota = Arc::new(Quota::per_hour(1_000_000).fixed_window().unwrap());
+    let step = |keys: &[&[u8]]| {
+        let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
+        assert!(store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed);
+    };
+    // So that others, who spend one unit each, are nearer to full and are evicted first.
+    (0..10).for_each(|_| step(&[b"a", b"b"]));
+    std::thread::scope(|scope| {
+        for both in [[&b"a"[..], b"b"], [b"b", b"a"]] {
+            scope.spawn(move || (0..TURNS).for_each(|_| step(&both)));
+        }
+        for one in [&b"a"[..], b"b"] {
+            scope.spawn(move || (0..TURNS).for_each(|_| step(&[one])));
+        }
+        // Others come, and are evicted.
+        scope.spawn(move || (0..TURNS).for_each(|turn| step(&[&turn.to_le_bytes()])));
+    });
+    for key in [b"a", b"b"] {
+        let charges = [Charge::new(key, &quota, Cost::ONE)];
+        let seen = store.settle(&Step::new(Tick::from_secs(1), Op::Peek, &charges)).unwrap();
+        assert_eq!(seen.lines[0].decision.standing.remaining, 1_000_000 - 10 - 3 * TURNS);
+    }
+}
