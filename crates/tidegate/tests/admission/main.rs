@@ -2,18 +2,17 @@
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
+mod endings;
+
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use proptest::prelude::*;
 use tidegate::gate::{Admission, Check, Entry, Fate, Part};
 use tidegate::policy::{ChargeOn, CostRule, Descriptor, Limit, Policy, PolicySet};
-use tidegate::store::{MemoryStore, Occupancy, Settled, Settling, Step, Store, StoreError, conformance};
+use tidegate::store::conformance;
 use tidegate::{Cost, Gate, ManualClock, Outcome, Quota};
 
 fn policy(name: &str, quota: Quota) -> Policy {
@@ -227,135 +226,6 @@ fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
         }
         assert_eq!(levels(&gate)[1], 8, "whoever has waited has spent");
     }
-}
-
-/// A memory store that fails once when told to: before it settles, or after it has, as if its answer were lost.
-#[derive(Clone, Debug)]
-struct Failing(MemoryStore, Arc<Mutex<Option<(bool, StoreError)>>>);
-
-impl Store for Failing {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        match self.1.lock().take() {
-            None => self.0.settle_into(step, out),
-            Some((landed, error)) => {
-                if landed && let Settling::Done(Err(error)) = self.0.settle_into(step, out) {
-                    return Settling::Done(Err(error));
-                }
-                Settling::Done(Err(error))
-            }
-        }
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.0.occupancy()
-    }
-}
-
-/// An ending that failed used to destroy the admission, whose places then stayed taken for their time to live. Where nobody knows whether
-/// it has failed they still are: places that were taken at one tick are alike, and left twice one of them would be somebody else's.
-#[test]
-fn an_ending_that_fails_is_tried_once_more_and_never_returns_anything_twice() {
-    let unavailable = || StoreError::Unavailable { reason: "told to".to_owned() };
-    let contended = || StoreError::Contended { attempts: 1 };
-    // Which ending; whether dropping undoes; whether the store had done it; what it said; the place, and what is left of ten.
-    let cases = [
-        (true, false, false, contended(), [1, 8]),
-        (true, true, false, contended(), [1, 8]),
-        (true, true, false, unavailable(), [0, 8]),
-        (true, false, true, unavailable(), [1, 8]),
-        (false, false, false, contended(), [1, 9]),
-        (false, true, false, contended(), [1, 9]),
-        (false, true, false, unavailable(), [0, 8]),
-        (false, true, true, unavailable(), [1, 9]),
-    ];
-    for (finishes, undo, landed, error, left) in cases {
-        let told = format!("finishes: {finishes}, undo: {undo}, landed: {landed}, {error}");
-        let fails = Arc::new(Mutex::new(None));
-        let store = Failing(MemoryStore::with_capacity(100).unwrap(), Arc::clone(&fails));
-        let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
-        let set = PolicySet::new(vec![policy("places", places), policy("all", per_hour(10))]).unwrap();
-        let gate = Gate::new(set, store).with_clock(ManualClock::default());
-        // What others have charged: given back twice, it would show.
-        admit(&gate, 1).unwrap().finish(Outcome::Success).unwrap();
-        let held = admit(&gate, 1).unwrap().undo_if_dropped(undo);
-        *fails.lock() = Some((landed, error.clone()));
-        let ended = if finishes { held.finish(Outcome::Success) } else { held.cancel() };
-        assert_eq!(ended, Err(error), "{told}");
-        assert_eq!(levels(&gate), left, "{told}");
-    }
-}
-
-/// A memory store that counts how often it is asked.
-#[derive(Clone, Debug)]
-struct Asked(MemoryStore, Arc<AtomicU64>);
-
-impl Store for Asked {
-    fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        self.1.fetch_add(1, Ordering::Relaxed);
-        self.0.settle_into(step, out)
-    }
-
-    fn occupancy(&self) -> Occupancy {
-        self.0.occupancy()
-    }
-}
-
-/// A request over an engine took two round trips where one was enough.
-#[test]
-fn an_ending_that_changes_nothing_asks_no_store() {
-    let asked = Arc::new(AtomicU64::new(0));
-    let store = Asked(MemoryStore::with_capacity(100).unwrap(), Arc::clone(&asked));
-    let gate = |policies| {
-        let set = PolicySet::new(policies).unwrap();
-        Gate::new(set, store.clone()).with_clock(ManualClock::default())
-    };
-    let steps = |gate: &Gate, end: &dyn Fn(Admission<&Gate>)| -> u64 {
-        let before = asked.load(Ordering::Relaxed);
-        end(admit(gate, 3).unwrap());
-        asked.load(Ordering::Relaxed) - before
-    };
-    let limit = gate(vec![policy("all", per_hour(100))]);
-    assert_eq!(steps(&limit, &|held| held.finish(Outcome::Failure).unwrap()), 1);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(3)).unwrap()), 1);
-    assert_eq!(steps(&limit, &|held| drop(held)), 1);
-    assert_eq!(levels(&limit), [91]);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(2)).unwrap()), 2);
-    assert_eq!(steps(&limit, &|held| held.finish_with(Outcome::Success, |_| Some(4)).unwrap()), 2);
-    assert_eq!(steps(&limit, &|held| held.cancel().unwrap()), 2);
-    assert_eq!(levels(&limit), [85]);
-    let told = |held: Admission<&Gate>| {
-        let left = held.finish_and_tell(Outcome::Success, |_| None, |done| done[0].standing.remaining);
-        assert_eq!(left, Ok(82), "somebody wants to know");
-    };
-    assert_eq!(steps(&limit, &told), 2);
-    let mut failures = policy("failures", per_hour(100));
-    failures.charge = ChargeOn::Failure;
-    let places = Quota::concurrency(3, Duration::from_secs(60)).unwrap();
-    for guarded in [failures, policy("places", places)] {
-        let gate = gate(vec![policy("all", per_hour(100)), guarded]);
-        for outcome in [Outcome::Success, Outcome::CallersFault, Outcome::Ignored] {
-            assert_eq!(steps(&gate, &|held| held.finish(outcome).unwrap()), 2, "{outcome:?}");
-        }
-    }
-}
-
-/// What fails in the caller's own code is no ending: dropped by that, the admission does as it was told.
-#[test]
-fn a_panic_while_ending_leaves_the_places_once() {
-    let places = Quota::concurrency(1, Duration::from_secs(3600)).unwrap();
-    let (gate, _) = gate(vec![policy("places", places), policy("all", per_hour(10))]);
-    let ends = |asked: bool, told: bool| {
-        let held = admit(&gate, 1).unwrap().undo_if_dropped(true);
-        let used = |_: &tidegate::gate::ChargedLine<'_>| if asked { panic!("while asked") } else { None };
-        let ended = catch_unwind(AssertUnwindSafe(|| {
-            held.finish_and_tell(Outcome::Success, used, |_| assert!(!told, "while told"))
-        }));
-        assert_eq!(ended.is_err(), asked || told);
-        levels(&gate)
-    };
-    assert_eq!(ends(true, false), [1, 10], "it was undone");
-    assert_eq!(ends(false, true), [1, 9], "it had ended");
-    assert_eq!(ends(false, false), [1, 8]);
 }
 
 #[test]
