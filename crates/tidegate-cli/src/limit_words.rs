@@ -187,7 +187,7 @@ impl LimitWords {
         let quota = limit.and_then(|limit| limit.terms.quota.clone());
         quota.ok_or_else(|| {
             let flag = self.said_by.get("rate").map_or("rate", String::as_str);
-            format!("{flag}: unlimited is no limit to run")
+            format!("{flag}: unlimited is not a limit to run")
         })
     }
 }

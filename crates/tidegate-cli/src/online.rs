@@ -50,7 +50,7 @@ impl ServerUrl {
         let Some((scheme, rest)) = text.split_once("://") else {
             let is_address = text.parse::<Uri>().is_ok_and(|uri| uri.host().is_some());
             let write = if is_address { text } else { "127.0.0.1:8080" };
-            return refuse(&format!("is no URL; write http://{write}"));
+            return refuse(&format!("is not a URL; write http://{write}"));
         };
         let is_encrypted = match scheme.to_ascii_lowercase().as_str() {
             "http" => false,
@@ -61,7 +61,7 @@ impl ServerUrl {
             .parse::<Uri>()
             .is_ok_and(|uri| uri.host().is_some_and(|host| !host.is_empty()) && uri.query().is_none());
         if !is_whole || rest.contains('#') {
-            return refuse("is no URL of a server; write one as http://127.0.0.1:8080");
+            return refuse("is not a URL of a server; write one as http://127.0.0.1:8080");
         }
         let encrypted =
             if is_encrypted { Some(Encrypted::read(text, trust, Some("http/1.1"))?) } else { None };

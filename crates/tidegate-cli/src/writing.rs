@@ -35,7 +35,7 @@ pub(crate) fn replace(path: &Path, text: &str) -> Result<()> {
     let target = path.canonicalize().with_context(|| format!("cannot find {name}"))?;
     let old = target.metadata().with_context(|| format!("cannot read {name}"))?;
     if !old.is_file() {
-        return Err(Mistake(format!("{name} is no regular file, and only such are replaced")).into());
+        return Err(Mistake(format!("{name} is not a regular file, and only such are replaced")).into());
     }
     let replaced = || {
         let new = beside(&target, text.as_bytes(), Some(&old))?;

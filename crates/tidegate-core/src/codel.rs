@@ -183,7 +183,7 @@ fn step(state: &mut CodelState, at: Tick) -> Tick {
 
 fn up_to_an_hour(name: &'static str, span: Duration) -> Result<Duration, QuotaError> {
     let range = Duration::from_nanos(1)..=Duration::from_secs(3600);
-    in_range(name, span, &range, "is no time to wait; use 1 ns to 1 h")
+    in_range(name, span, &range, "is not a time to wait; use 1 ns to 1 h")
 }
 
 #[cfg(test)]

@@ -87,7 +87,7 @@ impl Following {
             let want = "is not that of the ceiling; use one period for both";
             return refused("period of the floor", format!("{:?}", floor.period()), want);
         }
-        in_range("floor", floor.count(), &(1..=ceiling.count()), "is no floor; use 1 to the ceiling")?;
+        in_range("floor", floor.count(), &(1..=ceiling.count()), "is not a floor; use 1 to the ceiling")?;
         let (low, high) = marks.into_inner();
         // Marks apart by less than any step, or by more than there are numbers, have no line between them.
         if !(low < high && (high - low).is_finite() && (high - low).is_normal()) {
@@ -115,7 +115,7 @@ impl Following {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to keep; use 0 to 0.999";
+        let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
     }
 
@@ -124,7 +124,7 @@ impl Following {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn band(self, width: f64) -> Result<Self, QuotaError> {
-        let want = "is no band; use 0 to the distance between the marks";
+        let want = "is not a band; use 0 to the distance between the marks";
         Ok(Self { band: in_range("band", width, &(0.0..=self.high - self.low), want)?, ..self })
     }
 

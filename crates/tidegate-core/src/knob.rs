@@ -25,9 +25,9 @@ mod tests {
 
     #[test]
     fn a_refusal_names_the_knob_its_value_and_what_would_work() {
-        let want = "is no share; use 0 to 1";
+        let want = "is not a share; use 0 to 1";
         assert_eq!(in_range("smoothing", 0.2, &(0.0..=1.0), want), Ok(0.2));
         let refused = in_range("smoothing", f64::NAN, &(0.0..=1.0), want).map_err(|error| error.to_string());
-        assert_eq!(refused, Err("smoothing NaN is no share; use 0 to 1".into()));
+        assert_eq!(refused, Err("smoothing NaN is not a share; use 0 to 1".into()));
     }
 }

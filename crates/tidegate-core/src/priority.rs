@@ -119,7 +119,7 @@ impl fmt::Display for Priority {
 #[non_exhaustive]
 pub enum ParsePriorityError {
     /// The level is not known.
-    #[error("is no priority; use critical-plus, critical, sheddable-plus or sheddable")]
+    #[error("is not a priority; use critical-plus, critical, sheddable-plus or sheddable")]
     Level,
     /// What follows the slash is no cohort.
     #[error("names no cohort after its slash; use a whole number from 0 to 127, as sheddable/17")]

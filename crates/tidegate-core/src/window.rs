@@ -26,9 +26,9 @@ impl Buckets {
     /// Cuts `window`, 1 ms to a day, into `count` buckets, 1 to 1000; the length of a bucket is rounded down to nanoseconds.
     pub(crate) fn new(window: Duration, count: u32) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_nanos(DAY_NS);
-        let window = in_range("window", window, &range, "is no window; use 1 ms to a day")?;
+        let window = in_range("window", window, &range, "is not a window; use 1 ms to a day")?;
         let count =
-            in_range("buckets", count, &(1..=MOST_BUCKETS), "is no number of buckets; use 1 to 1000")?;
+            in_range("buckets", count, &(1..=MOST_BUCKETS), "is not a number of buckets; use 1 to 1000")?;
         Ok(Self { length_ns: nanos(window) / u64::from(count), count })
     }
 
@@ -216,8 +216,8 @@ mod tests {
     #[test]
     fn a_window_is_refused_by_name() {
         let text = |result: Result<Buckets, QuotaError>| result.unwrap_err().to_string();
-        assert_eq!(text(Buckets::new(Duration::ZERO, 10)), "window 0ns is no window; use 1 ms to a day");
-        let want = "buckets 0 is no number of buckets; use 1 to 1000";
+        assert_eq!(text(Buckets::new(Duration::ZERO, 10)), "window 0ns is not a window; use 1 ms to a day");
+        let want = "buckets 0 is not a number of buckets; use 1 to 1000";
         assert_eq!(text(Buckets::new(Duration::from_secs(1), 0)), want);
         assert_eq!(Buckets::new(Duration::from_secs(1), 10), Ok(BUCKETS));
         assert_eq!((BUCKETS.length_ns, BUCKETS.per_second()), (100_000_000, 10.0));

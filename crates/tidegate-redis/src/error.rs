@@ -6,7 +6,7 @@
 pub enum ConnectError {
     /// What was given as an address is none.
     #[error(
-        "{what} is no address of a Redis server; write `redis://host:port/db`, `rediss://` for TLS, or `unix:///path`"
+        "{what} is not an address of a Redis server; write `redis://host:port/db`, `rediss://` for TLS, or `unix:///path`"
     )]
     Address {
         /// Which of the addresses, counted from 1; the text itself may hold a password.
@@ -108,7 +108,7 @@ pub enum ConnectError {
         wanted: String,
     },
     /// What was named as a sentinel is another server.
-    #[error("{address} is no sentinel: {reason}; name the sentinels, which usually listen on port 26379")]
+    #[error("{address} is not a sentinel: {reason}; name the sentinels, which usually listen on port 26379")]
     NoSentinel {
         /// The address, without credentials.
         address: String,

@@ -84,7 +84,7 @@ async fn named(
     let (host, port) = (parts.next().flatten(), parts.next().flatten());
     let port = port.and_then(|port| port.parse().ok());
     let (Some(host), Some(port)) = (host, port) else {
-        return Err(none("its answer is no address".to_owned()));
+        return Err(none("its answer is not an address".to_owned()));
     };
     Ok(at(master, host, port))
 }

@@ -170,7 +170,7 @@ mod tests {
         assert!(matches!(from(Some(&key), Some(&path)), Err(TicketKeyError::Both)));
         let error = from(Some("short"), None).err().unwrap().to_string();
         assert!(
-            error.starts_with("TIDEGATE_TICKET_KEY: line 1 is no ticket key") && !error.contains("short"),
+            error.starts_with("TIDEGATE_TICKET_KEY: line 1 is not a ticket key") && !error.contains("short"),
             "{error}"
         );
         assert!(matches!(from(Some(""), None), Err(TicketKeyError::Key { why: KeyError::Empty, .. })));

@@ -233,7 +233,7 @@ async fn mistakes_are_named_and_change_nothing() {
         ),
         ("/v1/breakers/paymnets", r#"{"state": "open"}"#, 404, "did you mean \"payments\"?"),
         ("/v1/breakers/upstreams", r#"{"state": "open"}"#, 400, "`upstream` is missing"),
-        ("/v1/breakers/upstreams?upsteam=a", r#"{"state": "open"}"#, 400, "is no part of the key"),
+        ("/v1/breakers/upstreams?upsteam=a", r#"{"state": "open"}"#, 400, "is not part of the key"),
     ] {
         let refused = put(&server, path, body).await;
         assert_eq!(refused.status.as_u16(), status, "{path} {body}: {refused:?}");

@@ -58,7 +58,7 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert_eq!(reset("?client.ip=203.0.113.9").await.status, StatusCode::OK);
     assert_eq!(server.check("203.0.113.9").await.json()["remaining"], 2);
     assert!(reset("").await.detail().contains("`client.ip` is missing"));
-    assert!(reset("?user.id=1").await.detail().contains("`user.id` is no part of the key"));
+    assert!(reset("?user.id=1").await.detail().contains("`user.id` is not part of the key"));
     // The first of the two was reset, whichever the operator meant.
     let twice = reset("?client.ip=203.0.113.9&client%2Eip=203.0.113.8").await;
     assert!(twice.detail().contains("`client.ip` is given twice"), "{}", twice.text);
@@ -248,7 +248,7 @@ async fn what_others_can_reach_is_not_bound_without_a_token() {
         options.http = open.parse().unwrap();
         let error = Server::bind(options, Source::file(&file)).await.unwrap_err();
         assert!(matches!(error, ServeError::Open { .. }), "{error}");
-        assert!(error.to_string().contains("needs an admin token; set TIDEGATE_TOKEN"), "{error}");
+        assert!(error.to_string().contains("needs a token; set TIDEGATE_TOKEN"), "{error}");
     }
     std::fs::write(&file, "version: 2").unwrap();
     let mut options = ServerOptions::default();

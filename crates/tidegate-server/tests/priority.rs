@@ -66,7 +66,7 @@ async fn what_is_no_priority_is_named() {
     for (field, says) in [
         (
             r#""priority": "important""#,
-            "`priority` \"important\" is no priority; use critical-plus, critical, sheddable-plus or sheddable",
+            "`priority` \"important\" is not a priority; use critical-plus, critical, sheddable-plus or sheddable",
         ),
         (
             r#""priority": "critical/128""#,
@@ -129,7 +129,7 @@ async fn a_proxy_of_ours_tells_the_priority_of_what_it_asks() {
     );
     let unknown = ask(&server, &["vip"]).await;
     assert_eq!(
-        (unknown.status, unknown.detail().contains("x-priority: `vip` is no priority")),
+        (unknown.status, unknown.detail().contains("x-priority: `vip` is not a priority")),
         (StatusCode::BAD_REQUEST, true),
         "{unknown:?}"
     );

@@ -163,7 +163,7 @@ async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
         (r#"{"state": "offf"}"#, "use on, off"),
         (r#"{"state": "off", "below": "crtical"}"#, "did you mean \"critical\"?"),
         (r#"{"state": "off", "by": "me"}"#, "`by` is `me`; "),
-        (r#"{"state": "off", "for": "0s"}"#, "is no time for a switch to be off; use up to 30d"),
+        (r#"{"state": "off", "for": "0s"}"#, "is not a time for a switch to be off; use up to 30d"),
         (r#"{"state": "off", "reason": "a\nb"}"#, "control character"),
         (r#"{"state": "on", "for": "1s"}"#, "a switch that is on has no `for`; leave it out"),
     ] {

@@ -175,9 +175,9 @@ async fn a_server_does_not_start_on_tokens_with_mistakes() {
     options.tokens_file = Some(file);
     let error = tidegate_server::Server::bind(options, tidegate_server::Source::file(&policies)).await;
     let told = error.unwrap_err().to_string();
-    assert!(told.contains("tokens:1: 4 words are no token; write three: NAME SCOPES SECRET\n"), "{told}");
+    assert!(told.contains("tokens:1: 4 words are not a token; write three: NAME SCOPES SECRET\n"), "{told}");
     assert!(
-        told.contains("tokens:2: a token of 5 bytes can be guessed") && !told.contains("hunter2"),
+        told.contains("tokens:2: the token has 5 bytes, which can be guessed") && !told.contains("hunter2"),
         "{told}"
     );
 }

@@ -107,7 +107,7 @@ impl Ladders {
 
 impl Ladder {
     fn of(row: usize, policy: &Policy, options: &ReplayOptions) -> Result<Self, String> {
-        let no_rate = || "its first limit is no rate, and only rates are tried".to_owned();
+        let no_rate = || "its first limit is not a rate, and only rates are tried".to_owned();
         let limit = policy.limits.first().ok_or_else(no_rate)?;
         let written = written_rate(&limit.terms.label).ok_or_else(no_rate)?;
         let (WrittenRate::Per { count, .. }, Some(window)) = (written, written.period()) else {

@@ -372,7 +372,7 @@ where
     let quotas: SmallVec<[Arc<Quota>; 1]> =
         quotas.into_iter().map(|quota| Ok(Arc::new(quota.try_into()?))).collect::<Result<_, QuotaError>>()?;
     if quotas.is_empty() {
-        let want = "is no limit; name 1 or more";
+        let want = "is not a limit; name 1 or more";
         return Err(QuotaError::Parameter { name: "number of quotas", value: 0.to_string(), want });
     }
     Ok(quotas)

@@ -70,7 +70,7 @@ impl Drop for Sender {
 
 /// Builds a [`JobQueue`] and its [`Worker`].
 #[derive(Debug)]
-#[must_use = "a builder is no queue yet"]
+#[must_use = "a builder is not a queue yet"]
 pub struct JobQueueBuilder {
     rate: Rate,
     places: usize,

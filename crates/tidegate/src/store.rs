@@ -304,7 +304,7 @@ pub enum StoreError {
         policy: String,
     },
     /// What a check gives as its cost is none: zero or less, or more than a `u64` holds. Nothing was asked of a store.
-    #[error("the cost of a check is no number from 1 to {}; peek to look without spending", u64::MAX)]
+    #[error("the cost of a check is not a number from 1 to {}; peek to look without spending", u64::MAX)]
     NotACost,
     /// Compare-and-set lost against other writers too often.
     #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]

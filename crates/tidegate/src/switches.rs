@@ -307,7 +307,7 @@ fn all_on<N: AsRef<str>>(
         let name = name.as_ref();
         let parameter = |want| QuotaError::Parameter { name: "switch", value: format!("`{name}`"), want };
         if name.is_empty() {
-            return Err(parameter("is no name; use a word such as recommendations"));
+            return Err(parameter("is not a name; use a word such as recommendations"));
         }
         states.insert(name.into(), State::default());
         if states.len() > Switches::MOST {

@@ -115,7 +115,7 @@ fn a_share_is_kept_of_the_limit_as_it_stands() {
     let mut units = Limit::new(aimd(1, 20, 200), "aimd");
     units.keep_for = KeepFor::default().with(Criticality::Critical, Kept::Units(5));
     let error = PolicySet::new(vec![Policy::new("p", units)]).unwrap_err().to_string();
-    assert!(error.contains("5 is no part of a limit that moves; write a share of it, as 20%"), "{error}");
+    assert!(error.contains("5 is not part of a limit that moves; write a share of it, as 20%"), "{error}");
 }
 
 /// 500 requests a second of 20 ms each; then the processor is busy, and no more than that are let in.

@@ -136,9 +136,9 @@ fn what_does_not_belong_is_named() {
         (", max: 0", "max: 0 is out of range; use 1 to 65536"),
         (
             ", law: min-latency, measure_every: 2day",
-            "measure_every 172800s is no time between two; use 1 ms to a day",
+            "measure_every 172800s is not a time between two measurements; use 1 ms to a day",
         ),
-        (", forget_after: 1ms", "forget_after 1ms is no time to forget after; use 1 s to 146 years"),
+        (", forget_after: 1ms", "forget_after 1ms is not a time to forget after; use 1 s to 146 years"),
         (
             ", rate: 5/s",
             "rate does not belong to adaptive, which counts what is in flight; a law says how much",
@@ -146,11 +146,11 @@ fn what_does_not_belong_is_named() {
         (", window: 10s", "window does not belong to adaptive; it belongs to breaker"),
         (
             ", keep_for: { critical: 5 }",
-            "keep_for.critical: 5 is no part of a limit that moves; write a share of it, as 20% (adaptive hill-climb 1..65536 ttl 60s)",
+            "keep_for.critical: 5 is not part of a limit that moves; write a share of it, as 20% (adaptive hill-climb 1..65536 ttl 60s)",
         ),
         (
             ", adaptive: vegas",
-            "adaptive is no key here; write algorithm: adaptive, and its law as law: hill-climb",
+            "adaptive is not a key here; write algorithm: adaptive, and its law as law: hill-climb",
         ),
     ] {
         let told = mistake(limit);

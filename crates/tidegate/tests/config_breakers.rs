@@ -118,12 +118,12 @@ fn mistakes_name_the_key_and_what_would_work() {
         (", window: 10", "window: \"10\" is neither a time as 10s nor a number of calls as 100 calls"),
         (", failures: 150%", "failures: \"150%\" is neither a share of the calls"),
         (", growth: 0.5", "growth: \"0.5\" is not a factor; use 1 to 1000, as 1.5"),
-        (", rate: 5/s", "rate does not belong to breaker, which goes by how calls end"),
+        (", rate: 5/s", "rate does not belong to breaker, which is decided by how calls end"),
         (", max: 5", "max does not belong to breaker; it belongs to concurrency"),
         (", slow_calls: 50%", "slow_calls needs slow_after too"),
         (", slow_after: 1s", "slow_after needs slow_calls too"),
         (", risk: 5%, close_after: 3", "risk and close_after exclude each other"),
-        (", risk: 50%", "risk: more than 40% is no evidence; use 1% to 40%"),
+        (", risk: 50%", "risk: more than 40% is not evidence; use 1% to 40%"),
         (", window: 100 calls, buckets: 5", "buckets are parts of a time; a window of calls has none"),
         (", window: 10 calls, min_calls: 11", "min_calls"),
         (", window: 2d", "window"),
@@ -137,7 +137,7 @@ fn mistakes_name_the_key_and_what_would_work() {
     let breaker = "version: 1\npolicies: [{ name: p, limit: { rate: 5/s }, breaker: { open_for: 5s } }]\n";
     let found = Config::parse(breaker, "t", Format::Yaml).unwrap_err();
     let found = found.first().unwrap().to_string();
-    assert!(found.contains("breaker is no key here; write limit: { algorithm: breaker, ... }"), "{found}");
+    assert!(found.contains("breaker is not a key here; write limit: { algorithm: breaker, ... }"), "{found}");
 }
 
 #[test]

@@ -64,7 +64,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "when: memory above 80",
             limit,
-            "5:11  error  policy \"p\": when: \"80\" is no value of memory; write 80%",
+            "5:11  error  policy \"p\": when: \"80\" is not a value of memory; write 80%",
         ),
         ("when: cpu over 80%", limit, "when: \"cpu over 80%\" is not a condition"),
         (
@@ -81,12 +81,12 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "when: policy p above 80%",
             limit,
-            "policy \"p\" goes by policy \"p\": a policy cannot go by itself",
+            "policy \"p\" depends on policy \"p\": a policy cannot depend on itself",
         ),
         (
             "when: policy each above 80%",
             limit,
-            "policy \"p\" goes by policy \"each\": it has a key for each caller",
+            "policy \"p\" depends on policy \"each\": it has a key for each caller",
         ),
         ("mode: enforce", &follows("floor: 1/s, follows: memory"), "needs between too"),
         (
@@ -97,7 +97,7 @@ fn mistakes_name_the_place_and_what_would_work() {
         (
             "mode: enforce",
             &follows("floor: 1/s, follows: memory, between: 70..90"),
-            "between: \"70\" is no value of memory; write 80%",
+            "between: \"70\" is not a value of memory; write 80%",
         ),
         (
             "mode: enforce",

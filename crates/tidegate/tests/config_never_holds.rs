@@ -72,7 +72,7 @@ fn attributes_that_no_request_has() {
     }
     refused(
         "by: request.query.q",
-        "t:5:9 by: no request has \"request.query.q\"; the query of a request is no attribute",
+        "t:5:9 by: no request has \"request.query.q\"; the query of a request is not an attribute",
     );
     refused(
         "by: request.body",
@@ -154,11 +154,11 @@ fn paths_that_no_path_is_normalised_to() {
 #[test]
 fn methods_hosts_and_addresses_that_no_request_has() {
     for (method, message) in [
-        ("'*'", "\"*\" is no method; leave method out to match every method"),
-        ("ANY", "\"ANY\" is no method; leave method out to match every method"),
-        ("'GET,POST'", "\"GET,POST\" is no method; write GET, or a list as [GET, POST]"),
-        ("'{GET,POST}'", "\"{GET,POST}\" is no method; write GET, or a list as [GET, POST]"),
-        ("'P*'", "\"P*\" is no method; write GET, or a list as [GET, POST]"),
+        ("'*'", "\"*\" is not a method; leave method out to match every method"),
+        ("ANY", "\"ANY\" is not a method; leave method out to match every method"),
+        ("'GET,POST'", "\"GET,POST\" is not a method; write GET, or a list as [GET, POST]"),
+        ("'{GET,POST}'", "\"{GET,POST}\" is not a method; write GET, or a list as [GET, POST]"),
+        ("'P*'", "\"P*\" is not a method; write GET, or a list as [GET, POST]"),
     ] {
         refused(&format!("match: {{ method: {method} }}"), &format!("t:5:22 match.method: {message}"));
     }
@@ -194,7 +194,7 @@ fn methods_hosts_and_addresses_that_no_request_has() {
     );
     refused(
         "match: { attributes: { client.ip: 10.0.0.0/8 } }",
-        "t:5:39 match.attributes: \"10.0.0.0/8\" is no address; networks stand in access.allow and access.deny",
+        "t:5:39 match.attributes: \"10.0.0.0/8\" is not an address; networks stand in access.allow and access.deny",
     );
     refused(
         "access: { deny: ['::ffff:10.0.0.0/104'] }",
@@ -352,7 +352,7 @@ fn control_characters_are_refused_wherever_they_would_be_shown() {
     );
     refused(
         "deny: { problem: 'https://a b' }",
-        "t:5:22 deny.problem: \"https://a b\" is no URI: spaces, quotes and letters beyond ASCII are written as %xx",
+        "t:5:22 deny.problem: \"https://a b\" is not a URI: spaces, quotes and letters beyond ASCII are written as %xx",
     );
 }
 

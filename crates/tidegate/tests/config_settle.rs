@@ -128,7 +128,7 @@ fn mistakes_in_estimates_and_settlements_are_named() {
     }
     let found = mistakes("cost: { estimate: 5, settle: llm.total }\n    charge: on-failure");
     assert_eq!(found.len(), 1, "{found:?}");
-    assert!(found[0].contains("goes by how the work ended"), "{found:?}");
+    assert!(found[0].contains("is decided by how the work ended"), "{found:?}");
     let long = "1 + ".repeat(60) + "llm.total";
     let many: String = (0..1200)
         .map(|at| {
@@ -165,7 +165,7 @@ fn what_would_never_settle_is_an_error() {
             "'llm.output > 5'",
             "\"llm.output > 5\" gives no number of 0 or more for any sample; with 1 for every name: bool is not",
         ),
-        ("cost", "leave settle out to go by the cost that the settlement tells"),
+        ("cost", "leave settle out to use the cost that the settlement tells"),
     ] {
         let found = mistakes(&format!("cost: {{ estimate: 5, settle: {settle} }}"));
         assert_eq!(found.len(), 1, "{settle}: {found:?}");

@@ -98,7 +98,7 @@ fn numbers_that_are_no_limit_are_refused_and_leave_the_old_ones() {
     assert!(matches!(Limiter::new(Quota::per_second(0)), Err(QuotaError::Count { count: 0 })));
     let none: [Quota; 0] = [];
     let error = Limiter::all(none).unwrap_err();
-    assert_eq!(error.to_string(), "number of quotas 0 is no limit; name 1 or more");
+    assert_eq!(error.to_string(), "number of quotas 0 is not a limit; name 1 or more");
     let limiter = Limiter::new(Quota::per_second(7).gcra().unwrap()).unwrap();
     assert!(limiter.change(Quota::per_second(5).burst(0), Replace::AsIs).is_err());
     assert_eq!(limiter.standing().limit, 7);

@@ -65,7 +65,7 @@ fn quotas_of_zero_one_and_the_largest_numbers() {
                         Ok(quota) => {
                             assert!(
                                 name == "concurrency" || count > 0,
-                                "{name}: a count of zero is no limit"
+                                "{name}: a count of zero is not a limit"
                             );
                             use_up(&quota);
                         }
@@ -87,7 +87,7 @@ fn quotas_of_zero_one_and_the_largest_numbers() {
 fn tables_of_no_keys_and_of_more_than_any_machine_holds() {
     let seed = Seed::random();
     for keys in [0, usize::MAX, usize::MAX / 2, (1 << 32) + 1] {
-        let told = format!("capacity {keys} is no room for keys; use 1 to 4294967296");
+        let told = format!("capacity {keys} is not a number of keys; use 1 to 4294967296");
         assert_eq!(KeyedLimiter::new(Quota::per_second(1), keys).unwrap_err().to_string(), told);
         let wrong = Some(CapacityError::OutOfRange { keys });
         assert_eq!(MemoryStore::with_capacity(keys).err(), wrong);
@@ -98,7 +98,7 @@ fn tables_of_no_keys_and_of_more_than_any_machine_holds() {
         let pieces: Vec<Vec<u8>> =
             MemoryStore::with_seed(1, &seed).unwrap().export().into_iter().flatten().collect();
         let restored = MemoryStore::restore(keys, &seed, pieces).unwrap_err().to_string();
-        assert_eq!(restored, format!("room for {keys} keys is no table; use 1 to 4294967296"));
+        assert_eq!(restored, format!("a table cannot have room for {keys} keys; use 1 to 4294967296"));
     }
     let one = KeyedLimiter::new(Quota::per_second(1), 1).unwrap().with_full_keys();
     assert!(one.allow("ann").is_allowed());
@@ -121,7 +121,7 @@ fn places_of_bulkheads_and_queues() {
 
     let rate = Rate::new(1, Duration::from_secs(1)).unwrap();
     let told = JobQueue::new(rate, 0).unwrap_err().to_string();
-    assert_eq!(told, "places 0 is no room for a job; use 1 or more");
+    assert_eq!(told, "places 0 leaves no room for a job; use 1 or more");
     for places in [1, usize::MAX] {
         let (queue, _worker) = JobQueue::builder(rate, places)
             .slack(Duration::MAX)
@@ -184,7 +184,7 @@ fn a_check_of_no_cost_is_an_error_and_charges_nothing() {
     let request = Descriptor::new();
     let none = Check::of(&request).cost(0);
     let told =
-        "the cost of a check is no number from 1 to 18446744073709551615; peek to look without spending";
+        "the cost of a check is not a number from 1 to 18446744073709551615; peek to look without spending";
     assert_eq!(gate.check(none).unwrap_err().to_string(), told);
     assert!(gate.peek(none).is_err() && gate.admit(none).is_err());
     assert!(gate.check_together(&[Check::of(&request), none]).is_err());

@@ -77,7 +77,7 @@ fn what_a_trusted_proxy_leaves_unsaid_is_an_error_and_never_the_proxy() {
     let error = find(&ours, "10.0.0.1", &[b"203.0.113.9, un\x01known, 10.0.0.2"]).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "x-forwarded-for: \"un\\u{1}known\", entry 2 from the right, is no address, so the caller of 10.0.0.2 is \
+        "x-forwarded-for: \"un\\u{1}known\", entry 2 from the right, is not an address, so the caller of 10.0.0.2 is \
          unknown; trusted proxies must write addresses"
     );
     let error = find(&ours, "10.0.0.1", &[]).unwrap_err();

@@ -37,7 +37,7 @@ pub(super) fn pair(text: &str) -> Result<(String, String), String> {
 pub(super) fn whole(text: &str) -> Result<u64, String> {
     text.parse().map_err(|error: ParseIntError| match error.kind() {
         IntErrorKind::PosOverflow => format!("`{text}` is too large; use {} at most", u64::MAX),
-        _ => format!("`{text}` is no whole number; write one as 20"),
+        _ => format!("`{text}` is not a whole number; write one as 20"),
     })
 }
 
@@ -50,7 +50,7 @@ const MAX_KEYS: usize = 1_000_000_000;
 
 pub(super) fn keys(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is no number of keys; use 1 to {MAX_KEYS}"))
+    number.ok_or_else(|| format!("`{text}` is not a number of keys; use 1 to {MAX_KEYS}"))
 }
 
 /// More lines than anybody reads.
@@ -60,7 +60,7 @@ pub(super) fn listed(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_LISTED).contains(number));
     number.ok_or_else(|| {
         format!(
-            "`{text}` is no number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
+            "`{text}` is not a number of keys to list; use 1 to {MAX_LISTED}, or write the option behind the log"
         )
     })
 }
@@ -70,7 +70,7 @@ const MAX_CONNECTIONS: usize = 1_000_000;
 
 pub(super) fn connections(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_CONNECTIONS).contains(number));
-    number.ok_or_else(|| format!("`{text}` is no number of connections; use 1 to {MAX_CONNECTIONS}"))
+    number.ok_or_else(|| format!("`{text}` is not a number of connections; use 1 to {MAX_CONNECTIONS}"))
 }
 
 pub(super) fn door(text: &str) -> Result<DoorName, String> {
@@ -99,8 +99,9 @@ fn reached(text: &str) -> Result<SocketAddr, String> {
     if let Ok(ip) = text.trim_matches(['[', ']']).parse::<IpAddr>() {
         return Err(format!("`{text}` has no port; write {}", SocketAddr::new(ip, 8080)));
     }
-    let wrong =
-        || format!("`{text}` is no address and port; write 127.0.0.1:8080, or 8080 for this machine alone");
+    let wrong = || {
+        format!("`{text}` is not an address and port; write 127.0.0.1:8080, or 8080 for this machine alone")
+    };
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         return Err(wrong());
     }
@@ -114,7 +115,7 @@ fn reached(text: &str) -> Result<SocketAddr, String> {
         )),
         Ok(_) if text.contains("//") => Err(wrong()),
         Ok(port) => Err(format!(
-            "`{text}` is no address: names other than localhost are not looked up; write 127.0.0.1:{port}, or the address itself"
+            "`{text}` is not an address: names other than localhost are not looked up; write 127.0.0.1:{port}, or the address itself"
         )),
     }
 }
@@ -134,7 +135,7 @@ pub(super) fn speed(text: &str) -> Result<Speed, String> {
     }
     match text.strip_suffix('x').unwrap_or(text).parse::<f64>() {
         Ok(speed) if speed.is_finite() && speed > 0.0 => Ok(Speed::Times(speed)),
-        _ => Err(format!("`{text}` is no speed; write max, 1x or 60x")),
+        _ => Err(format!("`{text}` is not a speed; write max, 1x or 60x")),
     }
 }
 
@@ -171,7 +172,7 @@ pub(super) fn per_second(text: &str) -> Result<PerSecond, String> {
     }
     let rate: WrittenRate = whole.parse().map_err(|error: GrammarError| error.to_string())?;
     let (WrittenRate::Per { count, .. }, Some(period)) = (rate, rate.period()) else {
-        return Err(format!("`{text}` is no rate to ask at; leave it out to ask as fast as answers come"));
+        return Err(format!("`{text}` is not a rate to ask at; leave it out to ask as fast as answers come"));
     };
     let rate = PerSecond { count, period: u64::try_from(period.as_nanos()).unwrap_or(u64::MAX) };
     if rate.per_second() > MAX_PER_SECOND {
@@ -186,7 +187,7 @@ const MAX_AT_ONCE: usize = 10_000;
 pub(super) fn at_once(text: &str) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| (1..=MAX_AT_ONCE).contains(number));
     number.ok_or_else(|| {
-        format!("`{text}` is no number of connections; use 1 to {MAX_AT_ONCE} (a policy file is named by --config here)")
+        format!("`{text}` is not a number of connections; use 1 to {MAX_AT_ONCE} (a policy file is named by --config here)")
     })
 }
 
@@ -233,7 +234,7 @@ pub(super) fn share(text: &str) -> Result<f64, String> {
     match number.trim().parse::<f64>() {
         Ok(_) if text.trim() == "1" => Err("`1` may be one in a hundred or all; write 1% or 100%".to_owned()),
         Ok(share) if (0.0..=1.0).contains(&share) => Ok(share),
-        _ => Err(format!("`{text}` is no share; write 99.9% or 0.999")),
+        _ => Err(format!("`{text}` is not a share; write 99.9% or 0.999")),
     }
 }
 
@@ -276,7 +277,7 @@ mod tests {
         let too_large = whole("18446744073709551616").unwrap_err();
         assert_eq!(too_large, "`18446744073709551616` is too large; use 18446744073709551615 at most");
         for bad in ["", "-1", "1e9", "NaN", "\u{663}", "1 "] {
-            assert_eq!(whole(bad).unwrap_err(), format!("`{bad}` is no whole number; write one as 20"));
+            assert_eq!(whole(bad).unwrap_err(), format!("`{bad}` is not a whole number; write one as 20"));
         }
     }
 

@@ -58,7 +58,7 @@ fn own_file(named: &PolicyFile, printer: &Printer) -> Result<Config> {
     if !own.store.takes_cluster_policies() {
         let (name, kind) = (file.display(), own.store.word());
         let wrong = format!(
-            "{name}: nodes of this file go by the policies in it (`store.kind: {kind}`); to have them go by those that are put for all, write \
+            "{name}: nodes of this file use the policies in it (`store.kind: {kind}`); to have them use those that are put for all, write \
              store.policies: cluster, where store.kind is etcd or zookeeper"
         );
         return Err(Mistake(wrong).into());
@@ -97,7 +97,7 @@ fn checked(file: &Path, own: &Config, printer: &Printer) -> Result<String> {
 async fn put(cluster: &Cluster, text: String, replacing: Option<u64>, printer: &Printer) -> Result<Exit> {
     let version = put_for_all::put(&**cluster, text.into_bytes(), replacing).await.map_err(refused)?;
     let told =
-        format!("version {version} is put for all nodes; `tidegate policies nodes` says who goes by it");
+        format!("version {version} is put for all nodes; `tidegate policies nodes` says which nodes use it");
     printer.value(&json!({ "version": version }), |_| Ok(told))?;
     Ok(Exit::Done)
 }
@@ -181,7 +181,7 @@ async fn nodes(cluster: &Cluster, printer: &Printer) -> Result<Exit> {
             };
             vec![Cell::from(node.node.clone()), Cell::looking(follows, late), refuses.into(), why.into()]
         });
-        Ok(table(&["NODE", "GOES BY", "REFUSES", "WHY"], &[], rows))
+        Ok(table(&["NODE", "USES", "REFUSES", "WHY"], &[], rows))
     })?;
     Ok(if nodes.iter().any(|node| node.refused.is_some()) { Exit::No } else { Exit::Done })
 }

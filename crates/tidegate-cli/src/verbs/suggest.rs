@@ -74,7 +74,7 @@ fn cost(written: &str) -> Result<WrittenCost> {
     let config = read.transpose().map_err(Mistake)?;
     let policy = config.as_ref().and_then(|config| config.policies.policies().first());
     let rule = policy.and_then(|policy| policy.cost.clone());
-    let rule = rule.ok_or_else(|| Mistake(format!("--cost: {written} is no cost")))?;
+    let rule = rule.ok_or_else(|| Mistake(format!("--cost: {written} is not a cost")))?;
     Ok(WrittenCost { rule, written: written.to_owned() })
 }
 

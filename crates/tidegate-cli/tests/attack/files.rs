@@ -43,7 +43,7 @@ fn plant(desk: &Desk, name: &str, what: usize) -> &'static str {
         }
         _ => {
             std::fs::write(&path, b"version: 1 # \xff\n").unwrap();
-            "is no UTF-8 text"
+            "is not UTF-8 text"
         }
     }
 }

@@ -318,8 +318,8 @@ fn a_key_that_is_none_is_refused_and_not_printed() {
     let desk = Desk::with(FILE);
     for (key, words) in [
         ("", "there is no ticket key"),
-        ("hunter2", "line 1 is no ticket key"),
-        (&"zz".repeat(32), "line 1 is no ticket key"),
+        ("hunter2", "line 1 is not a ticket key"),
+        (&"zz".repeat(32), "line 1 is not a ticket key"),
     ] {
         let mut command = desk.command(&["serve", "--http", "127.0.0.1:0", "-c", "p.yaml"]);
         command.env("TIDEGATE_TICKET_KEY", key);

@@ -209,12 +209,12 @@ fn a_wrong_flag_is_told_with_what_would_work() {
         ("-z 10", "\"10\" has no unit; write 10ms, 10s or 10min"),
         ("-q 0", "`0` asks nothing; use 1 or more, such as 500/s or 30/min"),
         ("-q 99999999", "`99999999` is more than this command can ask; use at most 10000000/s"),
-        ("-q unlimited", "`unlimited` is no rate to ask at"),
+        ("-q unlimited", "`unlimited` is not a rate to ask at"),
         (
             "-c 100.yaml",
-            "`100.yaml` is no number of connections; use 1 to 10000 (a policy file is named by --config here)",
+            "`100.yaml` is not a number of connections; use 1 to 10000 (a policy file is named by --config here)",
         ),
-        ("--keys zip:1:2", "`zip:1:2` is no choice of keys; did you mean `zipf`?"),
+        ("--keys zip:1:2", "`zip:1:2` is not a choice of keys; did you mean `zipf`?"),
         ("--timeout 2min", "`2min` is too short or too long to wait for an answer; use 1ms to 60s"),
         ("--max-failed many", "`many` is neither a number nor a share; write 0 or 0.1%"),
         (

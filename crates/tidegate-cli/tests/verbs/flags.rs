@@ -46,7 +46,7 @@ fn a_mistake_begins_with_its_flag() {
         ("--rate 5/s --column user.id=uid", "--column user.id=uid: no line has a column uid"),
         (
             "--rate 5/s --fail-if denid>1",
-            "--fail-if, column 1: `denid` is no measure; did you mean `denied`?",
+            "--fail-if, column 1: `denid` is not a measure; did you mean `denied`?",
         ),
         ("--rate 5/s --fail-if denied{policy=x}>1", "--fail-if: there is no policy \"x\"; there are gcra"),
         ("--rate 5/s --plot p.yaml", "--plot: cannot make p.yaml: "),
@@ -64,7 +64,7 @@ fn a_mistake_begins_with_its_flag() {
     for (words, says) in [
         (
             "--rate 5/s --traffic stedy",
-            "--traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?",
+            "--traffic, column 1: `stedy` is not a kind of traffic; did you mean `steady`?",
         ),
         (
             "--rate 5/s --traffic idle~5x",
@@ -92,13 +92,13 @@ fn a_value_that_cannot_be_is_refused_with_its_flag() {
         ("replay --hold 5x", "--hold <TIME>", "unknown unit \"x\"; use ns, us, ms, s, min, h, day"),
         ("replay --speed fast", "--speed <SPEED>", "write max, 1x or 60x"),
         ("replay --keys -1", "--keys <N>", "use 1 to 1000000000"),
-        ("replay --burst -1", "--burst <N>", "`-1` is no whole number; write one as 20"),
+        ("replay --burst -1", "--burst <N>", "`-1` is not a whole number; write one as 20"),
         ("replay --column host", "--column <NAME=COLUMN>", "write a name, = and a value"),
         ("replay --set buckets", "--set <KEY=VALUE>", "write a name, = and a value"),
         ("replay --max-late 200%", "--max-late <SHARE>", "write 99.9% or 0.999"),
-        ("simulate --seed x", "--seed <N>", "`x` is no whole number; write one as 20"),
+        ("simulate --seed x", "--seed <N>", "`x` is not a whole number; write one as 20"),
         ("explain --attr x", "--attr <NAME=VALUE>", "write a name, = and a value"),
-        ("explain --cost x", "--cost <N>", "`x` is no whole number; write one as 20"),
+        ("explain --cost x", "--cost <N>", "`x` is not a whole number; write one as 20"),
         ("serve --drain 10", "--drain <TIME>", "\"10\" has no unit; write 10ms, 10s or 10min"),
         ("serve --http :8080", "--http <ADDR>", "write 8080 for this machine alone, or 0.0.0.0:8080"),
         ("serve --connections -5", "--connections <N>", "use 1 to 1000000"),

@@ -106,7 +106,7 @@ fn each_run_and_each_shadow_limit_has_a_list_of_its_own() {
 fn a_log_behind_the_option_is_told_where_to_stand() {
     let desk = Desk::new();
     let told = desk.run(&["replay", "--rate", "2/min", "--hit", "access.log"]).code(2);
-    assert!(told.err.contains("`access.log` is no number of keys to list"), "{told:?}");
+    assert!(told.err.contains("`access.log` is not a number of keys to list"), "{told:?}");
     assert!(told.err.contains("write the option behind the log"), "{told:?}");
     desk.run(&["replay", "--rate", "2/min", "--hit=0", &sample("access.log")]).code(2);
 }

@@ -213,7 +213,7 @@ fn a_report_says_which_limit_stands_in_for_another() {
     };
     let window = page("fixed-window");
     for words in [
-        "The limit replayed, fixed-window 20/min, is no gcra. The line begins at the nearest gcra to fixed-window 20/min, which is gcra 20/min burst 20",
+        "The limit replayed, fixed-window 20/min, is not gcra. The line begins at the nearest gcra to fixed-window 20/min, which is gcra 20/min burst 20",
         "gcra 20/min burst 20 (nearest to fixed-window 20/min)",
         "Back to the nearest gcra",
     ] {

@@ -261,7 +261,7 @@ fn explaining_asks_the_server_what_it_has_counted() {
     assert!(unknown.err.contains("answered 4"), "{unknown:?}");
     // The id was put into the query as it is: a blank was no URL, and what stood behind `&` another parameter.
     let odd = elsewhere.run(&["explain", "--server", &serving.url, "--id", "a b&c=%41+é"]).code(1);
-    assert!(odd.err.contains("`a b&c=%41+é` is no decision id"), "{odd:?}");
+    assert!(odd.err.contains("`a b&c=%41+é` is not a decision id"), "{odd:?}");
     assert_eq!(serving.stop(), Some(0));
 }
 

@@ -58,7 +58,7 @@ fn keys_of_the_store_that_somebody_has_written_over_are_told_of() {
     assert_eq!(node.statuses("203.0.113.1", 1), [200]);
     write_over_hashes(&redis);
     assert_eq!(node.statuses("203.0.113.1", 4), [200, 200, 200, 429], "half of six, by this node alone");
-    node.hears("the store cannot settle a key; requests of it go by on_store_error");
+    node.hears("the store cannot settle a key; on_store_error decides its requests");
     node.hears("the stored state of a key cannot be read");
     assert_eq!(node.stop(), Some(0));
 }

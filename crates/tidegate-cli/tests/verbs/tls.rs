@@ -20,7 +20,7 @@ fn a_certificate_and_its_key_go_together() {
         (&["--tls-client-ca", &ca], "--tls-cert is missing"),
         (
             &["--tls-cert", &cert, "--tls-key", &key, "--tls-plain", "https"],
-            "`https` is no door; write http, admin, grpc or resp",
+            "`https` is not a door; write http, admin, grpc or resp",
         ),
         (&["--tls-cert", &key, "--tls-key", &key], "holds no certificate in PEM"),
         (

@@ -25,7 +25,7 @@ use crate::time::nanos;
 /// | steps | 3 more, each with twice as many in flight | a cold service is not met by all at once |
 /// | forgotten | after 5 minutes | longer than the longest open time, so that the next trip of the same outage is known as such |
 #[derive(Clone, Debug)]
-#[must_use = "a builder is no breaker until it is built"]
+#[must_use = "a builder is not a breaker until it is built"]
 pub struct BreakerBuilder {
     window: Window,
     failure_ratio: Option<f64>,

@@ -160,7 +160,7 @@ impl Parameters {
         }
         let rules = &self.rules;
         if !rules.counts_failures() && rules.slow_ratio.is_none() {
-            let want = "is no breaker: set failure_ratio, slow_calls, consecutive or failures";
+            let want = "is not a breaker: set failure_ratio, slow_calls, consecutive or failures";
             return refuse("a breaker without a threshold", &"", want);
         }
         for (name, share) in [("failure_ratio", rules.failure_ratio), ("slow_ratio", rules.slow_ratio)] {

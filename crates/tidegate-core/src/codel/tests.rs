@@ -96,7 +96,7 @@ fn a_clock_that_steps_far_back_does_not_stop_the_intervals() {
 #[test]
 fn knobs_out_of_range_are_refused() {
     let text = Codel::default().target(Duration::ZERO).unwrap_err().to_string();
-    assert_eq!(text, "target 0ns is no time to wait; use 1 ns to 1 h");
+    assert_eq!(text, "target 0ns is not a time to wait; use 1 ns to 1 h");
     assert!(Codel::default().interval(Duration::MAX).is_err());
 }
 

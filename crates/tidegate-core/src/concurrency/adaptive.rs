@@ -27,7 +27,7 @@ use crate::time::Tick;
 /// assert_eq!(law, Adaptive::Vegas(Vegas::default()));
 /// assert_eq!(law.limit(&law.start(Tick::EPOCH)), 20);
 /// let text = "fast".parse::<Adaptive>().unwrap_err().to_string();
-/// assert_eq!(text, "is no law; use hill-climb, aimd, vegas, gradient, min-latency or bbr");
+/// assert_eq!(text, "is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr");
 /// # Ok::<(), tidegate_core::concurrency::ParseLawError>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -100,7 +100,7 @@ impl fmt::Display for Adaptive {
 
 /// Why a text names no law. Prints as the end of a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
+#[error("is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
 pub struct ParseLawError;
 
 impl FromStr for Adaptive {

@@ -96,7 +96,7 @@ impl Aimd {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to shrink to; use 0.1 to 0.999";
+        let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
     }
 
@@ -107,7 +107,7 @@ impl Aimd {
     pub fn timeout(self, timeout: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_nanos(1)..=Duration::MAX;
         Ok(Self {
-            timeout: in_range("timeout", timeout, &range, "is no time-out; use 1 ns or more")?,
+            timeout: in_range("timeout", timeout, &range, "is not a time-out; use 1 ns or more")?,
             ..self
         })
     }
@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn knobs_out_of_range_are_refused() {
         let text = Aimd::default().backoff(1.0).unwrap_err().to_string();
-        assert_eq!(text, "backoff 1.0 is no share to shrink to; use 0.1 to 0.999");
+        assert_eq!(text, "backoff 1.0 is not a share to shrink to; use 0.1 to 0.999");
         assert!(Aimd::default().backoff(f64::NAN).is_err());
         assert!(Aimd::default().timeout(Duration::ZERO).is_err());
     }

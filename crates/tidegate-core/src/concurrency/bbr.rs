@@ -159,7 +159,7 @@ impl Bbr {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn threshold(self, thousandths: u16) -> Result<Self, QuotaError> {
-        let want = "is no use of the processor; use 1 to 1000 thousandths";
+        let want = "is not a share of the processor's time; use 1 to 1000 thousandths";
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
@@ -169,7 +169,7 @@ impl Bbr {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, kept: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to keep; use 0 to 0.999";
+        let want = "is not a share to keep; use 0 to 0.999";
         Ok(Self { smoothing: in_range("smoothing", kept, &(0.0..=0.999), want)?, ..self })
     }
 

@@ -35,8 +35,8 @@ impl Bounds {
     /// # Errors
     /// [`QuotaError::Parameter`] when they are out of range or crossed.
     pub fn new(least: u64, most: u64) -> Result<Self, QuotaError> {
-        let most = in_range("most", most, &(1..=Self::MOST), "is no limit; use 1 to 1048576")?;
-        let least = in_range("least", least, &(1..=most), "is no least limit; use 1 to the most")?;
+        let most = in_range("most", most, &(1..=Self::MOST), "is not a limit; use 1 to 1048576")?;
+        let least = in_range("least", least, &(1..=most), "is not a least limit; use 1 to the most")?;
         Ok(Self { least, most, start: Self::START.clamp(least, most) })
     }
 
@@ -114,9 +114,9 @@ mod tests {
     #[test]
     fn bounds_that_cross_or_leave_the_range_are_refused_by_name() {
         let refused = |result: Result<Bounds, QuotaError>| result.unwrap_err().to_string();
-        assert_eq!(refused(Bounds::new(0, 5)), "least 0 is no least limit; use 1 to the most");
-        assert_eq!(refused(Bounds::new(6, 5)), "least 6 is no least limit; use 1 to the most");
-        assert_eq!(refused(Bounds::new(1, 0)), "most 0 is no limit; use 1 to 1048576");
+        assert_eq!(refused(Bounds::new(0, 5)), "least 0 is not a least limit; use 1 to the most");
+        assert_eq!(refused(Bounds::new(6, 5)), "least 6 is not a least limit; use 1 to the most");
+        assert_eq!(refused(Bounds::new(1, 0)), "most 0 is not a limit; use 1 to 1048576");
         assert_eq!(
             refused(Bounds::new(2, 5).and_then(|bounds| bounds.start_at(9))),
             "start 9 is outside the bounds; use the least to the most"

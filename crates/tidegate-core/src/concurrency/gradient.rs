@@ -125,7 +125,7 @@ impl Gradient {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn tolerance(self, times: f64) -> Result<Self, QuotaError> {
-        let want = "is no tolerance; use 1 to 10";
+        let want = "is not a tolerance; use 1 to 10";
         Ok(Self { tolerance: in_range("tolerance", times, &(1.0..=10.0), want)?, ..self })
     }
 
@@ -134,7 +134,7 @@ impl Gradient {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn queue(self, waiting: u32) -> Result<Self, QuotaError> {
-        let queue = in_range("queue", waiting, &(0..=1000), "is no queue; use 0 to 1000")?;
+        let queue = in_range("queue", waiting, &(0..=1000), "is not a queue; use 0 to 1000")?;
         Ok(Self { queue: f64::from(queue), ..self })
     }
 
@@ -143,7 +143,7 @@ impl Gradient {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share; use 0.001 to 1";
+        let want = "is not a share; use 0.001 to 1";
         Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
     }
 
@@ -152,7 +152,7 @@ impl Gradient {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn long_window(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is no window; use 10 to 100000";
+        let want = "is not a window; use 10 to 100000";
         let samples = in_range("long window", samples, &(10..=100_000), want)?;
         Ok(Self { long_weight: 2.0 / (f64::from(samples) + 1.0), ..self })
     }
@@ -164,7 +164,7 @@ impl Gradient {
     pub fn timeout(self, timeout: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_nanos(1)..=Duration::MAX;
         Ok(Self {
-            timeout: in_range("timeout", timeout, &range, "is no time-out; use 1 ns or more")?,
+            timeout: in_range("timeout", timeout, &range, "is not a time-out; use 1 ns or more")?,
             ..self
         })
     }
@@ -174,7 +174,7 @@ impl Gradient {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn backoff(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to shrink to; use 0.1 to 0.999";
+        let want = "is not a share to shrink to; use 0.1 to 0.999";
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
     }
 

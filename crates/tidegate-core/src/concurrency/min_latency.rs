@@ -140,7 +140,10 @@ impl MinLatency {
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn interval(self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
-        Ok(Self { interval: in_range("interval", span, &range, "is no interval; use 1 ms to 1 h")?, ..self })
+        Ok(Self {
+            interval: in_range("interval", span, &range, "is not an interval; use 1 ms to 1 h")?,
+            ..self
+        })
     }
 
     /// Sets by how much of the measured latency work may be slower before the limit shrinks, 0 to 10.
@@ -148,7 +151,7 @@ impl MinLatency {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn buffer(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to be slower by; use 0 to 10";
+        let want = "is not a share to be slower by; use 0 to 10";
         Ok(Self { buffer: in_range("buffer", share, &(0.0..=10.0), want)?, ..self })
     }
 
@@ -158,8 +161,13 @@ impl MinLatency {
     /// [`QuotaError::Parameter`] when one is out of range.
     pub fn measure(self, every: Duration, requests: u32) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(86_400);
-        let every = in_range("measure every", every, &range, "is no time between two; use 1 ms to a day")?;
-        let want = "is no number of requests; use 1 to 100000";
+        let every = in_range(
+            "measure every",
+            every,
+            &range,
+            "is not a time between two measurements; use 1 ms to a day",
+        )?;
+        let want = "is not a number of requests; use 1 to 100000";
         let requests = in_range("requests", requests, &(1..=100_000), want)?;
         Ok(Self { every, requests, ..self })
     }

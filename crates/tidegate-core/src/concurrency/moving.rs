@@ -142,7 +142,7 @@ impl AdaptiveConcurrency {
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn forget_after(mut self, span: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_secs(1)..=Rate::MAX_PERIOD;
-        let want = "is no time to forget after; use 1 s to 146 years";
+        let want = "is not a time to forget after; use 1 s to 146 years";
         self.by.forget = nanos(in_range("forget_after", span, &range, want)?);
         Ok(self)
     }

@@ -125,8 +125,8 @@ impl Vegas {
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
     pub fn queue(self, grow_below: u32, shrink_above: u32) -> Result<Self, QuotaError> {
-        let shrink = in_range("shrink above", shrink_above, &(2..=100), "is no queue; use 2 to 100")?;
-        let want = "is no queue; use 1 to less than where the limit shrinks";
+        let shrink = in_range("shrink above", shrink_above, &(2..=100), "is not a queue; use 2 to 100")?;
+        let want = "is not a queue; use 1 to less than where the limit shrinks";
         let grow = in_range("grow below", grow_below, &(1..=shrink - 1), want)?;
         Ok(Self { grow_below: f64::from(grow), shrink_above: f64::from(shrink), ..self })
     }
@@ -136,7 +136,7 @@ impl Vegas {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn smoothing(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share; use 0.001 to 1";
+        let want = "is not a share; use 0.001 to 1";
         Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
     }
 
@@ -145,7 +145,7 @@ impl Vegas {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn probe_every(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is no distance between probes; use 2 to 10000";
+        let want = "is not a distance between probes; use 2 to 10000";
         let samples = in_range("probe every", samples, &(2..=10_000), want)?;
         Ok(Self { probe_every: f64::from(samples), ..self })
     }

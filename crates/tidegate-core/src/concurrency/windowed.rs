@@ -94,8 +94,8 @@ impl<L: Law> Windowed<L> {
     pub fn window(self, lengths: RangeInclusive<Duration>) -> Result<Self, QuotaError> {
         let (least, most) = lengths.into_inner();
         let range = Duration::from_millis(1)..=Duration::from_secs(3600);
-        let most = in_range("longest window", most, &range, "is no window; use 1 ms to 1 h")?;
-        let want = "is no window; use 1 ms to the longest window";
+        let most = in_range("longest window", most, &range, "is not a window; use 1 ms to 1 h")?;
+        let want = "is not a window; use 1 ms to the longest window";
         let least = in_range("shortest window", least, &(*range.start()..=most), want)?;
         Ok(Self { least, most, ..self })
     }
@@ -105,7 +105,7 @@ impl<L: Law> Windowed<L> {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn samples(self, samples: u32) -> Result<Self, QuotaError> {
-        let want = "is no number of samples; use 1 to 100000";
+        let want = "is not a number of samples; use 1 to 100000";
         Ok(Self { samples: in_range("samples", samples, &(1..=100_000), want)?, ..self })
     }
 

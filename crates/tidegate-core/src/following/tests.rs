@@ -66,7 +66,7 @@ fn the_ends_are_exact_for_counts_that_no_float_can_hold() {
 #[test]
 fn knobs_out_of_range_are_refused() {
     let text = |floor, ceiling, marks| Following::new(floor..=ceiling, marks).unwrap_err().to_string();
-    assert_eq!(text(rate(5), rate(4), 0.0..=1.0), "floor 5 is no floor; use 1 to the ceiling");
+    assert_eq!(text(rate(5), rate(4), 0.0..=1.0), "floor 5 is not a floor; use 1 to the ceiling");
     let minute = Rate::new(1, Duration::from_secs(60)).unwrap();
     let want = "period of the floor 60s is not that of the ceiling; use one period for both";
     assert_eq!(text(minute, rate(4), 0.0..=1.0), want);

@@ -15,7 +15,7 @@ use crate::time::Rate;
 /// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the quota is
 /// made, so that a chain reads without question marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a builder is no limit yet: hand it to a limiter, or finish it with an algorithm"]
+#[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
     count: u64,
     period: Duration,

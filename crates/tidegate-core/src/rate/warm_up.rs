@@ -114,7 +114,7 @@ impl WarmUp {
             return Err(QuotaError::Parameter {
                 name: "cold factor",
                 value,
-                want: "is no slope; use 1 to 1000",
+                want: "is not a slope; use 1 to 1000",
             });
         }
         let period_ns = nanos(period);

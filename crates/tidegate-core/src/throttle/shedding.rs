@@ -98,7 +98,7 @@ impl Shedding {
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn period(self, period: Duration) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_secs(60);
-        Ok(Self { period: in_range("period", period, &range, "is no period; use 1 ms to 60 s")?, ..self })
+        Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
     /// Sets how much is let in for each that finds room, 1.01 to 10.
@@ -107,7 +107,7 @@ impl Shedding {
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn surplus(self, surplus: f64) -> Result<Self, QuotaError> {
         Ok(Self {
-            surplus: in_range("surplus", surplus, &(1.01..=10.0), "is no surplus; use 1.01 to 10")?,
+            surplus: in_range("surplus", surplus, &(1.01..=10.0), "is not a surplus; use 1.01 to 10")?,
             ..self
         })
     }
@@ -248,9 +248,9 @@ mod tests {
     fn knobs_out_of_range_are_refused_by_name() {
         let refused =
             |result: Result<Shedding, QuotaError>| result.map(drop).map_err(|error| error.to_string());
-        let surplus = "surplus 1.0 is no surplus; use 1.01 to 10".to_owned();
+        let surplus = "surplus 1.0 is not a surplus; use 1.01 to 10".to_owned();
         assert_eq!(refused(Shedding::default().surplus(1.0)), Err(surplus));
-        let period = "period 0ns is no period; use 1 ms to 60 s".to_owned();
+        let period = "period 0ns is not a period; use 1 ms to 60 s".to_owned();
         assert_eq!(refused(Shedding::default().period(Duration::ZERO)), Err(period));
     }
 }

@@ -105,7 +105,7 @@ impl Sre {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn k(self, requests: f64) -> Result<Self, QuotaError> {
-        let want = "is no number of requests per accept; use 1 to 100";
+        let want = "is not a number of requests per accept; use 1 to 100";
         Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
     }
 
@@ -128,7 +128,7 @@ impl Sre {
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
     pub fn most(self, share: f64) -> Result<Self, QuotaError> {
-        let want = "is no share to refuse; use 0 to 0.999";
+        let want = "is not a share to refuse; use 0 to 0.999";
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
     }
 

@@ -370,6 +370,6 @@ fn period(quota: &Quota) -> u64 {
         Quota::SlidingWindow(law) => law.rate().period(),
         Quota::SlidingCounter(law) => law.rate().period(),
         Quota::SlidingLog(law) => law.rate().period(),
-        other => unreachable!("{other:?} is no window"),
+        other => unreachable!("{other:?} is not a window"),
     })
 }

@@ -54,7 +54,7 @@ pub struct Scopes(u8);
 /// A text that is no list of scopes. The text is not repeated: it may be a secret that stands in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "these are no scopes; write check, read or admin, or several with commas between them, as check,read"
+    "these are not scopes; write check, read or admin, or several with commas between them, as check,read"
 )]
 pub struct UnknownScope;
 

@@ -24,7 +24,7 @@ pub struct Token {
 #[non_exhaustive]
 pub enum TokenError {
     /// Too short to be a secret.
-    #[error("a token of {length} bytes can be guessed; use {SHORTEST} or more")]
+    #[error("the token has {length} bytes, which can be guessed; use {SHORTEST} or more")]
     Short {
         /// Its length in bytes.
         length: usize,

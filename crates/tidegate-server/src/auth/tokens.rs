@@ -111,7 +111,7 @@ impl Tokens {
             mistakes.push(format!("{file}: there is no token; write a line for each: NAME SCOPES SECRET"));
         }
         if grants.len() > MOST {
-            mistakes.push(format!("{file}: {} tokens are too many; {MOST} are the most", grants.len()));
+            mistakes.push(format!("{file}: {} tokens, and there may be {MOST} at most", grants.len()));
         }
         if mistakes.is_empty() { Ok(Self { grants }) } else { Err(mistakes) }
     }
@@ -156,7 +156,7 @@ enum Wrong {
 impl fmt::Display for Wrong {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Words(count) => write!(f, "{count} words are no token; write three: NAME SCOPES SECRET"),
+            Self::Words(count) => write!(f, "{count} words are not a token; write three: NAME SCOPES SECRET"),
             Self::Name => write!(f, "the name has letters, digits, `-`, `_` and `.`, {LONGEST_NAME} at most"),
             Self::Said(what) => f.write_str(what),
         }
@@ -189,14 +189,14 @@ mod tests {
         let text = "a check\nhunter2hunter2hunter2 hunter2hunter2hunter2 check\nb writ 0123456789abcdef\nc read hunter2\n\
                     d read 0123456789abcdef\ne check 0123456789abcdef\nhunter2/ read 0123456789abcdeg\nf read, 0123456789abcdeh";
         let told = Tokens::parse(text, "t").unwrap_err();
-        let no_scopes = "the second word: these are no scopes; write check, read or admin, or several with commas between them, as check,read";
+        let no_scopes = "the second word: these are not scopes; write check, read or admin, or several with commas between them, as check,read";
         assert_eq!(
             told,
             [
-                "t:1: 2 words are no token; write three: NAME SCOPES SECRET".to_owned(),
+                "t:1: 2 words are not a token; write three: NAME SCOPES SECRET".to_owned(),
                 format!("t:2: {no_scopes}"),
                 format!("t:3: {no_scopes}"),
-                "t:4: a token of 7 bytes can be guessed; use 16 or more".to_owned(),
+                "t:4: the token has 7 bytes, which can be guessed; use 16 or more".to_owned(),
                 "t:6: the secret is that of line 5; each token has its own".to_owned(),
                 "t:7: the name has letters, digits, `-`, `_` and `.`, 64 at most".to_owned(),
                 format!("t:8: {no_scopes}"),
@@ -204,6 +204,6 @@ mod tests {
         );
         assert!(Tokens::parse(" \n# none\n", "t").unwrap_err()[0].contains("there is no token"));
         let many: String = (0..=MOST).map(|n| format!("n check 0123456789abcdef{n}\n")).collect();
-        assert_eq!(Tokens::parse(&many, "t").unwrap_err(), ["t: 257 tokens are too many; 256 are the most"]);
+        assert_eq!(Tokens::parse(&many, "t").unwrap_err(), ["t: 257 tokens, and there may be 256 at most"]);
     }
 }

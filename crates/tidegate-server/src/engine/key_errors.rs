@@ -49,7 +49,7 @@ impl KeyErrors {
             reason = %error,
             why,
             left_out,
-            "the store cannot settle a key; requests of it go by on_store_error"
+            "the store cannot settle a key; on_store_error decides its requests"
         );
     }
 }

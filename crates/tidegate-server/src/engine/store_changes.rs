@@ -62,10 +62,6 @@ fn tell(change: &Change, store: &'static str, states: &StoreState) {
             decided_without_it = change.without_engine,
             "the store is back"
         ),
-        false => tracing::warn!(
-            store,
-            reason,
-            "the store is gone; until it is back, policies go by on_store_error"
-        ),
+        false => tracing::warn!(store, reason, "the store is gone; until it is back, on_store_error decides"),
     }
 }

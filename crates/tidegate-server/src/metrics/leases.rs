@@ -78,7 +78,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
 pub(crate) fn show_policies(registry: &mut Registry, says: &Says) {
     registry.register(
         "cluster_policies_version",
-        "Version of the policies put for all nodes that this one goes by; 0 for those of its file",
+        "Version of the policies put for all nodes that this one uses; 0 for those of its file",
         ConstGauge::new(i64::try_from(says.policies).unwrap_or(i64::MAX)),
     );
     registry.register(

@@ -82,7 +82,7 @@ impl Reload {
                 let shared = Arc::new(SharedPolicies { version, text });
                 self.read_with(Some(Arc::clone(&shared))).await.map(|settings| (settings, shared))
             }
-            Err(_) => Err(Refused::from(format!("policies@{version}: the file is no text in UTF-8"))),
+            Err(_) => Err(Refused::from(format!("policies@{version}: the file is not text in UTF-8"))),
         };
         let (settings, shared) = match read {
             Ok((settings, shared)) => (Ok(settings), Some(shared)),

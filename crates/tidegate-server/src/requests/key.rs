@@ -9,7 +9,7 @@ use crate::spelling::quoted;
 /// Why some attributes are no key of a policy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrongKey {
-    #[error("{} is no part of the key; the key is made of {by}", quoted(name))]
+    #[error("{} is not part of the key; the key is made of {by}", quoted(name))]
     Other { name: String, by: String },
     #[error("{} is given twice; a key has one value of it", quoted(name))]
     Twice { name: String },

@@ -18,7 +18,7 @@ use crate::tls::TlsError;
 pub enum ServeError {
     /// Others could reach it, and nothing would keep them out.
     #[error(
-        "binding {addr}, which others can reach, needs an admin token; set TIDEGATE_TOKEN to {} or more characters, \
+        "binding {addr}, which others can reach, needs a token; set TIDEGATE_TOKEN to {} or more characters, \
          name a file of tokens (--tokens-file), have callers show certificates (--tls-client-ca), or bind a loopback address as 127.0.0.1:{}",
         crate::auth::SHORTEST,
         addr.port()

@@ -84,7 +84,7 @@ fn failed(error: &ConnectError) -> Failed {
             let reason = if *is_cluster {
                 format!("{address} is a node of a cluster; write store.topology: cluster")
             } else {
-                format!("{address} is no node of a cluster; leave out store.topology: cluster")
+                format!("{address} is not a node of a cluster; leave out store.topology: cluster")
             };
             Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
         }

@@ -77,7 +77,7 @@ async fn a_throttle_is_answered_as_redis_cell_does() {
     let replies = say(resp, &asks).await;
     let limits: Vec<&str> =
         replies.split("\r\n").filter(|line| [":16", ":8"].contains(line) || line.starts_with('-')).collect();
-    let wrong = "-ERR max_burst: \"x\" is no whole number from 0 to 1152921504606846976";
+    let wrong = "-ERR max_burst: \"x\" is not a whole number from 0 to 1152921504606846976";
     assert_eq!(limits, [":16", ":8", wrong, ":8", ":8", ":8", ":8", ":16"]);
 }
 
@@ -86,25 +86,28 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
     let (_server, resp) = started().await;
     for (line, said) in [
         ("CL.THROTTLE k 15 30", "-ERR wrong number of arguments for 'cl.throttle' command"),
-        ("CL.THROTTLE k -1 30 60", "-ERR max_burst: \"-1\" is no whole number from 0 to "),
-        ("CL.THROTTLE k 1 0 60", "-ERR count: \"0\" is no whole number from 1 to "),
-        ("CL.THROTTLE k 1 1 99999999999999999999", "-ERR period: \"99999999999999999999\" is no whole"),
+        ("CL.THROTTLE k -1 30 60", "-ERR max_burst: \"-1\" is not a whole number from 0 to "),
+        ("CL.THROTTLE k 1 0 60", "-ERR count: \"0\" is not a whole number from 1 to "),
+        ("CL.THROTTLE k 1 1 99999999999999999999", "-ERR period: \"99999999999999999999\" is not a whole"),
         ("CL.THROTTLE k 9223372036854775807 1 1", "-ERR max_burst"),
-        ("CL.THROTTLE k 1 1 1 -1", "-ERR quantity: \"-1\" is no whole number from 0 to "),
+        ("CL.THROTTLE k 1 1 1 -1", "-ERR quantity: \"-1\" is not a whole number from 0 to "),
         ("TG.CHEK * a b", "-ERR unknown command 'TG.CHEK'; did you mean TG.CHECK?"),
         ("TG.CHECK per-usr user.id 1", "-ERR there is no policy `per-usr`; did you mean \"per-user\"?"),
         ("TG.CHECK * user.id", "-ERR \"user.id\" has no value"),
-        ("TG.CHECK * user.id 1 COST 0", "-ERR COST: \"0\" is no whole number from 1 to "),
-        ("TG.CHECK * user.id 1 COST 99999999999999999999", "-ERR COST: \"99999999999999999999\" is no whole"),
+        ("TG.CHECK * user.id 1 COST 0", "-ERR COST: \"0\" is not a whole number from 1 to "),
+        (
+            "TG.CHECK * user.id 1 COST 99999999999999999999",
+            "-ERR COST: \"99999999999999999999\" is not a whole",
+        ),
         (
             "TG.CHECK * user.id 1 COST 18446744073709551615",
-            "-ERR COST: \"18446744073709551615\" is no whole number from 1 to ",
+            "-ERR COST: \"18446744073709551615\" is not a whole number from 1 to ",
         ),
         // Passed as attributes, and what they wished was lost.
-        ("TG.CHECK * user.id 1 cost 50", "-ERR \"cost\" is no attribute here; the option is COST"),
-        ("TG.CHECK * user.id 1 peek", "-ERR \"peek\" is no attribute here; the option is PEEK"),
+        ("TG.CHECK * user.id 1 cost 50", "-ERR \"cost\" is not an attribute here; the option is COST"),
+        ("TG.CHECK * user.id 1 peek", "-ERR \"peek\" is not an attribute here; the option is PEEK"),
         ("TG.CHECK * user.id 1 PRIORITY high", "-ERR PRIORITY: \"high\" "),
-        ("TG.RESET per-user user 1", "-ERR `user` is no part of the key; the key is made of `user.id`"),
+        ("TG.RESET per-user user 1", "-ERR `user` is not part of the key; the key is made of `user.id`"),
         ("TG.SETTLE nonsense", "-TICKET "),
         ("SET a b", "-ERR unknown command 'SET'"),
         ("SELECT 1", "-ERR DB index is out of range"),
@@ -194,7 +197,7 @@ async fn bytes_that_are_no_command_end_their_connection_alone() {
             b"*2\r\n$4\r\nECHO\r\n$70000\r\n".iter().copied().chain([b'x'; 70_000]).collect(),
             "-ERR Protocol error: too long a command\r\n",
         ),
-        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\nPING\r\n".to_vec(), "-ERR this is no HTTP server\r\n"),
+        (b"POST / HTTP/1.1\r\nHost: a\r\n\r\nPING\r\n".to_vec(), "-ERR this is not an HTTP server\r\n"),
     ] {
         assert_eq!(exchange(resp, &bytes).await, said, "{}", bytes[..bytes.len().min(30)].escape_ascii());
     }

@@ -155,14 +155,14 @@ impl FromStr for Threshold {
         let measure = measure.ok_or_else(|| {
             let names = MEASURES.map(|(name, _)| name);
             let near = crate::words::nearest(word, &names);
-            from.error(start, format!("`{word}` is no measure{near}; use {}", names.join(", ")))
+            from.error(start, format!("`{word}` is not a measure{near}; use {}", names.join(", ")))
         })?;
         let mut policy = None;
         if from.takes("{") {
             let label = from.word(|char| char.is_alphanumeric() || char == '_');
             if label != "policy" {
                 return Err(
-                    from.error(from.at - label.len(), format!("`{label}` is no label; use policy=NAME"))
+                    from.error(from.at - label.len(), format!("`{label}` is not a label; use policy=NAME"))
                 );
             }
             from.want("=")?;
@@ -360,9 +360,9 @@ mod tests {
         let rows = [
             (
                 "denid > 1",
-                "--fail-if, column 1: `denid` is no measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",
+                "--fail-if, column 1: `denid` is not a measure; did you mean `denied`?; use requests, matched, allowed, denied, delayed, shadow_denied, marked, demoted, keys_hit, errors, malformed, late",
             ),
-            ("denied{police=x} > 1", "--fail-if, column 8: `police` is no label; use policy=NAME"),
+            ("denied{police=x} > 1", "--fail-if, column 8: `police` is not a label; use policy=NAME"),
             ("denied{policy=x > 1", "--fail-if, column 17: `}` is missing"),
             (
                 "late{policy=x} > 1",

@@ -65,7 +65,7 @@ pub(super) fn section(
             }
             @if let Some(limit) = other {
                 p data-nearest {
-                    "The limit replayed, " (limit) ", is no gcra. The line begins at the nearest gcra to " (limit) ", which is " (here.limit())
+                    "The limit replayed, " (limit) ", is not gcra. The line begins at the nearest gcra to " (limit) ", which is " (here.limit())
                     ": the same rate, and as much at once. The numbers below and the keys that are filled are those of " (here.limit()) "."
                 }
             }

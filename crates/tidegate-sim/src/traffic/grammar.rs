@@ -97,7 +97,7 @@ impl Word<'_> {
             Some((other, _)) => {
                 let near = crate::words::nearest(other, &["exponential"]);
                 let what = format!(
-                    "`{other}` is no spread of times{near}; use 20ms, 20ms..400ms or exponential:50ms"
+                    "`{other}` is not a spread of times{near}; use 20ms, 20ms..400ms or exponential:50ms"
                 );
                 Err(self.error(what))
             }
@@ -116,7 +116,7 @@ impl Word<'_> {
         });
         percent.filter(|share| *share <= MILLION).ok_or_else(|| {
             let what = format!(
-                "`{}` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
+                "`{}` is not a share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
                 self.text
             );
             self.error(what)
@@ -151,7 +151,7 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
         other => {
             let near = crate::words::nearest(other, &SHAPES);
             return Err(
-                shape.error(format!("`{other}` is no kind of traffic{near}; use {}", SHAPES.join(", ")))
+                shape.error(format!("`{other}` is not a kind of traffic{near}; use {}", SHAPES.join(", ")))
             );
         }
     };
@@ -169,7 +169,9 @@ pub(super) fn segment(words: &mut Words<'_>) -> Result<Segment, TrafficError> {
             "failing" => failing = Some(words.want("a share, such as 30%")?.share()?),
             other => {
                 let near = crate::words::nearest(other, &OPTIONS);
-                return Err(option.error(format!("`{other}` is no option{near}; use {}", OPTIONS.join(", "))));
+                return Err(
+                    option.error(format!("`{other}` is not an option{near}; use {}", OPTIONS.join(", ")))
+                );
             }
         }
     }
@@ -184,7 +186,7 @@ pub(super) fn keys(text: &str) -> Result<Keys, TrafficError> {
 fn many(word: Word<'_>) -> Result<Keys, TrafficError> {
     let refuse = || {
         let near = crate::words::nearest(word.text.split(':').next().unwrap_or(""), &["uniform", "zipf"]);
-        word.error(format!("`{}` is no choice of keys{near}; use uniform:N or zipf:S:N", word.text))
+        word.error(format!("`{}` is not a choice of keys{near}; use uniform:N or zipf:S:N", word.text))
     };
     let count = |text: &str| {
         let number = text.parse().ok().filter(|number| (1..=MAX_KEYS).contains(number));
@@ -214,7 +216,7 @@ mod tests {
             ("", "traffic, column 1: a segment (steady, burst, ramp, poisson or idle) is missing"),
             (
                 "stedy 1/s 1s",
-                "traffic, column 1: `stedy` is no kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle",
+                "traffic, column 1: `stedy` is not a kind of traffic; did you mean `steady`?; use steady, burst, ramp, poisson, idle",
             ),
             ("idle 1s, steady 1/s", "traffic, column 20: a span is missing"),
             (
@@ -232,15 +234,15 @@ mod tests {
             ("burst 0", "traffic, column 7: count `0` is not a whole number from 1 to 1000000000"),
             (
                 "burst 5 keys zip:1:2",
-                "traffic, column 14: `zip:1:2` is no choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N",
+                "traffic, column 14: `zip:1:2` is not a choice of keys; did you mean `zipf`?; use uniform:N or zipf:S:N",
             ),
             (
                 "burst 5 kyes uniform:3",
-                "traffic, column 9: `kyes` is no option; did you mean `keys`?; use keys, key, cost, taking, failing",
+                "traffic, column 9: `kyes` is not an option; did you mean `keys`?; use keys, key, cost, taking, failing",
             ),
             (
                 "burst 5 takng 20ms",
-                "traffic, column 9: `takng` is no option; did you mean `taking`?; use keys, key, cost, taking, failing",
+                "traffic, column 9: `takng` is not an option; did you mean `taking`?; use keys, key, cost, taking, failing",
             ),
             ("burst 5 taking", "traffic, column 15: a time, such as 20ms is missing"),
             (
@@ -253,7 +255,7 @@ mod tests {
             ),
             (
                 "burst 5 taking exponentail:20ms",
-                "traffic, column 16: `exponentail` is no spread of times; did you mean `exponential`?; use 20ms, 20ms..400ms or exponential:50ms",
+                "traffic, column 16: `exponentail` is not a spread of times; did you mean `exponential`?; use 20ms, 20ms..400ms or exponential:50ms",
             ),
             (
                 "burst 5 taking exponential:0s",
@@ -261,11 +263,11 @@ mod tests {
             ),
             (
                 "burst 5 failing 130%",
-                "traffic, column 17: `130%` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
+                "traffic, column 17: `130%` is not a share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
             ),
             (
                 "burst 5 failing 0.3",
-                "traffic, column 17: `0.3` is no share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
+                "traffic, column 17: `0.3` is not a share of requests; use 0% to 100%, such as 30% or 0.5%, with four decimals at most",
             ),
         ];
         for (text, want) in rows {

@@ -93,9 +93,9 @@ mod tests {
         for (text, says) in [
             (
                 "zip:1:2",
-                "`zip:1:2` is no choice of keys; did you mean `zipf`?; use one, uniform:N or zipf:S:N",
+                "`zip:1:2` is not a choice of keys; did you mean `zipf`?; use one, uniform:N or zipf:S:N",
             ),
-            ("", "`` is no choice of keys; use one, uniform:N or zipf:S:N"),
+            ("", "`` is not a choice of keys; use one, uniform:N or zipf:S:N"),
             ("uniform:0", "`0` is not a number of keys from 1 to 1000000"),
             ("zipf:11:5", "the exponent of zipf is 0 to 10"),
         ] {

@@ -72,7 +72,7 @@ impl Tenants {
             return Err(QuotaError::Parameter { name: "guaranteed", value, want });
         }
         if most == 0 {
-            let want = "is no number of tenants; use 1 to 4096";
+            let want = "is not a number of tenants; use 1 to 4096";
             return Err(QuotaError::Parameter { name: "most", value: most.to_string(), want });
         }
         self.each = Some((terms, most));

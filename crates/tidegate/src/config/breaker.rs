@@ -173,7 +173,7 @@ fn told(error: &QuotaError) -> String {
             "slow_calls: 0% of all calls are always slow; use 1% to 100%".to_owned()
         }
         QuotaError::Parameter { name: "judgement", .. } => {
-            "risk: more than 40% is no evidence; use 1% to 40%".to_owned()
+            "risk: more than 40% is not evidence; use 1% to 40%".to_owned()
         }
         error => error.to_string(),
     }

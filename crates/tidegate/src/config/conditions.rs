@@ -52,7 +52,7 @@ fn said(error: &SourceError) -> String {
 pub(super) fn between(text: &str) -> Result<(&str, &str), String> {
     let ends = text.split_once("..").map(|(low, high)| (low.trim(), high.trim()));
     ends.filter(|(low, high)| !low.is_empty() && !high.is_empty() && !high.contains(".."))
-        .ok_or_else(|| format!("\"{}\" is no range; write 70%..90%, or 100..1000", excerpt(text)))
+        .ok_or_else(|| format!("\"{}\" is not a range; write 70%..90%, or 100..1000", excerpt(text)))
 }
 
 /// Builds the conditions of a policy; those with a mistake were reported with the shape.

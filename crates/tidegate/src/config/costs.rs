@@ -185,7 +185,7 @@ fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
     if text.trim() == "cost" {
         findings.error(
             node.spot,
-            format_args!("{key}: leave settle out to go by the cost that the settlement tells"),
+            format_args!("{key}: leave settle out to use the cost that the settlement tells"),
         );
         return None;
     }

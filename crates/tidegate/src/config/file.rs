@@ -31,7 +31,7 @@ pub enum ReadError {
         most: u64,
     },
     /// It is no text.
-    #[error("is no UTF-8 text: byte {at} is something else")]
+    #[error("is not UTF-8 text: byte {at} is something else")]
     NotText {
         /// Where, counted from 0.
         at: usize,
@@ -147,7 +147,7 @@ mod tests {
         assert_eq!(read_text(&file, 9).unwrap_err().to_string(), "is longer than 9 bytes");
         std::fs::write(&file, b"01\xff").unwrap();
         let error = read_text(&file, 10).unwrap_err().to_string();
-        assert_eq!(error, "is no UTF-8 text: byte 2 is something else");
+        assert_eq!(error, "is not UTF-8 text: byte 2 is something else");
     }
 
     /// A symlink to a regular file is one, as config maps are mounted.

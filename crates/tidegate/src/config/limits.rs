@@ -45,7 +45,7 @@ pub(super) fn limit(
             findings.error(
                 name.spot,
                 match algorithm {
-                    BREAKER => format!("{} does not belong to breaker, which goes by how calls end", name.text),
+                    BREAKER => format!("{} does not belong to breaker, which is decided by how calls end", name.text),
                     ADAPTIVE => format!(
                         "{} does not belong to adaptive, which counts what is in flight; a law says how much",
                         name.text

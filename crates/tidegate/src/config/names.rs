@@ -99,7 +99,7 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     match meant(&lower) {
         Some(meant) => Err(format!("no request has \"{}\"; write {meant}", excerpt(name))),
         None if lower.starts_with("request.query") => {
-            Err(format!("no request has \"{}\"; the query of a request is no attribute", excerpt(name)))
+            Err(format!("no request has \"{}\"; the query of a request is not an attribute", excerpt(name)))
         }
         None if reserved => Err(format!(
             "no request has \"{}\"; there are {} and {HEADER}<name>, and names of your own begin with another word",
@@ -209,12 +209,12 @@ fn is_token(text: &str) -> bool {
 /// Checks a method of a match, which is compared without regard to case.
 pub(super) fn method(text: &str) -> Result<(), String> {
     if text.eq_ignore_ascii_case("any") || text.eq_ignore_ascii_case("all") || text == "*" || text == "**" {
-        return Err(format!("\"{text}\" is no method; leave method out to match every method"));
+        return Err(format!("\"{text}\" is not a method; leave method out to match every method"));
     }
     if is_token(text) {
         return Ok(());
     }
-    Err(format!("\"{}\" is no method; write GET, or a list as [GET, POST]", excerpt(text)))
+    Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
 }
 
 /// Checks a method where it is compared as it is.
@@ -297,7 +297,7 @@ pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
         "request.method" => exact_method(text),
         "request.direction" => match text {
             "inbound" | "outbound" => Ok(()),
-            _ => Err(format!("\"{}\" is no direction; write inbound or outbound", excerpt(text))),
+            _ => Err(format!("\"{}\" is not a direction; write inbound or outbound", excerpt(text))),
         },
         "request.path" => match path::for_values(text) {
             plain if plain == text => Ok(()),
@@ -322,7 +322,7 @@ pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
                 Err(format!("no address is written \"{}\"; write {}", excerpt(text), canonical(address)))
             }
             Err(_) => Err(format!(
-                "\"{}\" is no address; networks stand in access.allow and access.deny",
+                "\"{}\" is not an address; networks stand in access.allow and access.deny",
                 excerpt(text)
             )),
         },
@@ -384,7 +384,7 @@ pub(super) fn problem(text: &str) -> Result<(), String> {
     }
     if is_uri {
         return Err(format!(
-            "\"{}\" is no URI: spaces, quotes and letters beyond ASCII are written as %xx",
+            "\"{}\" is not a URI: spaces, quotes and letters beyond ASCII are written as %xx",
             excerpt(text)
         ));
     }

@@ -145,7 +145,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     {
         findings.error(
             charge.spot,
-            "a policy that charges failures goes by how the work ended, and not by what it cost; leave the estimate and settle out of cost",
+            "a policy that charges failures is decided by how the work ended, not by what it cost; leave the estimate and settle out of cost",
         );
     }
     policy.mode = match inherited("mode") {

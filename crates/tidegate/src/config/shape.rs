@@ -62,7 +62,7 @@ pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Finding
             findings.error(node.spot, format_args!("{name} is not available in this version"));
         }
         Kind::Elsewhere(instead) => {
-            findings.error(node.spot, format_args!("{name} is no key here; write {instead}"));
+            findings.error(node.spot, format_args!("{name} is not a key here; write {instead}"));
         }
         scalar => check_scalar(node, scalar, name, findings),
     }

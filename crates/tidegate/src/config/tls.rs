@@ -62,7 +62,7 @@ impl fmt::Display for DoorName {
 
 /// A word that names no door. Prints as the end of a sentence about the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no door; write http, admin, grpc or resp")]
+#[error("is not a door; write http, admin, grpc or resp")]
 pub struct UnknownDoor;
 
 impl FromStr for DoorName {

@@ -102,7 +102,9 @@ impl<G: Deref<Target = Gate>> Admission<G> {
     pub fn finish_by(self, outcome: Outcome, usage: &Usage<'_>) -> Result<(), StoreError> {
         let policies = Arc::clone(&self.policies);
         let real = RealCosts::of(&policies, usage, self.charged().lines());
-        self.finish_and_tell(outcome, real.used(), |_| real.teach())
+        self.finish_with(outcome, real.used())?;
+        real.teach();
+        Ok(())
     }
 
     /// Ends it like [`Admission::finish_by`], and waits for engines that answer later.

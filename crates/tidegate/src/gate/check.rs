@@ -90,7 +90,7 @@ impl<'a, 'd> Check<'a, 'd> {
     /// let request = Descriptor::new();
     /// assert!(gate.check(Check::of(&request).cost(5))?.allowed);
     /// let none = gate.check(Check::of(&request).cost(0)).unwrap_err();
-    /// assert_eq!(none.to_string(), "the cost of a check is no number from 1 to 18446744073709551615; peek to look without spending");
+    /// assert_eq!(none.to_string(), "the cost of a check is not a number from 1 to 18446744073709551615; peek to look without spending");
     /// # Ok::<(), Box<dyn std::error::Error>>(())
     /// ```
     #[must_use]

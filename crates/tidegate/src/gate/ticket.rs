@@ -81,7 +81,7 @@ pub enum SealError {
 #[non_exhaustive]
 pub enum TicketError {
     /// The text or the bytes have no form of a ticket.
-    #[error("this is no ticket: {why}")]
+    #[error("this is not a ticket: {why}")]
     Malformed {
         /// What is wrong with it.
         why: &'static str,

@@ -112,7 +112,7 @@ pub enum ClientIpError {
     },
     /// An entry is no address.
     #[error(
-        "{header}: \"{entry}\", entry {hop} from the right, is no address, so the caller of {proxy} is unknown; trusted \
+        "{header}: \"{entry}\", entry {hop} from the right, is not an address, so the caller of {proxy} is unknown; trusted \
          proxies must write addresses"
     )]
     Unreadable {

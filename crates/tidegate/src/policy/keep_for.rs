@@ -220,7 +220,7 @@ pub enum KeepForError {
         most: u64,
     },
     /// A number of places of a limit that moves: more than all of it at times.
-    #[error("keep_for.{level}: {kept} is no part of a limit that moves; write a share of it, as 20%")]
+    #[error("keep_for.{level}: {kept} is not part of a limit that moves; write a share of it, as 20%")]
     Moves {
         /// The level that it is kept for.
         level: Criticality,

@@ -22,7 +22,7 @@ use super::when::Condition;
 #[non_exhaustive]
 pub enum ConditionsError {
     /// A policy that goes by another one which it cannot go by.
-    #[error("policy \"{name}\" goes by policy \"{other}\": {why}")]
+    #[error("policy \"{name}\" depends on policy \"{other}\": {why}")]
     GoesBy {
         /// The policy.
         name: String,
@@ -281,7 +281,7 @@ fn check_source(asked: &Policy, source: &Source, policies: &[Policy]) -> Result<
         |why| Err(ConditionsError::GoesBy { name: asked.name.clone(), other: other.to_string(), why });
     match policies.iter().find(|policy| *policy.name == **other) {
         None => refused("there is no such policy"),
-        Some(_) if *asked.name == **other => refused("a policy cannot go by itself"),
+        Some(_) if *asked.name == **other => refused("a policy cannot depend on itself"),
         Some(policy) if !policy.by.is_empty() => {
             refused("it has a key for each caller, and which is meant?; leave out its `by`")
         }

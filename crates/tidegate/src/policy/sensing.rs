@@ -29,7 +29,7 @@ pub struct SourceStanding {
 #[non_exhaustive]
 pub enum SignalError {
     /// No condition and no rate goes by it.
-    #[error("no policy goes by a signal \"{name}\"{}", listed(.known))]
+    #[error("no policy uses a signal \"{name}\"{}", listed(.known))]
     Unknown {
         /// The name.
         name: String,
@@ -37,7 +37,7 @@ pub enum SignalError {
         known: Vec<String>,
     },
     /// Infinite, or not a number.
-    #[error("{value} is no value of a signal; report a finite number")]
+    #[error("{value} is not a value of a signal; report a finite number")]
     NotFinite {
         /// The value.
         value: String,
@@ -45,7 +45,7 @@ pub enum SignalError {
 }
 
 fn listed(names: &[String]) -> String {
-    if names.is_empty() { String::new() } else { format!("; they go by {}", names.join(", ")) }
+    if names.is_empty() { String::new() } else { format!("; they use {}", names.join(", ")) }
 }
 
 impl PolicySet {

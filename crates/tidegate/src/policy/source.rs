@@ -56,7 +56,7 @@ pub enum SourceError {
         word: &'static str,
     },
     /// A name that a path cannot hold as it is, or that is too long.
-    #[error("\"{name}\" is no name of a {word}; use 1 to 64 letters, digits, `-`, `_` or `.`")]
+    #[error("\"{name}\" is not a name of a {word}; use 1 to 64 letters, digits, `-`, `_` or `.`")]
     Name {
         /// `signal` or `switch`.
         word: &'static str,
@@ -67,7 +67,7 @@ pub enum SourceError {
 
 /// Why a text is no value of a number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("\"{text}\" is no value of {source_word}; write {example}")]
+#[error("\"{text}\" is not a value of {source_word}; write {example}")]
 pub struct MeasureError {
     /// The text.
     pub text: String,

@@ -99,7 +99,7 @@ pub enum ConditionError {
         written: String,
     },
     /// Not a number.
-    #[error("{value} is no value to compare with; use a finite number")]
+    #[error("{value} is not a value to compare with; use a finite number")]
     NotFinite {
         /// The value.
         value: String,
@@ -349,7 +349,7 @@ mod tests {
     fn mistakes_name_what_would_work() {
         for (text, says) in [
             ("cpu", "\"cpu\" is not a condition; write cpu above 80%, or signal NAME below 10"),
-            ("cpu above 80", "\"80\" is no value of cpu; write 80%"),
+            ("cpu above 80", "\"80\" is not a value of cpu; write 80%"),
             (
                 "cpu above 80%, until 90%",
                 "cpu above 80%, until 90% would never end in time; use an end at or below 80%",
@@ -369,7 +369,7 @@ mod tests {
             ),
             (
                 "switch a b off",
-                "\"a b\" is no name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
+                "\"a b\" is not a name of a switch; use 1 to 64 letters, digits, `-`, `_` or `.`",
             ),
         ] {
             assert_eq!(text.parse::<Condition>().unwrap_err().to_string(), says);

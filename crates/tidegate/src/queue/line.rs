@@ -91,7 +91,7 @@ impl Shared {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, QuotaError> {
         if places == 0 {
-            let want = "is no room for a job; use 1 or more";
+            let want = "leaves no room for a job; use 1 or more";
             return Err(QuotaError::Parameter { name: "places", value: places.to_string(), want });
         }
         let room = u64::try_from(places).unwrap_or(u64::MAX).min(Rate::MAX_COUNT);

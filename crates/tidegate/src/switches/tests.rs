@@ -51,7 +51,7 @@ fn names_that_are_not_known_are_told_and_are_on() {
     assert_eq!(said, "there is no switch `serach`; there are previews, search");
     assert!(switches.is_on("serach", Priority::default()));
     let said = Switches::new([""]).unwrap_err().to_string();
-    assert_eq!(said, "switch `` is no name; use a word such as recommendations");
+    assert_eq!(said, "switch `` is not a name; use a word such as recommendations");
     assert!(Switches::new((0..1025).map(|number| number.to_string())).is_err());
 }
 

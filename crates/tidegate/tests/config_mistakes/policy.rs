@@ -80,7 +80,7 @@ fn mistakes_of_a_policy() {
         (
             &["limit: { algorithm: concurrency, max: 64, adaptive: gradient }"][..],
             &[
-                "t:5:57  error  policy \"p\": adaptive is no key here; write algorithm: adaptive, and its law as law: hill-climb",
+                "t:5:57  error  policy \"p\": adaptive is not a key here; write algorithm: adaptive, and its law as law: hill-climb",
             ][..],
         ),
         (
@@ -284,7 +284,7 @@ fn mistakes_of_a_policy() {
                 "limit: { rate: 1/s }",
             ][..],
             &[
-                "t:5:14  error  policy \"p\": breaker is no key here; write limit: { algorithm: breaker, ... }",
+                "t:5:14  error  policy \"p\": breaker is not a key here; write limit: { algorithm: breaker, ... }",
                 "t:6:15  error  policy \"p\": deadline is a span of time as 200ms, found a map",
                 "t:7:12  error  policy \"p\": share: leased needs a store that several nodes have in common, and `store.kind: disk` is this process's own; write share: local, or leave it out",
             ][..],

@@ -109,14 +109,14 @@ fn what_no_policy_says_is_an_error_with_its_place() {
             "  seconds: 1\n  policy: x\n",
             "t:4:3  error  unknown key \"policy\" in a limit; possible are namespace, max_value, seconds, name, id, conditions, variables",
         ),
-        ("  seconds: 1\n  conditions: [\"1 +\"]\n", "t:4:16  error  \"1 +\" is no expression in CEL"),
+        ("  seconds: 1\n  conditions: [\"1 +\"]\n", "t:4:16  error  \"1 +\" is not an expression in CEL"),
         (
             "  seconds: 1\n  variables: [\"descriptors[0].a + 1\"]\n",
-            "t:4:15  error  the variable \"descriptors[0].a + 1\" is no entry of a descriptor; write descriptors[0].key or descriptors[0]['key']",
+            "t:4:15  error  the variable \"descriptors[0].a + 1\" is not an entry of a descriptor; write descriptors[0].key or descriptors[0]['key']",
         ),
         (
             "  seconds: 1\n  variables: [\"descriptors[0].a\", \"descriptors[1].b\"]\n",
-            "t:1:3  error  a limit over several descriptors of a call is no policy, which sees one at a time; have Envoy put the entries into one descriptor, and write descriptors[0] for all",
+            "t:1:3  error  a limit over several descriptors of a call cannot be a policy, which sees one at a time; have Envoy put the entries into one descriptor, and write descriptors[0] for all",
         ),
     ] {
         assert_eq!(with(rest)[0], expected);

@@ -58,7 +58,7 @@ impl Target {
             }
             _ => return refuse(&format!("is asked by a protocol that this command does not speak; {works}")),
         };
-        let whole = || refuse(&format!("is no URL of a server; {works}"));
+        let whole = || refuse(&format!("is not a URL of a server; {works}"));
         let Ok(uri) = text.parse::<Uri>() else { return whole() };
         let Some(host) = uri.host().filter(|host| !host.is_empty()) else { return whole() };
         if uri.query().is_some() || rest.contains(['#', '@']) {
@@ -134,11 +134,11 @@ mod tests {
             ("ftp://gate", "is asked by a protocol that this command does not speak; write http://"),
             ("resp://gate", "has no port; write one, as in resp://127.0.0.1:6380"),
             ("resp://gate:6380/0", "has a path"),
-            ("http://:8080", "is no URL of a server"),
-            ("http://gate:99999", "is no URL of a server"),
-            ("http://gate:80/?a", "is no URL of a server"),
-            ("http://user@gate:80", "is no URL of a server"),
-            ("http://", "is no URL of a server"),
+            ("http://:8080", "is not a URL of a server"),
+            ("http://gate:99999", "is not a URL of a server"),
+            ("http://gate:80/?a", "is not a URL of a server"),
+            ("http://user@gate:80", "is not a URL of a server"),
+            ("http://", "is not a URL of a server"),
         ] {
             let told = Target::read(text).unwrap_err().to_string();
             assert!(told.starts_with(&format!("the URL `{text}` {says}")), "{text}: {told}");

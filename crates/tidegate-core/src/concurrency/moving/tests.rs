@@ -129,7 +129,7 @@ fn what_was_learnt_is_forgotten_when_nobody_came_for_long() {
     let never = aimd(10).never_forget();
     assert_eq!((never.full_at(&state), limit(&never, &state, 1 << 40)), (None, 9));
     let text = aimd(1).forget_after(Duration::ZERO).unwrap_err().to_string();
-    assert_eq!(text, "forget_after 0ns is no time to forget after; use 1 s to 146 years");
+    assert_eq!(text, "forget_after 0ns is not a time to forget after; use 1 s to 146 years");
 }
 
 #[test]

@@ -145,5 +145,5 @@ fn knobs_out_of_range_are_refused() {
     assert!(Vegas::default().queue(1, 2).is_ok() && Vegas::default().queue(99, 101).is_err());
     assert!(Vegas::default().smoothing(0.0).is_err() && Vegas::default().smoothing(f64::NAN).is_err());
     let text = Vegas::default().probe_every(1).unwrap_err().to_string();
-    assert_eq!(text, "probe every 1 is no distance between probes; use 2 to 10000");
+    assert_eq!(text, "probe every 1 is not a distance between probes; use 2 to 10000");
 }

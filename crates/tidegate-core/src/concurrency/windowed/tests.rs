@@ -95,7 +95,7 @@ fn knobs_out_of_range_are_refused() {
     let law = || Windowed::new(Hears);
     let (short, long) = (Duration::from_millis(5), Duration::from_secs(5));
     let text = law().window(long..=short).unwrap_err().to_string();
-    assert_eq!(text, "shortest window 5s is no window; use 1 ms to the longest window");
+    assert_eq!(text, "shortest window 5s is not a window; use 1 ms to the longest window");
     assert!(law().window(Duration::ZERO..=long).is_err() && law().window(short..=Duration::MAX).is_err());
     assert!(law().samples(0).is_err() && law().shortest(long).is_err());
 }

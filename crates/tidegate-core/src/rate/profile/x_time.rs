@@ -71,7 +71,7 @@ impl XTime {
         Err(QuotaError::Parameter {
             name: "limit",
             value: limit.to_string(),
-            want: "is no rate; use 0 or more",
+            want: "is not a rate; use 0 or more",
         })
     }
 

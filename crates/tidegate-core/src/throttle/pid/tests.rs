@@ -94,6 +94,6 @@ fn knobs_out_of_range_are_refused() {
     let throttle = Pid::default();
     assert!(throttle.gains(-1.0, 0.0).is_err() && throttle.gains(0.0, f64::NAN).is_err());
     let text = throttle.gains(0.0, 101.0).unwrap_err().to_string();
-    assert_eq!(text, "integral 101.0 is no gain; use 0 to 100");
+    assert_eq!(text, "integral 101.0 is not a gain; use 0 to 100");
     assert!(throttle.period(Duration::ZERO).is_err() && throttle.most(1.0).is_err());
 }

@@ -61,7 +61,9 @@ fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
             mended::mend(&mut mended);
             RateLimitRequest::decode(&*mended)
         })
-        .map_err(|error| Status::new(Code::Internal, format!("the message is no RateLimitRequest: {error}")))
+        .map_err(|error| {
+            Status::new(Code::Internal, format!("the message is not a RateLimitRequest: {error}"))
+        })
 }
 
 /// Takes back what was charged when it is dropped before the caller was answered.

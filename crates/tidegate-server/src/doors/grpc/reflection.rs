@@ -110,7 +110,7 @@ fn answer(message: &[u8]) -> Result<Bytes, Status> {
         return Err(Status::new(Code::InvalidArgument, message));
     }
     let asked = ServerReflectionRequest::decode(message).map_err(|error| {
-        Status::new(Code::Internal, format!("the message is no ServerReflectionRequest: {error}"))
+        Status::new(Code::Internal, format!("the message is not a ServerReflectionRequest: {error}"))
     })?;
     let Some(question) = &asked.message_request else {
         let message = "the question asks nothing; set one of its fields beside the host";

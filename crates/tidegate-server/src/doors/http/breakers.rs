@@ -122,14 +122,15 @@ fn wanted(bytes: &[u8]) -> Result<Wanted, Problem> {
                 Some(meant) => format!("did you mean {meant:?}?"),
                 None => format!("use {}", STATES.join(", ")),
             };
-            return Err(refuse("state", format!("{} is no state of a breaker; {advice}", quoted(other))));
+            return Err(refuse("state", format!("{} is not a state of a breaker; {advice}", quoted(other))));
         }
     };
     let lasts = put.lasts.map(|text| match span(&text) {
         Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => Ok(lasts),
-        Ok(_) => {
-            Err(format!("{} is no time to force a state for; use up to 30d, or leave it out", quoted(&text)))
-        }
+        Ok(_) => Err(format!(
+            "{} is not a time to force a state for; use up to 30d, or leave it out",
+            quoted(&text)
+        )),
         Err(error) => Err(error.to_string()),
     });
     let lasts = lasts.transpose().map_err(|detail| refuse("for", detail))?;

@@ -84,8 +84,10 @@ pub(super) fn explained(
 /// Reads an id.
 fn decision_id(text: &str) -> Result<Ulid, Problem> {
     Ulid::from_string(text).map_err(|_| {
-        let detail =
-            format!("{} is no decision id; it is the 26 letters and digits a check answered", quoted(text));
+        let detail = format!(
+            "{} is not a decision id; it is the 26 letters and digits a check answered",
+            quoted(text)
+        );
         Problem::bad_request(detail).with("field", "id")
     })
 }

@@ -72,7 +72,7 @@ fn checks(app: &App, serving: bool) -> String {
         (Some(Outage { reason, lasts }), _) => {
             let seconds = lasts.as_secs();
             format!(
-                "[!] store {kind} is gone for {seconds} s, policies go by on_store_error: {}",
+                "[!] store {kind} is gone for {seconds} s, on_store_error decides: {}",
                 visible::line(&reason)
             )
         }

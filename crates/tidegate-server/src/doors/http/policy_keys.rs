@@ -136,7 +136,7 @@ fn wanted(put: PutBlock) -> Result<(Duration, String), Problem> {
     let lasts = match span(&put.lasts) {
         Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
         Ok(_) => {
-            let detail = format!("{} is no time to block a key for; use up to 30d", quoted(&put.lasts));
+            let detail = format!("{} is not a time to block a key for; use up to 30d", quoted(&put.lasts));
             return refuse("for", detail);
         }
         Err(error) => return refuse("for", error.to_string()),

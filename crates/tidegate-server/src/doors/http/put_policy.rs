@@ -32,7 +32,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
     let text = if *request.method() == Method::PUT {
         let bytes = request_body::read(request.into_body(), MAX_TEXT).await?;
         let text = String::from_utf8(bytes.to_vec());
-        Some(text.map_err(|_| Problem::bad_request("the body is no UTF-8; a policy is YAML or JSON"))?)
+        Some(text.map_err(|_| Problem::bad_request("the body is not UTF-8; a policy is YAML or JSON"))?)
     } else {
         None
     };

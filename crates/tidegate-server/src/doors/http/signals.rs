@@ -43,9 +43,9 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
             let advice = match meant {
                 Some(meant) => format!("; did you mean {meant:?}?"),
                 None if known.is_empty() => String::new(),
-                None => format!("; they go by {}", known.join(", ")),
+                None => format!("; they use {}", known.join(", ")),
             };
-            Problem::not_found(format!("no policy goes by a signal {}{advice}", quoted(&name)))
+            Problem::not_found(format!("no policy uses a signal {}{advice}", quoted(&name)))
         }
         other => Problem::bad_request(other.to_string()),
     })?;

@@ -59,9 +59,9 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         let advice = match meant {
             Some(meant) => format!("; did you mean {meant:?}?"),
             None if unknown.known.is_empty() => String::new(),
-            None => format!("; they go by {}", unknown.known.join(", ")),
+            None => format!("; they use {}", unknown.known.join(", ")),
         };
-        Problem::not_found(format!("no policy goes by a switch {}{advice}", quoted(&unknown.name)))
+        Problem::not_found(format!("no policy uses a switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
     // A signal is told over and over.
@@ -123,7 +123,7 @@ fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
             Ok(lasts) if lasts > Duration::ZERO && lasts <= LONGEST => lasts,
             Ok(_) => {
                 let detail = format!(
-                    "{} is no time for a switch to be off; use up to 30d, or leave it out",
+                    "{} is not a time for a switch to be off; use up to 30d, or leave it out",
                     quoted(text)
                 );
                 return Err(refuse("for", detail));

@@ -27,7 +27,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         session.closing = true;
     } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
         // A web page can make a browser send a request here, whose body may hold commands.
-        replies.error("ERR", "this is no HTTP server");
+        replies.error("ERR", "this is not an HTTP server");
         session.closing = true;
     } else if !session.is_trusted() {
         replies.error("NOAUTH", "Authentication required: AUTH TOKEN");

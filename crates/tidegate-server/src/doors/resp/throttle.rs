@@ -78,7 +78,7 @@ fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
         Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
         _ => {
             let shown = excerpt(&String::from_utf8_lossy(written));
-            Err(format!("{name}: \"{shown}\" is no whole number from {least} to {}", Rate::MAX_COUNT))
+            Err(format!("{name}: \"{shown}\" is not a whole number from {least} to {}", Rate::MAX_COUNT))
         }
     }
 }

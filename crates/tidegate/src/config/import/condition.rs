@@ -70,7 +70,7 @@ impl Conditions {
             let shown = excerpt(text);
             findings.error(
                 spot,
-                format_args!("the variable \"{shown}\" is no entry of a descriptor; write descriptors[0].key or descriptors[0]['key']"),
+                format_args!("the variable \"{shown}\" is not an entry of a descriptor; write descriptors[0].key or descriptors[0]['key']"),
             );
             return None;
         };
@@ -291,7 +291,7 @@ fn compiled(text: &str, spot: Spot, findings: &mut Findings) -> Option<Program> 
     match Program::compile(text) {
         Ok(program) => Some(program),
         Err(_) => {
-            findings.error(spot, format_args!("\"{}\" is no expression in CEL", excerpt(text)));
+            findings.error(spot, format_args!("\"{}\" is not an expression in CEL", excerpt(text)));
             None
         }
     }

@@ -113,7 +113,7 @@ fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option
         (Some(_), Some(_)) => {
             findings.error(
                 spot,
-                "a limit over several descriptors of a call is no policy, which sees one at a time; have Envoy put the entries into one \
+                "a limit over several descriptors of a call cannot be a policy, which sees one at a time; have Envoy put the entries into one \
                  descriptor, and write descriptors[0] for all",
             );
             None

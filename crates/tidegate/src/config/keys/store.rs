@@ -123,7 +123,7 @@ pub(super) const STORE: Table = Table {
             "deadline",
             Kind::Span,
             Some("250ms"),
-            "How long the engine has to answer before a policy goes by on_store_error, 1ms to 60s",
+            "How long the engine has to answer before on_store_error decides, 1ms to 60s",
         ),
         key(
             "after_loss",

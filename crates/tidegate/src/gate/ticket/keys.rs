@@ -39,7 +39,7 @@ pub struct TicketKeys {
 pub enum KeyError {
     /// A line is no key.
     #[error(
-        "line {line} is no ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
+        "line {line} is not a ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
     )]
     Line {
         /// The line, counted from 1.

@@ -10,7 +10,7 @@ pub(super) const MAX_KEYS: u64 = 1 << 32;
 #[non_exhaustive]
 pub enum CapacityError {
     /// None, or more than [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
-    #[error("room for {keys} keys is no table; use 1 to {}", MAX_KEYS)]
+    #[error("a table cannot have room for {keys} keys; use 1 to {}", MAX_KEYS)]
     OutOfRange {
         /// The number of keys given.
         keys: usize,
@@ -27,7 +27,7 @@ pub enum CapacityError {
 impl From<CapacityError> for QuotaError {
     fn from(error: CapacityError) -> Self {
         let (keys, want) = match error {
-            CapacityError::OutOfRange { keys } => (keys, "is no room for keys; use 1 to 4294967296"),
+            CapacityError::OutOfRange { keys } => (keys, "is not a number of keys; use 1 to 4294967296"),
             CapacityError::NoMemory { keys } => (keys, "takes more memory than the system has; use fewer"),
         };
         Self::Parameter { name: "capacity", value: keys.to_string(), want }
@@ -53,9 +53,12 @@ mod tests {
         assert_eq!(in_range(1), Ok(1));
         for keys in [0, usize::MAX] {
             let error = in_range(keys).unwrap_err();
-            assert_eq!(error.to_string(), format!("room for {keys} keys is no table; use 1 to 4294967296"));
+            assert_eq!(
+                error.to_string(),
+                format!("a table cannot have room for {keys} keys; use 1 to 4294967296")
+            );
             let error = QuotaError::from(error).to_string();
-            assert_eq!(error, format!("capacity {keys} is no room for keys; use 1 to 4294967296"));
+            assert_eq!(error, format!("capacity {keys} is not a number of keys; use 1 to 4294967296"));
         }
     }
 }

@@ -155,7 +155,7 @@ fn piece(wire: WireType, left: &mut Bytes) -> Result<Bytes, DecodeError> {
 }
 
 fn no_report(error: &DecodeError) -> Status {
-    Status::new(Code::Internal, format!("the message is no RateLimitQuotaUsageReports: {error}"))
+    Status::new(Code::Internal, format!("the message is not a RateLimitQuotaUsageReports: {error}"))
 }
 
 #[cfg(test)]

@@ -73,7 +73,7 @@ impl<'r> Original<'r> {
         if proxy.policies.is_ambiguous_path(&path) {
             let shown = quoted(&path);
             return Err(proxy.refused(format!(
-                "servers read the `..` of {shown} differently, and a policy goes by the path; send it without"
+                "servers read the `..` of {shown} differently, and a policy depends on the path; send it without"
             )));
         }
         let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;

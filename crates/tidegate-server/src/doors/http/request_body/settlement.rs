@@ -131,7 +131,7 @@ impl<'de> DeserializeSeed<'de> for StatusSeed {
 
 impl StatusSeed {
     fn wrong<E: Error, T>(value: &dyn fmt::Display) -> Result<T, E> {
-        Err(E::custom(format_args!("`status` {value} is no HTTP status; use a number, 100 to 599")))
+        Err(E::custom(format_args!("`status` {value} is not an HTTP status; use a number, 100 to 599")))
     }
 }
 

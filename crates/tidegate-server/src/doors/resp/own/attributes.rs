@@ -20,7 +20,7 @@ pub(super) fn add<'w>(request: &mut Descriptor<'w>, name: &'w [u8], value: &'w [
     let (text, value) = pair(name, value)?;
     let shown = shown(name);
     if text.is_empty() || text.len() > MAX_NAME {
-        return Err(Refusal::wrong(format!("{shown} is no name; it has 1 to {MAX_NAME} bytes")));
+        return Err(Refusal::wrong(format!("{shown} is not a name; it has 1 to {MAX_NAME} bytes")));
     }
     if value.len() > MAX_VALUE {
         let bytes = value.len();

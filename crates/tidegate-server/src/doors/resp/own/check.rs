@@ -131,7 +131,7 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
             [name, ..] if is_option(name) => {
                 let (name, word) = (shown(name), text(name).to_ascii_uppercase());
                 return Err(Refusal::wrong(format!(
-                    "{name} is no attribute here; the option is {word}, {USAGE}"
+                    "{name} is not an attribute here; the option is {word}, {USAGE}"
                 )));
             }
             [name] => return Err(Refusal::wrong(format!("{} has no value; {USAGE}", shown(name)))),

@@ -31,7 +31,7 @@ pub(super) fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     const MOST: u64 = crate::requests::MAX_COST;
     let read = text(word).parse().ok().filter(|units| (least..=MOST).contains(units));
     read.ok_or_else(|| {
-        Refusal::wrong(format!("COST: {} is no whole number from {least} to {MOST}", shown(word)))
+        Refusal::wrong(format!("COST: {} is not a whole number from {least} to {MOST}", shown(word)))
     })
 }
 

@@ -85,13 +85,13 @@ fn what_the_proxy_must_set_is_there_once_or_the_request_is_refused() {
         ("x-original-method", &b""[..], "the proxy sent no x-original-method"),
         ("x-original-uri", b"", "the proxy sent no x-original-uri"),
         ("x-original-host", b"", "the proxy sent no x-original-host"),
-        ("x-original-method", b"GET, OPTIONS", "x-original-method: `GET, OPTIONS` is no method"),
-        ("x-original-method", b"GE\xffT", "`GE%FFT` is no method"),
-        ("x-original-uri", b"thing", "x-original-uri: `thing` is no path"),
-        ("x-original-uri", b"\xff://x/free", "is no path"),
-        ("x-original-host", b"a.org, b.org", "`a.org, b.org` is no host"),
-        ("x-original-host", b":80", "is no host"),
-        ("x-forwarded-for", b"\xff", "is no address"),
+        ("x-original-method", b"GET, OPTIONS", "x-original-method: `GET, OPTIONS` is not a method"),
+        ("x-original-method", b"GE\xffT", "`GE%FFT` is not a method"),
+        ("x-original-uri", b"thing", "x-original-uri: `thing` is not a path"),
+        ("x-original-uri", b"\xff://x/free", "is not a path"),
+        ("x-original-host", b"a.org, b.org", "`a.org, b.org` is not a host"),
+        ("x-original-host", b":80", "is not a host"),
+        ("x-forwarded-for", b"\xff", "is not an address"),
     ] {
         let error = value(&proxy, &[(name, bytes)], "request.path").unwrap_err();
         assert!(error.contains(says), "{name}: {error}");
