@@ -106,7 +106,7 @@ fn filter(global: &Global) -> Result<Targets, Mistake> {
         Mistake(format!("TIDEGATE_LOG: {why}; write a level such as info or debug, or target=level pairs"))
     };
     if let Some(set) = std::env::var_os("TIDEGATE_LOG").filter(|set| !set.is_empty()) {
-        let set = set.to_str().ok_or_else(|| wrong("is set to bytes that are no UTF-8 text".to_owned()))?;
+        let set = set.to_str().ok_or_else(|| wrong("is set to bytes that are not UTF-8 text".to_owned()))?;
         let targets: Targets = set.parse().map_err(|error| wrong(format!("{error}")))?;
         // Errors are heard of every target that the variable does not name.
         let others = targets.default_level().unwrap_or(LevelFilter::ERROR);

@@ -94,7 +94,7 @@ impl Following {
             return refused(
                 "marks",
                 format!("{low:?} and {high:?}"),
-                "are no line; use a low and a higher one",
+                "are not a band; use a low and a higher one",
             );
         }
         let band = (high - low) / 10.0;

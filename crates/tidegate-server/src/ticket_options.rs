@@ -61,7 +61,7 @@ pub enum TicketKeyError {
         why: KeyError,
     },
     /// A variable is set to bytes that are no text. Taken for unset, it would make tickets that nobody else can settle.
-    #[error("{variable} is set to bytes that are no UTF-8 text; set it to a key, or unset it")]
+    #[error("{variable} is set to bytes that are not UTF-8 text; set it to a key, or unset it")]
     NotText {
         /// Which.
         variable: &'static str,

@@ -74,7 +74,7 @@ async fn a_block_that_makes_no_sense_is_refused_and_says_why() {
         ("{}", "missing field `block`"),
         (r#"{"block": {}}"#, "missing field `for`"),
         (r#"{"block": {"for": "10x"}}"#, "x"),
-        (r#"{"block": {"for": "0s"}}"#, "no time to block a key for"),
+        (r#"{"block": {"for": "0s"}}"#, "is not a time to block a key for"),
         (r#"{"block": {"for": "31d"}}"#, "use up to 30d"),
         (r#"{"block": {"for": "1h", "reason": "a\nb"}}"#, "control character"),
         (r#"{"block": {"for": "1h", "resaon": "x"}}"#, "unknown field `resaon`"),

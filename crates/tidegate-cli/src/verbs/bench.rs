@@ -87,8 +87,9 @@ fn judge_of(bench: &Bench, question: &Question, printer: &Printer) -> Result<Opt
         (Some(file), _) => (policies::read(file, printer)?, file.display().to_string()),
         (None, Some(throttle)) => {
             let read = Config::parse(&throttle.file(), "--throttle", Format::Yaml);
-            let wrong =
-                |_| Mistake("--throttle: these numbers are no limit; write three as '15 30 60'".to_owned());
+            let wrong = |_| {
+                Mistake("--throttle: these numbers are not a limit; write three as '15 30 60'".to_owned())
+            };
             (read.map_err(wrong)?.0, "--throttle".to_owned())
         }
         (None, None) => return Ok(None),

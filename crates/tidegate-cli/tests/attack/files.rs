@@ -203,7 +203,7 @@ fn tidying_widens_nothing_and_follows_nothing_planted() {
     assert!(written.status.success(), "{written:?}");
     assert_eq!(std::fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
     let device = ended(desk.command(&["init", "--force", "/dev/null"]));
-    assert!(!device.status.success() && words(&device).contains("no regular file"), "{device:?}");
+    assert!(!device.status.success() && words(&device).contains("is not a regular file"), "{device:?}");
 }
 
 #[test]

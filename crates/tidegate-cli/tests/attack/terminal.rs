@@ -147,7 +147,7 @@ fn what_is_set_and_cannot_be_read_is_an_error() {
     let mut command = desk.command(&["explain", "--id", "x"]);
     command.env("TIDEGATE_TOKEN", bytes);
     let output = ended(command);
-    assert!(words(&output).contains("TIDEGATE_TOKEN is set to bytes that are no UTF-8 text"), "{output:?}");
+    assert!(words(&output).contains("TIDEGATE_TOKEN is set to bytes that are not UTF-8 text"), "{output:?}");
     // A level misspelt was no level at all.
     let mut command = desk.command(&serve);
     command.env("TIDEGATE_LOG", "tidegate=lots");

@@ -79,7 +79,7 @@ fn a_log_that_is_much_amiss_gives_no_verdict() {
     assert!(malformed.err.contains("--max-malformed 6% judges"), "{malformed:?}");
     let sound = desk.run(&[&marked[..], &["--max-malformed", "6%", "-o", "json"]].concat()).code(0).json();
     assert_eq!(sound["no_verdict"], serde_json::json!([]));
-    assert!(desk.run(&[&marked[..], &["--max-late", "2"]].concat()).code(2).err.contains("no share"));
+    assert!(desk.run(&[&marked[..], &["--max-late", "2"]].concat()).code(2).err.contains("is not a share"));
 }
 
 #[test]

@@ -70,7 +70,7 @@ fn knobs_out_of_range_are_refused() {
     let minute = Rate::new(1, Duration::from_secs(60)).unwrap();
     let want = "period of the floor 60s is not that of the ceiling; use one period for both";
     assert_eq!(text(minute, rate(4), 0.0..=1.0), want);
-    let want = "marks 1.0 and 1.0 are no line; use a low and a higher one";
+    let want = "marks 1.0 and 1.0 are not a band; use a low and a higher one";
     assert_eq!(text(rate(1), rate(4), 1.0..=1.0), want);
     for marks in [f64::NAN..=1.0, 0.0..=f64::INFINITY, -f64::MAX..=f64::MAX, 0.0..=1e-320] {
         assert!(Following::new(rate(1)..=rate(4), marks).is_err());

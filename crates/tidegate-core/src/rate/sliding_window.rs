@@ -60,7 +60,7 @@ impl SlidingWindow {
     /// [`QuotaError::Parameter`] when the number of buckets is out of range.
     pub fn new(rate: Rate, buckets: u64) -> Result<Self, QuotaError> {
         let fault = if buckets == 0 || buckets > Self::MAX_BUCKETS {
-            Some("are no division of a window; use 1 to 1024")
+            Some("cannot divide a window; use 1 to 1024")
         } else if buckets > rate.period_nanos() {
             Some("are more than the window has nanoseconds; use fewer")
         } else {

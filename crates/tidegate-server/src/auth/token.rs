@@ -44,7 +44,7 @@ pub enum TokenError {
         why: Arc<ReadError>,
     },
     /// A variable is set to bytes that are no text. Taken for unset, it would leave the server open.
-    #[error("{variable} is set to bytes that are no UTF-8 text; set it to printable ASCII, or unset it")]
+    #[error("{variable} is set to bytes that are not UTF-8 text; set it to printable ASCII, or unset it")]
     NotText {
         /// Which.
         variable: &'static str,

@@ -97,6 +97,6 @@ mod tests {
         assert!(lazy.occupancy().capacity >= 100);
         let none = OnFirstUse::new(|| MemoryStore::with_capacity(usize::MAX));
         let refused = none.blocking_settle(&Step::new(Tick::EPOCH, Op::Take, &charges)).unwrap_err();
-        assert!(refused.to_string().contains("is no table"), "{refused}");
+        assert!(refused.to_string().contains("a table cannot have room"), "{refused}");
     }
 }

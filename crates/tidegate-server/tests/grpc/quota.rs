@@ -250,7 +250,7 @@ async fn bad_reports_end_the_call_and_say_why() {
     };
     let long = [0, 0xff, 0xff, 0xff, 0xff];
     for (bytes, code, why) in [
-        (framed(b"\xff\xff\xff"), "13", "no RateLimitQuotaUsageReports"),
+        (framed(b"\xff\xff\xff"), "13", "is not a RateLimitQuotaUsageReports"),
         (framed(&reports("", &[(FREE, 1, 0)]).encode_to_vec()), "3", "no domain"),
         (framed(&nameless.encode_to_vec()), "3", "without bucket_id"),
         (long.to_vec(), "8", "too long"),

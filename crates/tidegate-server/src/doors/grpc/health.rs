@@ -55,7 +55,7 @@ pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
 /// [`Code::Internal`] for bytes that are no such message.
 pub(super) fn service(message: Bytes) -> Result<String, Status> {
     let asked = HealthCheckRequest::decode(message).map_err(|error| {
-        Status::new(Code::Internal, format!("the message is no HealthCheckRequest: {error}"))
+        Status::new(Code::Internal, format!("the message is not a HealthCheckRequest: {error}"))
     })?;
     Ok(asked.service)
 }

@@ -72,7 +72,7 @@ pub enum GrammarError {
     },
     /// A number with decimals that are too many or too fine.
     #[error(
-        "\"{text}\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms"
+        "\"{text}\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms"
     )]
     Decimals {
         /// The number.

@@ -140,19 +140,19 @@ fn a_span_that_cannot_be_read_says_what_can() {
         ("-1s", "\"-1s\" is not a span of time; write 200ms, 10s or 1h30min"),
         (
             "1.s",
-            "\"1.\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
+            "\"1.\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
         ),
         (
             "1.5ns",
-            "\"1.5\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
+            "\"1.5\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
         ),
         (
             "1.0000000001s",
-            "\"1.0000000001\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
+            "\"1.0000000001\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
         ),
         (
             ".5s",
-            "\".5\" has decimals that are no whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
+            "\".5\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms",
         ),
         ("10M", "\"M\" could be minute or month; write min or month"),
         ("1 fortnight", "unknown unit \"fortnight\"; use ns, us, ms, s, min, h, day, week, month or year"),

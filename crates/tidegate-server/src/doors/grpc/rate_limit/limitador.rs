@@ -251,5 +251,5 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
 }
 
 fn not_a(kind: &str, error: &prost::DecodeError) -> Status {
-    Status::new(Code::Internal, format!("the message is no {kind}: {error}"))
+    Status::new(Code::Internal, format!("the message is not a {kind}: {error}"))
 }

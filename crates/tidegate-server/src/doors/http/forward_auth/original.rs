@@ -58,25 +58,25 @@ impl<'r> Original<'r> {
         let (method, uri, host) =
             (set(family.method(), method)?, set(family.uri(), uri)?, set(family.host(), host)?);
         // Not for the log: a caller can write such a host, and the log is told once.
-        let is_no = |what: &str, name: &str, value: &HeaderValue| {
+        let is_not_a = |what: &str, name: &str, value: &HeaderValue| {
             let value = text(value);
             Problem::bad_request(format!(
-                "{name}: {} is no {what}; the proxy must set this header itself",
+                "{name}: {} is not a {what}; the proxy must set this header itself",
                 quoted(&value)
             ))
         };
         let method = Method::from_bytes(method.as_bytes())
             .ok()
             .and(method.to_str().ok())
-            .ok_or_else(|| is_no("method", family.method(), method))?;
-        let path = path(text(uri)).ok_or_else(|| is_no("path", family.uri(), uri))?;
+            .ok_or_else(|| is_not_a("method", family.method(), method))?;
+        let path = path(text(uri)).ok_or_else(|| is_not_a("path", family.uri(), uri))?;
         if proxy.policies.is_ambiguous_path(&path) {
             let shown = quoted(&path);
             return Err(proxy.refused(format!(
                 "servers read the `..` of {shown} differently, and a policy depends on the path; send it without"
             )));
         }
-        let host = host_name(text(host)).ok_or_else(|| is_no("host", family.host(), host))?;
+        let host = host_name(text(host)).ok_or_else(|| is_not_a("host", family.host(), host))?;
         let priority = priority(headers, peer, proxy, proxys)?;
         let lines = proxy.forwarded.iter().flat_map(|name| headers.get_all(name)).map(HeaderValue::as_bytes);
         let client = proxy.client_ip.find(peer, lines).map_err(|error| proxys(error.to_string()))?;
