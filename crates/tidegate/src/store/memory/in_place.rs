@@ -1,8 +1,8 @@
 //! Changes a state that lies beside the table where it is.
 //!
-//! A step over several keys locks the lines of all of them. For one key that has a slot it is enough to seize that slot, which is a third of the
-//! work. Nor need a state be copied before it is changed, where no other limit of the step may still refuse: for a breaker that is most of what a
-//! call costs.
+//! A step over several keys locks the two lines of each. For one key that has a slot it is enough to seize that slot. And a caller who changes
+//! one key alone, such as a keyed breaker, need not copy its state first: no other limit can still refuse. For a breaker the copies were most of
+//! what a call cost.
 
 use std::sync::Arc;
 
