@@ -120,13 +120,7 @@ pub(crate) const KEYED: &[Contender<AskKeyed>] = &[
 
 /// Places taken and returned.
 pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
-    contender("tidegate", Tidegate, "Tidegate, bulkhead, owned permit", tidegate::bulkhead),
-    contender(
-        "tidegate-borrowed",
-        Tidegate,
-        "Tidegate, bulkhead, borrowed permit",
-        tidegate::bulkhead_borrowed,
-    ),
+    contender("tidegate", Tidegate, "Tidegate, bulkhead", tidegate::bulkhead),
     contender("tidegate-adaptive", Tidegate, "Tidegate, moved by Vegas", tidegate::adaptive),
     contender("tidegate-tenants", Tidegate, "Tidegate, divided among tenants", tidegate::tenants),
     contender("tokio", Peer, "tokio `Semaphore`, owned permit", tokio::semaphore),

@@ -30,11 +30,6 @@ pub(crate) fn bulkhead(run: &mut Permits<'_>) -> Result<()> {
     run.shared(|| bulkhead.try_enter().is_ok())
 }
 
-pub(crate) fn bulkhead_borrowed(run: &mut Permits<'_>) -> Result<()> {
-    let bulkhead = Bulkhead::new(PLACES)?;
-    run.shared(|| bulkhead.try_enter_borrowed().is_ok())
-}
-
 pub(crate) fn adaptive(run: &mut Permits<'_>) -> Result<()> {
     // As many places as the others have, so that no sample closes it.
     let law = Vegas::default().bounds(Bounds::new(PLACES, PLACES)?);

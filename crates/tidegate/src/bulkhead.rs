@@ -7,6 +7,7 @@
 //! [`tidegate_core::concurrency`]; they are for all, or divided among tenants.
 
 mod build;
+mod counter;
 mod enter;
 mod latency;
 mod line;
@@ -28,13 +29,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 pub use enter::Enter;
-use line::{Asked, Granted};
-pub use permit::{BorrowedPermit, Permit};
+use line::Asked;
+pub use permit::Permit;
 pub use queue::QueueOrder;
 use shared::Shared;
 pub use tenants::Tenants;
 use tidegate_core::concurrency::{Concurrency, Signal};
-use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing, Tick};
+use tidegate_core::{Cost, NotACost, QuotaError, Retry, Standing};
 
 use crate::answer::{Denied, TakeError};
 use crate::deadline::Deadline;
@@ -42,8 +43,9 @@ use crate::priority::named_or_carried;
 
 /// Limits how much work is under way at once, in one process.
 ///
-/// A clone shares the places. Entering and leaving is an atomic step each, without lock or allocation, where nobody waits and the places are
-/// not divided among tenants (beside the reference count of what is shared); each waiter takes an entry in a list, which is bounded.
+/// A clone shares the places. Entering and leaving is one atomic step each, without lock or allocation, where nobody waits, no law asks how long
+/// the work took, and the places are not divided among tenants. Each waiter takes an entry in a list, which is bounded. Making a bulkhead
+/// takes a lock that all bulkheads share.
 ///
 /// # Examples
 /// ```
@@ -81,36 +83,7 @@ impl Bulkhead {
     /// [`Denied`] with [`Retry::Unknown`](crate::Retry::Unknown) when all places are taken, or others wait for one.
     #[inline]
     pub fn try_enter(&self) -> Result<Permit, Denied> {
-        self.enter_now(Cost::ONE, Permit::new)
-    }
-
-    /// Enters with one place, now or not at all, as [`Bulkhead::try_enter`]; the permit borrows the bulkhead instead of sharing it. It spares the two
-    /// atomic operations on a reference count that a [`Permit`] needs, about half of what it costs, and cannot be moved into a task that outlives the
-    /// bulkhead.
-    ///
-    /// # Errors
-    /// As [`Bulkhead::try_enter`].
-    ///
-    /// # Examples
-    /// ```
-    /// use tidegate::{Bulkhead, Outcome};
-    ///
-    /// fn price(lookups: &Bulkhead) -> Option<u64> {
-    ///     let permit = lookups.try_enter_borrowed().ok()?;
-    ///     let price = 1295; // looked up while the place is held
-    ///     permit.leave(Outcome::Success);
-    ///     Some(price)
-    /// }
-    ///
-    /// let lookups = Bulkhead::new(1)?;
-    /// assert_eq!(price(&lookups), Some(1295));
-    /// let _permit = lookups.try_enter_borrowed()?;
-    /// assert_eq!(price(&lookups), None, "the only place is taken");
-    /// # Ok::<(), Box<dyn std::error::Error>>(())
-    /// ```
-    #[inline]
-    pub fn try_enter_borrowed(&self) -> Result<BorrowedPermit<'_>, Denied> {
-        self.enter_now(Cost::ONE, BorrowedPermit::new)
+        self.enter_now(Cost::ONE)
     }
 
     /// Enters with several places, all now or none.
@@ -124,34 +97,25 @@ impl Bulkhead {
         places: impl TryInto<Cost, Error: Into<NotACost>>,
     ) -> Result<Permit, TakeError> {
         let places = places.try_into().map_err(Into::into)?;
-        Ok(self.enter_now(places, Permit::new)?)
+        Ok(self.enter_now(places)?)
     }
 
-    /// Enters, and makes the permit by `permit`, here and not from what this returns: a permit that is made of another value is a copy, and the
-    /// next atomic step waits for the copying.
     #[inline]
-    fn enter_now<'a, P>(
-        &'a self,
-        places: Cost,
-        permit: impl FnOnce(&'a Arc<Shared>, Granted, Tick) -> P,
-    ) -> Result<P, Denied> {
+    fn enter_now(&self, places: Cost) -> Result<Permit, Denied> {
         if self.shared.is_throttled() {
-            return self.enter_through_line(places, permit);
+            return self.enter_through_line(places);
         }
         let began = self.shared.begin();
         match self.shared.enter_past_line(places.units(), || named_or_carried(None)) {
-            Ok(granted) => Ok(permit(&self.shared, granted, began)),
-            Err(_) => self.enter_through_line(places, permit),
+            Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
+            Err(_) => self.enter_through_line(places),
         }
     }
 
-    /// Apart, so that what it needs is not made before the one atomic step of the usual way in.
+    /// The slow path: a throttle is asked, or the lock has to be taken, or there is no place. A function of its own, so that the fast path does not
+    /// prepare what only this needs.
     #[inline(never)]
-    fn enter_through_line<'a, P>(
-        &'a self,
-        places: Cost,
-        permit: impl FnOnce(&'a Arc<Shared>, Granted, Tick) -> P,
-    ) -> Result<P, Denied> {
+    fn enter_through_line(&self, places: Cost) -> Result<Permit, Denied> {
         let (places, priority) = (places.units(), named_or_carried(None));
         let asked = Asked { places, priority, tenant: &[] };
         let never = self.shared.never(asked).map(|retry| self.shared.denied(retry));
@@ -161,7 +125,7 @@ impl Bulkhead {
             return Err(self.shared.denied(Retry::Unknown));
         }
         match self.shared.enter(places, || asked) {
-            Ok(granted) => Ok(permit(&self.shared, granted, began)),
+            Ok(granted) => Ok(Permit::new(&self.shared, granted, began)),
             Err(retry) => {
                 let denied = self.shared.denied(retry);
                 self.shared.turned_away(began);

@@ -79,7 +79,7 @@ mod wait;
 
 pub use answer::{Answer, Denied, TakeError};
 pub use breaker::{Breaker, KeyedBreaker};
-pub use bulkhead::{BorrowedPermit, Bulkhead, Enter, Permit, QueueOrder, Tenants};
+pub use bulkhead::{Bulkhead, Enter, Permit, QueueOrder, Tenants};
 pub use clock::{Clock, ManualClock, SystemClock};
 pub use deadline::Deadline;
 pub use gate::{Admission, Charged, Check, Entry, Gate, GateDecision, InForce, LimitDecision};

@@ -100,7 +100,6 @@ const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
 const FULL_KEYS: &str = "tidegate-full-keys";
-const BORROWED: &str = "tidegate-borrowed";
 
 /// The rival that most readers know, with its default settings.
 const GOVERNOR: &str = "governor";
@@ -169,8 +168,7 @@ fn protection(found: &Found) -> Vec<Bar> {
     let layers = |contender| found.median("protection", contender, "layers");
     let added = |stack| Some(layers(stack)? - layers("bare")?);
     vec![
-        Bar::at_most("a borrowed permit: a pair of atomic operations", 2.0, cost(BORROWED), "x"),
-        Bar::at_most("an owned permit: a pair of atomic operations", 2.0, cost(DEFAULT), "x"),
+        Bar::at_most("a permit: a pair of atomic operations", 2.0, cost(DEFAULT), "x"),
         Bar::at_most("layers around a server, idle: time added", 1000.0, added("server-stack"), "ns"),
         Bar::at_most("layers around a client, idle: time added", 1000.0, added("client-stack"), "ns"),
         against_best(

@@ -121,7 +121,7 @@ fn a_change_meets_a_waiter_who_goes() {
     });
 }
 
-/// Two enter and leave past the lock at one place, one of them with borrowed permits, and either is refused only while the other is inside.
+/// Two enter and leave past the lock at one place, and either is refused only while the other is inside.
 #[test]
 fn past_the_lock_never_are_two_at_one_place() {
     explore(short_or_long(Some(3), None), || {
@@ -136,7 +136,7 @@ fn past_the_lock_never_are_two_at_one_place() {
             }
         });
         for _ in 0..2 {
-            if let Ok(permit) = bulkhead.try_enter_borrowed() {
+            if let Ok(permit) = bulkhead.try_enter() {
                 assert_eq!(bulkhead.standing().debt, 0);
                 drop(permit);
             }
@@ -146,17 +146,38 @@ fn past_the_lock_never_are_two_at_one_place() {
     });
 }
 
-/// One waits while a borrowed permit is dropped: its turn comes.
+/// A bulkhead is dropped while its permits are: its counter goes to the pool once, so two bulkheads made afterwards have a counter each.
 #[test]
-fn a_borrowed_place_is_passed_on() {
-    explore(Some(3), || {
-        let bulkhead = bulkhead(1);
-        let inside = bulkhead.try_enter_borrowed().unwrap();
-        let other = bulkhead.clone();
-        let waits = thread::spawn(move || drop(enter(&other)));
-        inside.leave(Outcome::Success);
-        waits.join().unwrap();
-        is_empty(&bulkhead);
+fn a_bulkhead_that_goes_before_its_permits_leaves_its_counter_once() {
+    explore(None, || {
+        let gone = bulkhead(2);
+        let (one, two) = (gone.try_enter().unwrap(), gone.try_enter().unwrap());
+        let leaves = thread::spawn(move || drop(two));
+        drop(gone);
+        drop(one);
+        leaves.join().unwrap();
+        let (first, second) = (bulkhead(1), bulkhead(1));
+        let [_one, _two] = [&first, &second].map(|bulkhead| bulkhead.try_enter().unwrap());
+        assert_eq!((first.standing().remaining, second.standing().remaining), (0, 0));
+    });
+}
+
+/// The last permit is dropped while the one who waits hangs up and takes the bulkhead along: a bulkhead made meanwhile, perhaps with the same
+/// counter, has all its places afterwards.
+#[test]
+fn a_permit_never_returns_its_place_to_a_later_bulkhead() {
+    explore(short_or_long(Some(3), None), || {
+        let gone = bulkhead(1);
+        let inside = gone.try_enter().unwrap();
+        let leaves = thread::spawn(move || drop(inside));
+        hang_up(&gone);
+        drop(gone);
+        let next = bulkhead(3);
+        let held = next.try_enter().unwrap();
+        leaves.join().unwrap();
+        assert_eq!((next.standing().remaining, next.standing().debt), (2, 0));
+        drop(held);
+        is_empty(&next);
     });
 }
 

@@ -17,6 +17,8 @@ const TAKEN: u64 = (1 << 24) - 1;
 const LIMIT: u32 = 24;
 /// Set where everybody has to take the lock: somebody waits, or the places are divided among tenants.
 const LOCKED: u64 = 1 << 63;
+/// Set, together with [`LOCKED`], when the bulkhead is gone: nobody enters any more.
+const CLOSED: u64 = 1 << 62;
 
 #[derive(Debug)]
 pub(super) struct Places(AtomicU64);
@@ -36,6 +38,10 @@ impl Count {
 
     pub(super) const fn is_locked(self) -> bool {
         self.0 & LOCKED != 0
+    }
+
+    const fn is_closed(self) -> bool {
+        self.0 & CLOSED != 0
     }
 
     /// Says whether so many places are free beside what is kept.
@@ -122,6 +128,42 @@ impl Places {
                 Err(found) => count = Count(found),
             }
         }
+    }
+
+    /// Returns places unless the lock has to be taken first, and says whether it did.
+    #[inline]
+    pub(super) fn leave_unlocked(&self, places: u64) -> bool {
+        let mut count = self.count();
+        while !count.is_locked() {
+            // Release, paired with the acquire of whoever enters next. Ends because another one succeeds wherever this one fails.
+            match self.0.compare_exchange_weak(
+                count.0,
+                count.0 - places,
+                Ordering::Release,
+                Ordering::Relaxed,
+            ) {
+                Ok(_) => return true,
+                Err(found) => count = Count(found),
+            }
+        }
+        false
+    }
+
+    /// Returns places after the bulkhead is gone, and says whether they were the last.
+    pub(super) fn leave_closed(&self, places: u64) -> bool {
+        // Acquire as well: whoever returns the last place hands the counter on.
+        let count = Count(self.0.fetch_sub(places, Ordering::AcqRel) - places);
+        count.is_closed() && count.is_empty()
+    }
+
+    /// Lets nobody in any more, and says whether no place is taken.
+    pub(super) fn close(&self) -> bool {
+        Count(self.0.fetch_or(CLOSED | LOCKED, Ordering::AcqRel)).is_empty()
+    }
+
+    /// Begins anew with so many places, none of them taken. For one who has the places alone.
+    pub(super) fn reset(&self, limit: u64) {
+        self.0.store(limit << LIMIT, Ordering::Release);
     }
 
     /// Returns places; says whether the lock has to be taken to pass them on.

@@ -11,10 +11,11 @@ use tidegate_core::decision::Ruling;
 use tidegate_core::throttle::Room;
 use tidegate_core::{Decision, Outcome, Priority, Retry, Standing, Tick};
 
+use super::counter::{Counter, OwnedCounter};
 use super::latency::MeanLatency;
 use super::line::{Answer, Asked, Due, Granted, Line, Ticket};
 use super::moving::Moving;
-use super::places::{NotNow, Places};
+use super::places::NotNow;
 use super::queues::Class;
 use super::rules::Rules;
 use super::throttling::Throttling;
@@ -23,18 +24,17 @@ use crate::clock::Clock;
 use crate::observer::{LimitMoved, Observer};
 use crate::sync::Mutex;
 
-/// Laid out as it is written. The places come first, beside the counters of the `Arc`: a permit writes both, when it is made and when it is dropped, and
-/// threads that meet then pass one cache line to each other, as a rule, instead of two. That is twice as many permits a second with two threads.
 #[derive(Debug)]
-#[repr(C)]
 pub(super) struct Shared {
-    places: Places,
+    places: OwnedCounter,
     pub(super) rules: Rules,
     moving: Option<Moving>,
     throttling: Option<Throttling>,
     latency: MeanLatency,
     /// Whether somebody asks how long work takes.
     timed: bool,
+    /// Whether the counter is all that a permit needs to return its places: nobody asks how long the work took, nor which tenant's it was.
+    counter_suffices: bool,
     pub(super) clock: Arc<dyn Clock>,
     observer: Option<Arc<dyn Observer>>,
     /// Never held while a clock or an observer is called, or a waker called, copied or dropped.
@@ -73,16 +73,28 @@ pub(super) type Joined = Result<Ticket, Answer>;
 impl Shared {
     pub(super) fn new(parts: Parts, rules: Rules) -> Arc<Self> {
         let Parts { clock, limit, moving, throttling, observer } = parts;
-        let places = Places::new(limit);
+        let places = OwnedCounter::new(limit);
         let line = Mutex::new(Line::new(&rules, limit, clock.now()));
         if rules.tenants.is_some() {
             places.lock();
         }
         let signals = rules.signals.clone().filter(|_| moving.is_some());
         let timed = moving.is_some() || throttling.is_some() || rules.short_line;
+        let counter_suffices = !timed && rules.tenants.is_none();
         let latency = MeanLatency::default();
-        let shared =
-            Arc::new(Self { places, rules, moving, throttling, latency, timed, clock, observer, line });
+        let shared = Arc::new(Self {
+            places,
+            rules,
+            moving,
+            throttling,
+            latency,
+            timed,
+            counter_suffices,
+            clock,
+            observer,
+            line,
+        });
+        shared.places.set_owner(&shared);
         if let Some(watch) = signals {
             // Weak, for the bulkhead holds the watch.
             let weak = Arc::downgrade(&shared);
@@ -120,6 +132,12 @@ impl Shared {
 
     pub(super) const fn is_timed(&self) -> bool {
         self.timed
+    }
+
+    /// Returns the counter where it suffices for a permit.
+    #[inline]
+    pub(super) fn counter(&self) -> Option<&'static Counter> {
+        self.counter_suffices.then(|| self.places.for_permit())
     }
 
     #[inline]

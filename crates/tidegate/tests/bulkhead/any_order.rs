@@ -6,9 +6,7 @@ use proptest::prelude::*;
 use tidegate::codel::Codel;
 use tidegate::concurrency::{Aimd, Partition};
 use tidegate::policy::{KeepFor, Kept};
-use tidegate::{
-    BorrowedPermit, Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick,
-};
+use tidegate::{Bulkhead, Criticality, ManualClock, Outcome, Permit, Priority, QueueOrder, Tenants, Tick};
 
 use super::Waiter;
 
@@ -37,14 +35,15 @@ fn bulkhead(kind: u8, room: usize, clock: &ManualClock) -> Bulkhead {
 }
 
 #[derive(Default)]
-struct World<'a> {
+struct World {
     permits: Vec<Permit>,
-    borrowed: Vec<BorrowedPermit<'a>>,
+    /// Permits of other bulkheads, which are gone.
+    orphans: Vec<Permit>,
     waiters: Vec<Waiter>,
 }
 
-impl<'a> World<'a> {
-    fn step(&mut self, bulkhead: &'a Bulkhead, clock: &ManualClock, (what, amount, how, who): Step) {
+impl World {
+    fn step(&mut self, bulkhead: &Bulkhead, clock: &ManualClock, (what, amount, how, who): Step) {
         let places = u64::from(amount % 3) + 1;
         let priority = Priority::of(Criticality::ALL[usize::from(how % 4)]).in_cohort(how % 3).unwrap();
         let pick = |len: usize| (len > 0).then(|| usize::from(who) % len.max(1));
@@ -73,12 +72,14 @@ impl<'a> World<'a> {
                 let Some(at) = pick(self.permits.len()) else { return };
                 self.permits.swap_remove(at).leave(outcome);
             }
-            8 => self.borrowed.extend(bulkhead.try_enter_borrowed()),
-            9 => {
-                let outcome = [Outcome::Success, Outcome::Overloaded, Outcome::Ignored][usize::from(how % 3)];
-                let Some(at) = pick(self.borrowed.len()) else { return };
-                self.borrowed.swap_remove(at).leave(outcome);
+            8 => {
+                let other = Bulkhead::new(3).unwrap();
+                let found = other.standing();
+                assert_eq!((found.remaining, found.limit), (3, 3), "a new bulkhead is empty");
+                self.orphans.extend(other.try_enter_n(places));
+                let _ = Waiter::new(other.enter_n(3_u64)).poll();
             }
+            9 => drop(pick(self.orphans.len()).map(|at| self.orphans.swap_remove(at))),
             10 => drop(bulkhead.change(u64::from(amount % 5) + 1)),
             _ => clock.advance(Duration::from_millis(u64::from(amount) * 10)),
         }
@@ -103,7 +104,6 @@ proptest! {
             let now = bulkhead.standing();
             let taken = now.limit - now.remaining + now.debt;
             let held: u64 = world.permits.iter().map(Permit::places).sum();
-            let held = held + world.borrowed.len() as u64;
             prop_assert!(held <= taken, "{held} held, {taken} taken");
             prop_assert!(now.debt == 0 || now.limit < before.limit || now.debt <= before.debt, "{now:?} after {step:?}");
             prop_assert!(bulkhead.waiting() <= room && bulkhead.waiting() <= world.waiters.len());
@@ -111,7 +111,6 @@ proptest! {
         }
         // Whoever was given a place and never fetched it has it still.
         world.permits.clear();
-        world.borrowed.clear();
         world.waiters.clear();
         let standing = bulkhead.standing();
         prop_assert_eq!((standing.remaining, standing.debt, bulkhead.waiting()), (standing.limit, 0, 0));
