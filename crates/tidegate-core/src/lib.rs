@@ -9,7 +9,7 @@
 //! * [`guard`]: limits that work enters and leaves, and how work ends
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
-//! * [`rate`]: the algorithms, one file each
+//! * [`rate`]: the rate-limit algorithms, one file each
 //! * [`breaker`]: circuit breakers, which refuse calls to a service that fails
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again

@@ -1,4 +1,4 @@
-//! The algorithms, one file each, all with the same interface.
+//! The rate-limit algorithms, one file each, all with the same interface.
 //!
 //! Every algorithm is an immutable set of parameters that implements [`Algorithm`]; its memory of one key is its
 //! `State`. Allow, reserve and wait are one transition, [`Algorithm::decide`]; settling and a change of parameters
