@@ -8,6 +8,8 @@ use crate::time::Tick;
 
 /// A rate-limit law: parameters that turn `(state, now, cost, max_wait)` into a decision and the next state.
 ///
+/// A *charge* is a cost that was allowed. It *acts* when its wait is over; a *promise* is the act of a charge that still waits.
+///
 /// # Laws
 /// Every implementation keeps these, and tests compare each one with a slow model in rational numbers:
 /// * *Time never gives capacity twice.* A state carries the tick of its last change; an earlier `now` counts as that tick.
@@ -25,10 +27,10 @@ pub trait Algorithm: Clone + Debug + Eq + Bytes {
     /// Returns the state of a key never seen before: a full limit, first met at `now`.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Decides one ask. Called on every check, so it is the hot path: no allocation unless the state grows.
+    /// Decides one request. This is the hot path, called on every check: no allocation unless the state grows.
     fn decide(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
-    /// Returns what the limit looks like at `now`; changes nothing.
+    /// Returns the standing of the limit at `now`; changes nothing.
     fn standing(&self, state: &Self::State, now: Tick) -> Standing;
 
     /// Settles an allowed charge with the units really used: 0 undoes the charge, fewer than charged give the difference

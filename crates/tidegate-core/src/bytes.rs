@@ -102,7 +102,7 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Appends the bits of a float, for the profiles whose peers compute in floats.
+    /// Appends the bits of a float, for the profiles of libraries that compute in floats.
     pub fn f64(&mut self, value: f64) {
         self.u64(value.to_bits());
     }

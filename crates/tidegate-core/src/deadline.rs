@@ -53,8 +53,8 @@ impl Timeouts {
         Ok(Self { default, ceiling, margin: Duration::ZERO })
     }
 
-    /// Sets the margin: the time subtracted from what the next service is told, so that its answer can come back and
-    /// be processed. It is 0 unless set, and must be below the ceiling. A request with no more time left than the
+    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come back
+    /// and be processed. It is 0 unless set, and must be below the ceiling. A request with no more time left than the
     /// margin calls no further service.
     ///
     /// # Errors
@@ -79,7 +79,7 @@ impl Timeouts {
         self.ceiling
     }
 
-    /// Returns the margin: the time subtracted from what the next service is told.
+    /// Returns the margin, which is subtracted from the time that the next service is told.
     #[must_use]
     pub const fn margin(&self) -> Duration {
         self.margin

@@ -212,7 +212,7 @@ pub enum Transition<S> {
     },
     /// The cost may not be spent.
     Denied {
-        /// When the same ask is worth repeating.
+        /// When the same request is worth repeating.
         retry: Retry,
     },
 }
@@ -259,7 +259,7 @@ impl Receipt {
     }
 }
 
-/// What a limit looks like at one tick.
+/// The standing of a limit at one tick: units left, debt, and the time until it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The most that a full limit grants: burst, or count per window.
@@ -306,7 +306,7 @@ pub enum Ruling {
     },
     /// Denied.
     Denied {
-        /// When the same ask is worth repeating.
+        /// When the same request is worth repeating.
         retry: Retry,
     },
 }

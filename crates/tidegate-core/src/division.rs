@@ -203,8 +203,8 @@ impl Division {
         Offer::UpTo(bucket)
     }
 
-    /// Replaces a holder's bucket by one that lasts until the tick `until`. Says whether it may be handed out, as any
-    /// bucket may that is no larger than the offer of the same moment.
+    /// Replaces a holder's bucket by one that lasts until the tick `until`. Says whether it may be handed out: it may if
+    /// it is no larger than the offer made at the same moment.
     #[must_use = "a bucket that was not granted must not be handed out"]
     pub fn grant(&mut self, holder: HolderId, bucket: Bucket, until: Tick, now: Tick) -> bool {
         self.advance(now);

@@ -68,7 +68,7 @@ pub struct Following {
     climb: Duration,
 }
 
-/// What [`Following`] remembers: 32 bytes.
+/// The state of [`Following`]: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FollowingState {
     last: Tick,

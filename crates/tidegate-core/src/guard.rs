@@ -78,7 +78,7 @@ pub trait Guard: Clone + Debug + Eq + Bytes {
     /// Leaves with an outcome.
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
-    /// Returns what the guard looks like at `now`; changes nothing.
+    /// Returns the standing of the guard at `now`; changes nothing.
     fn standing(&self, state: &Self::State, now: Tick) -> Standing;
 
     /// Converts a state made under the parameters `old` to these.

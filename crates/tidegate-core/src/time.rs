@@ -55,8 +55,8 @@ impl Tick {
     }
 }
 
-/// The largest step back of a clock for which keys merely stand still: ten seconds. For larger steps, see
-/// [`Quota::set_back`](crate::Quota::set_back).
+/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick of
+/// its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back).
 ///
 /// It is more than a synchronised clock ever corrects at once, and more than the synchronised clocks of several
 /// machines differ. It is also short enough for a key to stand still.

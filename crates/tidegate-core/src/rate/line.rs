@@ -212,7 +212,7 @@ impl Pace {
     }
 
     /// Settles a charge, see the module. If its cost is above `at_once` and a part was used, only units within
-    /// `at_once` come back: the others were departures that nobody else can have had before it.
+    /// `at_once` come back: the others were departures that no other charge could have taken before it.
     pub(crate) fn settle(&self, line: &Line, now: Tick, receipt: &Receipt, used: u64) -> Line {
         let (units, at) = (receipt.cost.units(), now.max(line.last));
         if used > units {

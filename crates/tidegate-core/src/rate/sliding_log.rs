@@ -38,7 +38,8 @@ pub struct SlidingLog {
 }
 
 /// The state of [`SlidingLog`] for one key: 40 bytes, and 16 on the heap per distinct tick of the window from the
-/// second on; at most as many ticks as the limit has units, twice that while reservations lie ahead.
+/// second on; at most as many ticks as the limit has units, twice that while reservations lie ahead, and 64
+/// more with debts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLogState(Ledger);
 

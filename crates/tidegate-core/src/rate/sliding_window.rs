@@ -45,7 +45,7 @@ pub struct SlidingWindow {
 }
 
 /// The state of [`SlidingWindow`] for one key: 40 bytes, and 16 on the heap per bucket in use from the second on; at
-/// most N + 1 buckets, twice that while reservations lie ahead.
+/// most N + 1 buckets, twice that while reservations lie ahead, and 64 more with debts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowState(Ledger);
 

@@ -81,7 +81,7 @@ impl WarmUp {
 
     /// Makes a limit that reaches `rate` from a rest within `period` of full load, `cold_factor` times slower at first.
     ///
-    /// The largest cost of one ask is the count of the rate; see [`WarmUp::burst`]. `period` is 1 ns to
+    /// The largest cost of one request is the count of the rate; see [`WarmUp::burst`]. `period` is 1 ns to
     /// [`WarmUp::MAX_PERIOD`], `cold_factor` 1 to 1000 times; at 1 there is no slope.
     ///
     /// # Errors

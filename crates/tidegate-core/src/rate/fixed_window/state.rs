@@ -6,8 +6,8 @@ use crate::rate::windows::{MOST_UNITS, wide};
 use crate::time::Tick;
 
 /// The state of [`FixedWindow`](super::FixedWindow) for one key, 40 bytes: the window, and the units spent in it. On
-/// the heap, 100 bytes while a change of parameters or an undone opening charge matters, and 40 for each window
-/// opened ahead of time, at most 64 of them.
+/// the heap, 72 bytes while a change of parameters, an undone opening charge or a window opened ahead of time matters,
+/// and 40 for each window kept before the newest, at most 64 of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     pub(super) last: Tick,

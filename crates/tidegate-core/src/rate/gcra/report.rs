@@ -15,7 +15,7 @@ pub struct GcraReport {
 }
 
 impl GcraReport {
-    /// Returns what the limit looks like.
+    /// Returns the standing of the limit.
     #[must_use]
     #[inline]
     pub fn standing(&self) -> Standing {

@@ -140,7 +140,7 @@ impl GcraWord {
         self.report(word, now).retry(units)
     }
 
-    /// Returns what the limit looks like.
+    /// Returns the standing of the limit.
     #[must_use]
     #[inline]
     pub fn standing(&self, word: u64, now: u64) -> Standing {
