@@ -1,18 +1,18 @@
-//! Moving averages of real numbers, for laws.
+//! Moving averages of floating-point numbers, for limits that adapt.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// Returns `old`, moved towards `new` by the share `weight`, 0 to 1: 0 stays, 1 is `new`.
+/// Returns `old` moved towards `new` by the fraction `weight`, 0 to 1: 0 returns `old`, 1 returns `new`.
 ///
-/// Exact in what laws rely on, in spite of rounding: between the two, so that an average of equal values is that value; and monotone in both,
-/// which `old + (new - old) * weight` is not.
+/// In spite of rounding, the result lies between the two (so an average of equal values is that value) and is
+/// monotone in both, unlike `old + (new - old) * weight`.
 pub(crate) fn toward(old: f64, new: f64, weight: f64) -> f64 {
     (old * (1.0 - weight) + new * weight).max(old.min(new)).min(old.max(new))
 }
 
-/// An average that is the plain mean of its first values, and forgets exponentially after them.
+/// An average that is the plain mean of its first values and exponentially weighted after them.
 ///
-/// Without the plain mean, the first value would weigh as much as all that follow in a whole window.
+/// Without the plain mean, the first value would weigh as much as all later values of a whole window.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Average {
     value: f64,
@@ -20,7 +20,7 @@ pub(crate) struct Average {
 }
 
 impl Average {
-    /// Takes in a value: as a plain mean for the first `plain` of them, then with the share `weight`. Returns the average.
+    /// Adds a value: the first `plain` values as a plain mean, later ones with the fraction `weight`. Returns the average.
     pub(crate) fn add(&mut self, value: f64, plain: u32, weight: f64) -> f64 {
         if self.count < plain {
             self.count += 1;

@@ -1,18 +1,18 @@
 //! The stable, versioned byte form of states and quotas.
 //!
-//! A store outside the process keeps bytes, and nodes of different versions read each other's. The form is: one byte of
-//! format version, one byte naming the algorithm, then the fields in their written order, fixed-width and little-endian. A
-//! version, once released, is read for ever; fixtures in the tests hold every one of them.
+//! A store outside the process keeps these bytes, and nodes of different versions read each other's. The form is: one
+//! byte for the format version, one byte for the algorithm, then the fields in their written order, fixed-width and
+//! little-endian. Every released version stays readable; fixtures in the tests cover each one.
 
 use crate::decision::{Cost, Receipt};
 use crate::time::{Rate, Tick};
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
-/// The format version this build writes, and the newest that it reads. It reads all from the first, 1, on.
+/// The newest format version, and the one that this build writes. It reads every version from 1 to this one.
 pub const FORMAT: u8 = 1;
 
-/// Something with a byte form.
+/// A type with a byte form.
 pub trait Bytes: Sized {
     /// Appends the byte form, without the header.
     fn write(&self, out: &mut Writer);
@@ -20,11 +20,11 @@ pub trait Bytes: Sized {
     /// Reads what [`Bytes::write`] wrote.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes end early or name an impossible value. Never allocates more than the input is long.
+    /// [`DecodeError`] when the bytes end early or a value is impossible. Never allocates more than the input's length.
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError>;
 }
 
-/// Why bytes are not a state or a quota.
+/// Why bytes cannot be decoded as a state or a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DecodeError {
@@ -34,37 +34,37 @@ pub enum DecodeError {
     /// Bytes follow the value.
     #[error("{extra} bytes follow the value")]
     Long {
-        /// How many.
+        /// How many bytes.
         extra: usize,
     },
-    /// A format version that this build does not know: written by a newer one, or no byte form at all.
+    /// An unknown format version: the bytes come from a newer build, or are not a byte form at all.
     #[error("format version {version} is not known; this build reads up to {FORMAT}")]
     Version {
         /// The version found.
         version: u8,
     },
-    /// No such algorithm.
+    /// An unknown algorithm.
     #[error("algorithm {kind} is not known")]
     Kind {
         /// The byte found.
         kind: u8,
     },
-    /// A field holds what it cannot.
+    /// The value of a field is impossible.
     #[error("field `{field}` is out of range")]
     Value {
-        /// Which field.
+        /// The name of the field.
         field: &'static str,
     },
 }
 
-/// Collects a byte form.
+/// Builds a byte form.
 #[derive(Debug, Default)]
 pub struct Writer {
     bytes: Vec<u8>,
 }
 
 impl Writer {
-    /// Starts a form with its header.
+    /// Starts a form with its header: the format version, and the algorithm's byte `kind`.
     #[must_use]
     pub fn new(kind: u8) -> Self {
         Self { bytes: vec![FORMAT, kind] }
@@ -76,7 +76,7 @@ impl Writer {
         self.bytes.len()
     }
 
-    /// Returns what was written.
+    /// Returns the bytes written, header included.
     #[must_use]
     pub fn finish(self) -> Vec<u8> {
         self.bytes
@@ -102,7 +102,7 @@ impl Writer {
         self.bytes.extend_from_slice(&value.to_le_bytes());
     }
 
-    /// Appends the bits of a float, for the profiles whose peers compute in floats.
+    /// Appends the bits of a float, for the profiles of libraries that compute in floats.
     pub fn f64(&mut self, value: f64) {
         self.u64(value.to_bits());
     }
@@ -112,31 +112,31 @@ impl Writer {
         self.u64(tick.as_nanos());
     }
 
-    /// Appends a rate as count and period, as given.
+    /// Appends a rate as its count and period in nanoseconds, not reduced.
     pub fn rate(&mut self, rate: Rate) {
         self.u64(rate.count());
         self.u64(rate.period_nanos());
     }
 
-    /// Appends a span of time in nanoseconds.
+    /// Appends a span of time in nanoseconds, in sixteen bytes.
     pub(crate) fn duration(&mut self, span: Duration) {
         self.u128(span.as_nanos());
     }
 
-    /// Appends whether something holds.
+    /// Appends a boolean in one byte.
     pub(crate) fn flag(&mut self, holds: bool) {
         self.u8(u8::from(holds));
     }
 
-    /// Appends in one byte whether two things hold. The first alone is written as by [`Writer::flag`].
+    /// Appends two booleans in one byte: the byte that [`Writer::flag`] writes for `first`, plus 2 if `second` is true.
     pub(crate) fn two_flags(&mut self, first: bool, second: bool) {
         self.u8(u8::from(first) | u8::from(second) << 1);
     }
 
-    /// Appends a string of at most 255 bytes; a longer one is cut.
+    /// Appends a string of at most 255 bytes. A longer one is cut after 255 bytes.
     pub fn short_str(&mut self, text: &str) {
         let bytes = &text.as_bytes()[..text.len().min(255)];
-        // At most 255, see above.
+        // At most 255, by the line above.
         self.u8(bytes.len() as u8);
         self.bytes.extend_from_slice(bytes);
     }
@@ -163,7 +163,7 @@ impl Bytes for Receipt {
     }
 }
 
-/// Walks over a byte form.
+/// Reads a byte form field by field.
 #[derive(Debug)]
 pub struct Reader<'a> {
     version: u8,
@@ -183,13 +183,13 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns the format version of the form, 1 to [`FORMAT`]: what a field looks like may depend on it.
+    /// Returns the format version of the form, 1 to [`FORMAT`]. The layout of a field may depend on it.
     #[must_use]
     pub const fn version(&self) -> u8 {
         self.version
     }
 
-    /// Checks that nothing is left.
+    /// Checks that no bytes are left.
     ///
     /// # Errors
     /// [`DecodeError::Long`].
@@ -200,7 +200,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Returns how many bytes are left: the bound for anything that wants to reserve memory.
+    /// Returns how many bytes are left: the upper bound for memory to reserve while reading.
     #[must_use]
     pub fn left(&self) -> usize {
         self.rest.len()
@@ -269,10 +269,10 @@ impl<'a> Reader<'a> {
         Rate::new(count, Duration::from_nanos(period)).map_err(|_| DecodeError::Value { field: "rate" })
     }
 
-    /// Reads a number in a range, which is never NaN.
+    /// Reads a float in `range`. NaN is in no range.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it lies outside.
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the number is outside the range.
     pub(crate) fn within(
         &mut self,
         field: &'static str,
@@ -282,12 +282,12 @@ impl<'a> Reader<'a> {
         if range.contains(&number) { Ok(number) } else { Err(DecodeError::Value { field }) }
     }
 
-    /// Reads a count of events, small enough for another to be added.
+    /// Reads a count of events, at most 2⁵³, so that adding one cannot overflow.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is larger than anything that was counted.
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the count is above 2⁵³.
     pub(crate) fn count(&mut self, field: &'static str) -> Result<u64, DecodeError> {
-        // Whole numbers up to 2⁵³ are exact as floats, too.
+        // Integers up to 2⁵³ are also exact as floats.
         self.u64()
             .and_then(|count| if count <= 1 << 53 { Ok(count) } else { Err(DecodeError::Value { field }) })
     }
@@ -299,14 +299,14 @@ impl<'a> Reader<'a> {
     pub(crate) fn duration(&mut self, field: &'static str) -> Result<Duration, DecodeError> {
         let nanos = self.u128()?;
         let secs = u64::try_from(nanos / 1_000_000_000).map_err(|_| DecodeError::Value { field })?;
-        // A remainder of 10⁹ fits.
+        // A remainder below 10⁹ fits 32 bits.
         Ok(Duration::new(secs, (nanos % 1_000_000_000) as u32))
     }
 
-    /// Reads whether something holds.
+    /// Reads a boolean.
     ///
     /// # Errors
-    /// [`DecodeError::Short`], or [`DecodeError::Value`] when it is neither yes nor no.
+    /// [`DecodeError::Short`], or [`DecodeError::Value`] when the byte is neither 0 nor 1.
     pub(crate) fn flag(&mut self, field: &'static str) -> Result<bool, DecodeError> {
         match self.u8()? {
             0 => Ok(false),
@@ -315,7 +315,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads whether two things hold, and what [`Writer::flag`] wrote as the first alone. `field` names both in errors.
+    /// Reads two booleans. A byte written by [`Writer::flag`] reads as its value and `false`. `field` names both in errors.
     ///
     /// # Errors
     /// [`DecodeError::Short`], or [`DecodeError::Value`] when the byte is above 3.

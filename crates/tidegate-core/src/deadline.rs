@@ -1,14 +1,15 @@
-//! How long work may take: by what its caller asks, by what is set here, and by what is left.
+//! Deadlines: how long work may take, by the time that its caller gives, the rules set here, and the time left.
 //!
-//! A request that nobody waits for any more is load without use. So a deadline comes in with the request, each step gets no more than what is
-//! left, the next service is told what is left less the time its answer needs to come back, and work that cannot be done in time is not begun.
+//! A request that nobody waits for any more is useless load. So a deadline comes in with the request, and each step
+//! gets no more than the time left. The next service is told the time left, less the time its answer needs to come
+//! back. Work that cannot finish in time is not started.
 
 use core::time::Duration;
 
 use crate::error::QuotaError;
 use crate::time::{Rate, Tick};
 
-/// The rules for deadlines at one place of a system. 32 bytes, `Copy`.
+/// The rules for deadlines at one place of a system. 48 bytes, `Copy`.
 ///
 /// # Examples
 /// ```
@@ -37,7 +38,8 @@ pub struct Timeouts {
 }
 
 impl Timeouts {
-    /// Makes rules: `default` for requests whose caller names no time, `ceiling` for all. Both 1 ns to [`Rate::MAX_PERIOD`].
+    /// Makes rules: `default` for requests whose caller gives no time, `ceiling` for all. Both are 1 ns to
+    /// [`Rate::MAX_PERIOD`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when either is out of range, or the default is above the ceiling.
@@ -51,11 +53,12 @@ impl Timeouts {
         Ok(Self { default, ceiling, margin: Duration::ZERO })
     }
 
-    /// Sets what is kept back of the time that the next service is told, for its answer to come back and be worked on: 0 unless set, and below
-    /// the ceiling. A request that has no more left than this calls no further service.
+    /// Sets the margin, which is subtracted from the time that the next service is told, so that its answer can come back
+    /// and be processed. It is 0 unless set, and must be below the ceiling. A request with no more time left than the
+    /// margin calls no further service.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when it is the ceiling or more: nothing would ever be left.
+    /// [`QuotaError::Parameter`] when it is the ceiling or more: the next service would never have time left.
     pub fn with_margin(self, margin: Duration) -> Result<Self, QuotaError> {
         if margin >= self.ceiling {
             let want = "leaves the next service no time; use less than the ceiling";
@@ -64,49 +67,50 @@ impl Timeouts {
         Ok(Self { margin, ..self })
     }
 
-    /// Returns the time for requests whose caller names none.
+    /// Returns the time for requests whose caller gives none.
     #[must_use]
     pub const fn default_time(&self) -> Duration {
         self.default
     }
 
-    /// Returns the time that no request exceeds.
+    /// Returns the longest time for any request.
     #[must_use]
     pub const fn ceiling(&self) -> Duration {
         self.ceiling
     }
 
-    /// Returns what is kept back of the time that the next service is told.
+    /// Returns the margin, which is subtracted from the time that the next service is told.
     #[must_use]
     pub const fn margin(&self) -> Duration {
         self.margin
     }
 
-    /// Returns when a request that came at `now` has to be answered, by the time its caller gives it.
+    /// Returns the tick by which a request that came at `now` must be answered. `asked` is the time that its caller gives.
     ///
-    /// A caller who gives no time at all has given up already: its deadline is `now`.
+    /// A caller that gives a time of zero has given up already: its deadline is `now`.
     #[must_use]
     pub fn deadline(&self, now: Tick, asked: Option<Duration>) -> Tick {
         now.after(asked.unwrap_or(self.default).min(self.ceiling))
     }
 
-    /// Returns the time that one step of the work gets: what is left until the deadline, no more than the step's own time where it has one, and
-    /// no more than the ceiling. `None` where nothing is left.
+    /// Returns the time for one step of the work: the time left until the deadline, at most the ceiling, and at most
+    /// the step's `own` time if it has one. `None`: no time is left.
     #[must_use]
     pub fn for_step(&self, now: Tick, deadline: Tick, own: Option<Duration>) -> Option<Duration> {
         let left = deadline.since(now).min(self.ceiling).min(own.unwrap_or(Duration::MAX));
         (!left.is_zero()).then_some(left)
     }
 
-    /// Returns the time to tell the next service: what is left, less the margin. `None` where nothing is left for it, and it had better not be
-    /// asked.
+    /// Returns the time to tell the next service: the time left, at most the ceiling, less the margin. `None`: no
+    /// time is left for that service, and it should not be called.
     #[must_use]
     pub fn for_next_hop(&self, now: Tick, deadline: Tick) -> Option<Duration> {
         let left = deadline.since(now).min(self.ceiling).checked_sub(self.margin)?;
         (!left.is_zero()).then_some(left)
     }
 
-    /// Says whether work that takes `needs` can be done by the deadline. Work that takes no time can until then, not at it.
+    /// Says whether work that takes `needs` can be done by the deadline. Work that takes no time fits before the
+    /// deadline, not at it.
     #[must_use]
     pub fn leaves(&self, now: Tick, deadline: Tick, needs: Duration) -> bool {
         let left = deadline.since(now);
@@ -168,7 +172,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever is asked and set: no step gets more than what is left, its own time or the ceiling, and the next service less still.
+        /// No step gets more than the time left, its own time or the ceiling, and the next service gets even less.
         #[test]
         fn no_step_outlives_its_request(
             default in 1..u64::MAX / 4, above in 0..u64::MAX / 4, margin in 0..u64::MAX,

@@ -1,4 +1,4 @@
-//! What is asked of a limit, and what it answers.
+//! A request to a limit, its cost, and the answer.
 
 use core::fmt;
 use core::num::{NonZero, NonZeroU64};
@@ -8,9 +8,10 @@ use crate::time::Tick;
 
 /// How much one check asks for: 1 or more units.
 ///
-/// Zero is no cost: asking for nothing is a peek, and has its own call. So a cost is made of a plain number by [`TryFrom`], of a
-/// `NonZero` by [`From`], and of a literal in a constant, where a zero does not compile. Calls that take `impl TryInto<Cost>` take any of
-/// these, and answer a number that is no cost with [`NotACost`], whatever the limit: nothing is decided or spent then.
+/// Zero is not a cost: asking for nothing is a peek, which has its own call. Make a cost from a plain number with
+/// [`TryFrom`], from a `NonZero` with [`From`], or from a literal in a constant, where a zero does not compile. Calls
+/// that take `impl TryInto<Cost>` accept all of these. They answer a number that is not a cost with [`NotACost`],
+/// whatever the limit, and decide and spend nothing.
 ///
 /// # Examples
 /// ```
@@ -31,10 +32,10 @@ pub struct Cost(NonZeroU64);
 impl Cost {
     /// One unit.
     pub const ONE: Self = Self(NonZeroU64::MIN);
-    /// The largest cost that can be asked for; more than any burst, so it is always refused.
+    /// The largest cost. It is above any burst, so it is always refused.
     pub const MAX: Self = Self(NonZeroU64::MAX);
 
-    /// Makes a cost; `None` for zero. In a constant, `Cost::new(5).unwrap()` is checked when the program is compiled.
+    /// Makes a cost; `None` for zero. In a constant, `Cost::new(5).unwrap()` is checked at compile time.
     #[must_use]
     pub const fn new(units: u64) -> Option<Self> {
         match NonZeroU64::new(units) {
@@ -56,7 +57,7 @@ impl Default for Cost {
     }
 }
 
-/// Why a number is no cost.
+/// Why a number is not a cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotACost {
     /// It is zero or less.
@@ -73,14 +74,14 @@ pub enum NotACost {
     },
 }
 
-/// For calls that take a cost in any form: a finished one cannot fail.
+/// For calls that take a cost in any form: converting a [`Cost`] into itself cannot fail.
 impl From<core::convert::Infallible> for NotACost {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}
     }
 }
 
-/// Costs of plain numbers. `i32` is among them for literals, which are of that type where nothing else says what they are.
+/// Implements [`TryFrom`] for plain numbers. `i32` is included because it is the default type of literals.
 macro_rules! from_numbers {
     ($($number:ty),*) => {$(
         impl TryFrom<$number> for Cost {
@@ -103,7 +104,7 @@ macro_rules! from_numbers {
 
 from_numbers!(u8, u16, u32, u64, u128, usize, i8, i16, i32, i64, i128, isize);
 
-/// Costs of numbers that are not zero.
+/// Implements [`From`] for numbers that are not zero.
 macro_rules! from_non_zero {
     ($($number:ty),*) => {$(
         impl From<NonZero<$number>> for Cost {
@@ -131,13 +132,13 @@ impl fmt::Display for Cost {
     }
 }
 
-/// One question to a limit.
+/// One request to a limit.
 ///
-/// *Allow* is a `max_wait` of zero, *reserve* is any `max_wait`, *wait* is the time left until a deadline: there is no
-/// second copy of an algorithm for them.
+/// *Allow* is a `max_wait` of zero, *reserve* is any `max_wait`, *wait* is the time left until a deadline. An
+/// algorithm needs no second implementation for them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// When it is asked. Earlier than the last change of the state counts as that change's tick.
+    /// The tick of the request. A tick before the last change of the state counts as the tick of that change.
     pub now: Tick,
     /// How much is asked for.
     pub cost: Cost,
@@ -159,17 +160,17 @@ impl Ask {
     }
 }
 
-/// When an ask that was refused is worth repeating.
+/// When a refused request is worth repeating.
 ///
 /// Ordered by how long it keeps a caller away: a known time, then an unknown one, then never.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Retry {
-    /// The least wait after which the same ask is allowed if nobody else asks and the state is kept meanwhile. It counts from the
-    /// tick of the ask, or from the last change of the state where the ask came with an earlier one.
+    /// The shortest wait after which the same request is allowed, if nobody else asks and the state is kept
+    /// meanwhile. It counts from the tick of the request, or from the last change of the state if that is later.
     After(Duration),
-    /// Later, and nobody can say when: it depends on when others leave, recover or answer.
+    /// At an unknown later time: it depends on when others leave, recover or answer.
     Unknown,
-    /// Never: the limit grants no such cost.
+    /// Never: the limit does not grant this cost at any time.
     Never,
 }
 
@@ -183,7 +184,7 @@ impl Retry {
         }
     }
 
-    /// Returns the word for it, as every door says it: `after`, `unknown` or `never`.
+    /// Returns its name as every interface shows it: `after`, `unknown` or `never`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -194,7 +195,7 @@ impl Retry {
     }
 }
 
-/// What an algorithm answers to one [`Ask`]: allowed, with the next state, or denied.
+/// The answer of an algorithm to one [`Ask`]: allowed, with the next state, or denied.
 ///
 /// A denial carries no state, so by its type it changes nothing.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -206,12 +207,12 @@ pub enum Transition<S> {
         wait: Duration,
         /// The state to store.
         next: S,
-        /// What is needed to settle this.
+        /// The receipt that settles this charge.
         receipt: Receipt,
     },
     /// The cost may not be spent.
     Denied {
-        /// When the same ask is worth repeating.
+        /// When the same request is worth repeating.
         retry: Retry,
     },
 }
@@ -231,10 +232,10 @@ impl<S> Transition<S> {
 
 /// Proof of one allowed charge; settling needs it.
 ///
-/// It speaks of the limit it was issued under, and of the key; both are for the holder to remember.
+/// It is valid for the limit and the key that it was issued for. Its holder has to remember both.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Receipt {
-    /// When the charge was made (after standing still, if the clock had stepped back).
+    /// When the charge was made: the tick of the request, or of the last change of the state if that was later.
     pub at: Tick,
     /// When the work may act: `at` plus the wait.
     pub act: Tick,
@@ -245,37 +246,37 @@ pub struct Receipt {
 }
 
 impl Receipt {
-    /// Puts two numbers of 128 bits into a mark.
+    /// Packs two 128-bit numbers into a mark.
     pub(crate) const fn mark(first: u128, second: u128) -> [u64; 4] {
-        // Halves: each fits by construction.
+        // Each part is one half of a number and fits 64 bits.
         [(first >> 64) as u64, first as u64, (second >> 64) as u64, second as u64]
     }
 
-    /// Returns the two numbers of a mark.
+    /// Returns the two 128-bit numbers of a mark.
     pub(crate) const fn marks(&self) -> (u128, u128) {
         let [a, b, c, d] = self.mark;
         (((a as u128) << 64) | b as u128, ((c as u128) << 64) | d as u128)
     }
 }
 
-/// What a limit looks like at one tick.
+/// The standing of a limit at one tick: units left, debt, and the time until it is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// The most that a full limit grants: burst, or count per window.
     pub limit: u64,
     /// Units that could be spent right now.
     pub remaining: u64,
-    /// Units that have to come back before the first can be spent, rounded up: what reservations were promised, and what
-    /// turned out dearer than it was charged.
+    /// Units that have to return before the first can be spent, rounded up: units promised to reservations, and units
+    /// used beyond the charge.
     pub debt: u64,
     /// Wait until the limit is full again if nothing more is asked.
     pub reset_after: Duration,
 }
 
-/// How a changed quota takes over what a state says was spent.
+/// How a changed quota takes over the units that a state has spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Replace {
-    /// Units spent stay spent: `spent` is carried over as it is, up to the new limit, debts of reservations included.
+    /// Units spent stay spent: their number is carried over, up to the new limit, including debts of reservations.
     #[default]
     AsIs,
     /// The spent share of the old limit becomes the same share of the new one, rounded up.
@@ -286,7 +287,7 @@ pub enum Replace {
 
 /// The whole answer of one limit to one check.
 ///
-/// Forty-odd bytes, `Copy`, no allocation.
+/// 64 bytes, `Copy`, no allocation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Decision {
     /// Allowed, now or after a delay; or denied.
@@ -305,7 +306,7 @@ pub enum Ruling {
     },
     /// Denied.
     Denied {
-        /// When the same ask is worth repeating.
+        /// When the same request is worth repeating.
         retry: Retry,
     },
 }
@@ -326,7 +327,7 @@ impl Decision {
         }
     }
 
-    /// Returns when the same ask is worth repeating; after no time when it was allowed.
+    /// Returns when the same request is worth repeating: after zero time if it was allowed.
     #[must_use]
     pub const fn retry(&self) -> Retry {
         match self.ruling {
@@ -335,7 +336,7 @@ impl Decision {
         }
     }
 
-    /// Says whether this very charge took the last unit: the moment for a batch job to sleep, before any refusal.
+    /// Says whether this charge took the last unit. A batch job can pause then, before it is refused.
     #[must_use]
     pub const fn used_up(&self) -> bool {
         self.is_allowed() && self.standing.remaining == 0

@@ -1,23 +1,26 @@
-//! One limit divided over several who grant it on their own: each holds a token bucket, and all of them together stay within the limit.
+//! Divides one limit among holders that grant it on their own: each has a token bucket, and all together stay within the limit.
 //!
-//! Made for proxies that decide by themselves between two reports, and can only be told their bucket anew. Three rules keep the sum:
+//! Made for proxies that decide by themselves between two reports, and whose bucket can only be replaced as a whole.
+//! Three rules keep the sum within the limit:
 //!
-//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's. A smaller bucket is handed out first; what it
-//!   frees counts as free when its holder has reported afterwards, or when the old bucket has expired.
-//! * **Bursts.** A new bucket starts full, so handing one out grants its burst at once, also where it replaces another. Each is paid for out of a
-//!   *purse*: the limit's own burst, filled by whatever rate is not handed out.
-//! * **Ends.** A bucket ends with its time unless it is renewed. So a holder that vanishes frees its part, and one that is cut off stops.
+//! * **Rates.** The rates of all buckets that may be in use never exceed the limit's rate. A smaller bucket is handed out
+//!   first; the rate it frees counts as free once its holder has reported afterwards, or once the old bucket has expired.
+//! * **Bursts.** A new bucket starts full, so handing it out grants its burst at once, even where it replaces another
+//!   bucket. Each burst is paid for out of a *purse*: the limit's own burst, refilled by the rate that is not handed out.
+//! * **Ends.** A bucket expires unless it is renewed. So the part of a holder that vanishes is freed, and a holder
+//!   that is cut off stops.
 //!
-//! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, and for each holder that took part its *least* more:
-//! what a single request of his takes. That lets a newcomer begin where all of the burst is handed out, and is why there may be more holders than the
-//! burst has requests.
+//! The bound, for any span of time and whatever holders do: at most `burst + rate · span` units, plus, for each
+//! holder that took part, its *least*: the units that one of its requests takes. The least lets a newcomer start
+//! while the whole burst is handed out, and allows more holders than the burst has requests.
 //!
-//! A quarter of the rate goes to all alike, three quarters by what each was asked for, and a sixteenth is kept for who comes next: his first bucket
-//! has an eighth of what is free. A bucket is worth replacing only where its rate is off by more than an eighth or its burst by half, because each
-//! replacement is paid for: [`Bucket::is_worth_replacing`].
+//! A sixteenth of the rate is kept for newcomers. A quarter of the rest is divided equally, and three quarters in
+//! proportion to the units that each holder was asked for. A newcomer's first bucket has at most an eighth of the
+//! free rate. A bucket is worth replacing only if its rate is off by more than an eighth or its burst has to double,
+//! because each replacement is paid for: [`Bucket::is_worth_replacing`].
 //!
-//! Nothing here reads a clock. A report costs a few dozen nanoseconds; expired buckets are looked for among all holders, once in the time that a bucket
-//! lasts.
+//! Nothing here reads a clock. A report costs a few dozen nanoseconds. Finding expired buckets scans all holders,
+//! once in the lifetime of a bucket.
 
 mod bucket;
 mod holder;
@@ -30,20 +33,20 @@ pub use self::bucket::Bucket;
 use self::holder::Holder;
 use crate::time::{Tick, nanos};
 
-/// What a holder may be given now.
+/// The bucket that a holder may be given now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Offer {
-    /// The bucket that it has, or none: another one would not be safe yet, or cannot be paid.
+    /// The holder keeps the bucket that it has, or none: another one would not be safe yet, or its burst cannot be paid.
     Keep,
     /// At most this bucket.
     UpTo(Bucket),
 }
 
-/// The number of a holder in its division, until it leaves.
+/// The number of a holder in its division. It is reused after the holder has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct HolderId(usize);
 
-/// One limit and all who hold a part of it. About 150 bytes for each holder.
+/// One limit and the holders of its parts. About 150 bytes for each holder.
 #[derive(Clone, Debug)]
 pub struct Division {
     rate: u64,
@@ -51,37 +54,37 @@ pub struct Division {
     period: u64,
     burst: u64,
     at: Tick,
-    /// What new buckets are paid with; a unit weighs the period, as a nanosecond returns the free rate.
+    /// Pays for new buckets, in scaled units: one unit is `period`, and each nanosecond adds the free rate.
     purse: u128,
-    /// The rates that are handed out, of each holder the largest that may be in use.
+    /// The sum of the rates handed out: for each holder, the largest that may be in use.
     given: u64,
-    /// The bursts of all buckets that may be in use.
+    /// The sum of the bursts of all buckets that may be in use.
     bursts: u64,
-    /// What all holders brought with them.
+    /// The sum of the `least` of all holders.
     brought: u64,
-    /// What the holders that are here were asked for, in units of a period.
+    /// The units that all holders still here were asked for, per period.
     asked: u64,
     /// Holders that have not left.
     here: u64,
     holders: Vec<Option<Holder>>,
     vacant: Vec<usize>,
-    /// No bucket ends before this.
+    /// No bucket expires before this tick.
     next_end: Tick,
 }
 
 impl Division {
-    /// The part of the rate that goes to all alike, as a divisor.
+    /// The part of the rate that is divided equally, as a divisor.
     const ALIKE: u64 = 4;
     /// The part of the rate that is kept for newcomers, as a divisor.
     const KEPT: u64 = 16;
-    /// The part of the free rate that a newcomer's first bucket has at most, as a divisor, where there are others.
+    /// The most of the free rate that a newcomer's first bucket gets where there are other holders, as a divisor.
     const FIRST: u64 = 8;
-    /// How long a message to a holder and its answer take at most: a report that comes later than this after a bucket was handed out was
-    /// written by a holder that has it.
+    /// The longest time for a message to a holder and its answer. A report that comes later than this after a bucket
+    /// was handed out was written by a holder that has that bucket.
     pub const ROUND_TRIP: Duration = holder::ROUND_TRIP;
 
-    /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, of which `left` are unspent. A rate, a
-    /// burst or a period of zero counts as one.
+    /// Makes the division of a limit of `rate` units in each `period` and at most `burst` at once, `left` of them
+    /// unspent. A rate, burst or period (in nanoseconds) of zero counts as one.
     #[must_use]
     pub fn new(rate: u64, period: Duration, burst: u64, left: u64, now: Tick) -> Self {
         let (rate, period, burst) = (rate.max(1), nanos(period).max(1), burst.max(1));
@@ -108,26 +111,27 @@ impl Division {
         self.rate
     }
 
-    /// Returns the rates that are handed out, of each holder the largest that may be in use: never more than [`Division::rate`].
+    /// Returns the sum of the rates handed out: for each holder, the largest that may be in use. Never more than
+    /// [`Division::rate`].
     #[must_use]
     pub const fn given(&self) -> u64 {
         self.given
     }
 
-    /// Says whether nobody holds anything.
+    /// Says whether there are no holders.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.holders() == 0
     }
 
-    /// Returns how many holders there are, with those that have left and may still use their bucket.
+    /// Returns how many holders there are, including those that have left and may still use their bucket.
     #[must_use]
     pub const fn holders(&self) -> usize {
         self.holders.len() - self.vacant.len()
     }
 
-    /// Takes a holder in, which is asked for as much as the others until it reports. It brings `least` units with it, as many as one request of his
-    /// takes, and is offered no smaller burst; 0 counts as 1.
+    /// Adds a holder. Until it reports, its demand counts as the average of the others. It adds `least` units to the
+    /// purse, as many as one of its requests takes, and is offered no smaller burst; 0 counts as 1.
     pub fn join(&mut self, least: u64, now: Tick) -> HolderId {
         self.advance(now);
         let least = least.max(1);
@@ -150,7 +154,8 @@ impl Division {
         HolderId(at)
     }
 
-    /// Raises what one request of a holder takes, and what it brought with it by as much; fewer units than before change nothing.
+    /// Raises the units that one request of a holder takes, and adds the difference to the purse. A smaller number
+    /// changes nothing.
     pub fn raise_least(&mut self, holder: HolderId, least: u64, now: Tick) {
         self.advance(now);
         let Some(Some(one)) = self.holders.get_mut(holder.0) else { return };
@@ -160,7 +165,8 @@ impl Division {
         self.purse = self.purse.saturating_add(u128::from(more) * u128::from(self.period));
     }
 
-    /// Notes what a holder was asked for since its last report, allowed or not. Asking for more than the whole limit counts as the whole.
+    /// Notes the units that a holder was asked for since its last report, allowed or not. More than the whole limit
+    /// counts as the whole. Frees the bucket that was replaced, once the holder must have the new one.
     pub fn report(&mut self, holder: HolderId, asked: u64, now: Tick) {
         self.advance(now);
         let (rate, period) = (self.rate, self.period);
@@ -171,7 +177,7 @@ impl Division {
         self.freed(freed);
     }
 
-    /// Returns what a holder may be given now, without giving it.
+    /// Returns the bucket that a holder may be given now, without giving it.
     pub fn offer(&mut self, holder: HolderId, now: Tick) -> Offer {
         self.advance(now);
         let Some(Some(one)) = self.holders.get(holder.0) else { return Offer::Keep };
@@ -189,7 +195,7 @@ impl Division {
         let paid = u64::try_from(self.purse / u128::from(self.period)).unwrap_or(u64::MAX);
         let share = (u128::from(self.burst) * u128::from(rate) / u128::from(self.rate)) as u64;
         let bucket = Bucket { rate, burst: share.max(one.least).min(paid) };
-        // One of little burst is worse than the one that it has: the purse fills.
+        // A bucket of too little burst is worse than the current one; a better one is possible when the purse has filled.
         let too_little = has.rate > 0 && bucket.burst < share.div_ceil(4);
         if rate == 0 || bucket.burst < one.least || too_little {
             return Offer::Keep;
@@ -197,8 +203,8 @@ impl Division {
         Offer::UpTo(bucket)
     }
 
-    /// Gives a holder a bucket in place of the one that it has, until that tick. Says whether it may be handed out: it may if it is no larger
-    /// than what was offered just now.
+    /// Replaces a holder's bucket by one that lasts until the tick `until`. Says whether it may be handed out: it may if
+    /// it is no larger than the offer made at the same moment.
     #[must_use = "a bucket that was not granted must not be handed out"]
     pub fn grant(&mut self, holder: HolderId, bucket: Bucket, until: Tick, now: Tick) -> bool {
         self.advance(now);
@@ -220,7 +226,7 @@ impl Division {
         true
     }
 
-    /// Lets a holder keep its bucket until that tick; says whether it has one.
+    /// Extends the life of a holder's bucket to `until`. Returns false if the holder has no bucket or has left.
     pub fn renew(&mut self, holder: HolderId, until: Tick, now: Tick) -> bool {
         self.advance(now);
         let Some(Some(one)) = self.holders.get_mut(holder.0) else { return false };
@@ -231,7 +237,7 @@ impl Division {
         true
     }
 
-    /// Lets a holder go. It may use its bucket until that ends, and its number is given to somebody else then.
+    /// Removes a holder. It may use its bucket until that expires; its number is reused afterwards.
     pub fn leave(&mut self, holder: HolderId) {
         let Some(Some(one)) = self.holders.get_mut(holder.0) else { return };
         if one.has_left {
@@ -245,9 +251,9 @@ impl Division {
         }
     }
 
-    /// Lets time pass: the purse fills, and buckets end.
+    /// Advances the time: fills the purse, and ends expired buckets.
     pub fn advance(&mut self, now: Tick) {
-        // By the rates handed out until now: of a bucket that ended meanwhile, its rate counts up to this tick.
+        // Counts the rates handed out so far. A bucket that expired meanwhile counts as handed out up to this tick.
         let passed = u128::from(now.as_nanos().saturating_sub(self.at.as_nanos()));
         self.at = self.at.max(now);
         self.purse += u128::from(self.rate - self.given).saturating_mul(passed);
@@ -258,7 +264,7 @@ impl Division {
         self.purse = self.purse.min(u128::from(room) * u128::from(self.period));
     }
 
-    /// Ends the buckets whose time is over, and finds the next tick at which one ends.
+    /// Ends the expired buckets, and finds the next tick at which one expires.
     fn end_buckets(&mut self) {
         self.next_end = Tick::MAX;
         for at in 0..self.holders.len() {
@@ -267,7 +273,7 @@ impl Division {
             if one.bucket.rate > 0 && one.until <= self.at {
                 let current = one.drop_current();
                 freed = Bucket { rate: freed.rate + current.rate, burst: freed.burst + current.burst };
-                // Whoever let it end did not report for long.
+                // A holder that let its bucket expire has not reported for long, so its demand counts as 0.
                 if !one.has_left {
                     self.asked = self.asked.saturating_sub(one.asked);
                     one.asked = 0;
@@ -302,7 +308,7 @@ impl Division {
         self.rate / Self::KEPT
     }
 
-    /// Returns the rate that a holder is to have if nothing stands in its way; at least 1.
+    /// Returns the rate that a holder should have if nothing prevents it; at least 1.
     fn target(&self, one: &Holder) -> u64 {
         let (rate, here) = (self.rate - self.kept(), self.here.max(1));
         if self.asked == 0 {
@@ -310,7 +316,7 @@ impl Division {
         }
         let alike = rate / Self::ALIKE;
         let by_asked = u128::from(rate - alike) * u128::from(one.asked) / u128::from(self.asked);
-        // At most the rate, since nobody asks for more than all do.
+        // At most the rate, because no holder's demand exceeds the sum of all.
         (alike / here + by_asked as u64).max(1)
     }
 }

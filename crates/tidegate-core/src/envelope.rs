@@ -1,14 +1,15 @@
-//! Judges what was admitted against what a limit allows: by how much too much, and how much of it was used.
+//! Judges admissions against a limit: by how much they exceeded it (*excess*), and how much of it they used (*utilisation*).
 //!
-//! Whoever shares a limit among processes has to say how far all of them together may exceed it. The judge is told each ask and whether
-//! it was admitted, and knows nothing of how that was decided: so tests, simulations and a metric in production have one.
+//! A limit that is shared among processes has to say how far all of them together may exceed it. The judge is told
+//! each request and whether it was admitted, not how that was decided. So tests, simulations and a metric in
+//! production use the same judge.
 //!
-//! * [`Envelope`]: a rate and a burst. *Excess* is the most by which the units of any span exceeded `burst + rate · span`; *utilisation*
-//!   compares with one central bucket that is asked the same.
-//! * [`WindowEnvelope`]: so many units in each window.
-//! * [`PlaceEnvelope`]: so many at once.
+//! * [`Envelope`]: a rate and a burst. The excess is the largest amount by which the units of any span exceeded
+//!   `burst + rate · span`; the utilisation compares with one central bucket that gets the same requests.
+//! * [`WindowEnvelope`]: a number of units in each window.
+//! * [`PlaceEnvelope`]: a number of places taken at once.
 //!
-//! All numbers are whole and exact. A judge takes constant memory and time, whatever it is told.
+//! All numbers are exact integers. A judge takes constant memory, and constant time for each call.
 
 use core::time::Duration;
 
@@ -16,18 +17,18 @@ use crate::error::{QuotaError, burst_in_range};
 use crate::quota::Quota;
 use crate::time::{Rate, Tick, nanos};
 
-/// How much of what could have been admitted was.
+/// The units admitted, compared with the units that could have been admitted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Utilisation {
     /// Units admitted.
     pub admitted: u64,
-    /// Units that one central limit would have admitted of the same asks.
+    /// Units that one central limit would have admitted of the same requests.
     pub ideal: u64,
 }
 
 impl Utilisation {
-    /// Returns the admitted part of the ideal in thousandths, rounded down; 1000 where nothing could have been admitted. More than 1000
-    /// where more was admitted.
+    /// Returns the units admitted in thousandths of the ideal, rounded down; 1000 if nothing could have been
+    /// admitted. It is above 1000 if more than the ideal was admitted.
     #[must_use]
     pub fn per_mille(self) -> u64 {
         match self.ideal {
@@ -39,8 +40,8 @@ impl Utilisation {
 
 /// Judges admissions by a rate and a burst.
 ///
-/// Both buckets inside count in scaled units: a unit weighs the period of the rate in lowest terms, and a nanosecond returns its count.
-/// So nothing is rounded before the answer.
+/// Both buckets inside count in scaled units, so that nothing is rounded before the answer: a unit is the period of
+/// the reduced rate in nanoseconds, and each nanosecond returns the reduced count.
 ///
 /// # Examples
 /// ```
@@ -58,17 +59,17 @@ impl Utilisation {
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Envelope {
-    /// What a nanosecond returns.
+    /// Scaled units that return each nanosecond.
     count: u64,
-    /// What a unit weighs.
+    /// Scaled units in one unit.
     period: u64,
     burst: u64,
     last: Tick,
-    /// The most that was admitted in any span up to now, less what the rate returned in it.
+    /// The largest value, over all spans that end now, of what was admitted less what the rate returned.
     level: u128,
     /// The highest level so far.
     highest: u128,
-    /// What the ideal bucket has spent.
+    /// The scaled units that the ideal bucket has spent.
     spent: u128,
     utilisation: Utilisation,
 }
@@ -93,39 +94,41 @@ impl Envelope {
         })
     }
 
-    /// Makes a judge of a limit that is a rate and a burst: GCRA, a leaky bucket, a token bucket of one bandwidth that refills evenly.
-    /// `None` for all others.
+    /// Makes a judge of a quota that is a rate and a burst: GCRA, a leaky bucket, or a token bucket with one
+    /// bandwidth that refills evenly. `None` for all others.
     #[must_use]
     pub fn of(quota: &Quota) -> Option<Self> {
         let (rate, burst) = quota.flow()?;
         Self::new(rate, burst).ok()
     }
 
-    /// Takes note of one ask: its cost is admitted whole, or not at all. A cost of 0 changes nothing but the time.
+    /// Records one request, whose cost is admitted whole or not at all. A cost of 0 changes only the time.
     ///
-    /// Ticks are when the units act. One before the latest that was told counts as that one, so asks of several threads come in order.
+    /// `at` is the tick at which the units act. A tick before the latest recorded one counts as that one, so requests
+    /// of several threads are in order.
     pub fn ask(&mut self, at: Tick, cost: u64, admitted: bool) {
         self.move_to(at);
         let fits = self.room() >= u128::from(cost);
         self.add(if fits { cost } else { 0 }, if admitted { cost } else { 0 });
     }
 
-    /// Takes note of many asks that came at one tick: the units asked for and those admitted. The ideal bucket admits as many as it has.
+    /// Records many requests at one tick: the units asked for and those admitted. The ideal bucket admits as many as
+    /// it has left.
     pub fn batch(&mut self, at: Tick, asked: u64, admitted: u64) {
         self.move_to(at);
         let ideal = u64::try_from(self.room()).unwrap_or(u64::MAX).min(asked);
         self.add(ideal, admitted);
     }
 
-    /// Changes the limit from a tick on, as one central limit is changed that is in use ([`Replace::AsIs`](crate::Replace::AsIs)): what was spent
-    /// stays spent, up to the new burst, and what comes back of it comes back at the new rate. A tick before the latest that was told counts as that
-    /// one.
+    /// Changes the limit from a tick on, as one central limit is changed in use
+    /// ([`Replace::AsIs`](crate::Replace::AsIs)): units spent stay spent, up to the new burst, and return at the new
+    /// rate. A tick before the latest recorded one counts as that one.
     ///
-    /// The excess so far stays. Spans that began before the change count by what was spent of the new limit then, so that the change by
-    /// itself is no excess, and whatever is admitted beyond what the changed limit has left is one.
+    /// The excess so far stays. A span that began before the change starts with the units that are spent of the new limit at
+    /// the change. So the change itself is not an excess, but everything admitted beyond the rest of the changed limit is.
     ///
     /// # Errors
-    /// [`QuotaError::Burst`] when the burst is out of range; nothing has changed then.
+    /// [`QuotaError::Burst`] when the burst is out of range; the limit is unchanged then.
     ///
     /// # Examples
     /// ```
@@ -146,7 +149,7 @@ impl Envelope {
         self.move_to(at);
         let (excess, (count, period)) = (self.excess_scaled().0, rate.reduced());
         let (new, old) = (u128::from(period), u128::from(self.period));
-        // Parts of a unit count as spent. What is beyond 2^128 parts saturates, as elsewhere here.
+        // Parts of a unit count as spent. Values above 2^128 parts saturate, as elsewhere here.
         let convert = |parts: u128| {
             let whole = (parts / old).saturating_mul(new);
             whole.saturating_add((parts % old * new).div_ceil(old))
@@ -159,28 +162,28 @@ impl Envelope {
         Ok(())
     }
 
-    /// Returns the excess in units, rounded up: the most by which what was admitted in any span exceeded `burst + rate · span`; 0 if nothing
-    /// did.
+    /// Returns the excess in units, rounded up: the largest amount by which the units admitted in any span exceeded
+    /// `burst + rate · span`; 0 if none did.
     #[must_use]
     pub fn excess(&self) -> u64 {
         let units = self.excess_scaled().0.div_ceil(u128::from(self.period));
         u64::try_from(units).unwrap_or(u64::MAX)
     }
 
-    /// Returns the excess without rounding: a number of parts, and how many of them make a unit.
+    /// Returns the excess without rounding: a number of parts, and how many parts make a unit.
     #[must_use]
     pub fn excess_scaled(&self) -> (u128, u64) {
         (self.highest.saturating_sub(self.full()), self.period)
     }
 
-    /// Returns what was admitted, and what one bucket would have admitted that all were asked at.
+    /// Returns the units admitted, and the units that one bucket would have admitted if it had got all requests.
     #[must_use]
     pub const fn utilisation(&self) -> Utilisation {
         self.utilisation
     }
 
-    /// Forgets the excess and the utilisation so far, for a figure of each interval; what was admitted lately still counts in spans that go
-    /// on.
+    /// Forgets the excess and the utilisation so far, for a figure per interval. Earlier admissions still count in
+    /// spans that continue.
     pub fn restart(&mut self) {
         self.highest = self.level;
         self.utilisation = Utilisation::default();
@@ -200,7 +203,7 @@ impl Envelope {
         let at = at.max(self.last);
         let back = u128::from(nanos(at.since(self.last))) * u128::from(self.count);
         self.last = at;
-        // A level below zero is that of a span that another one beats which begins later.
+        // Saturates at zero: a span whose level falls below zero is surpassed by one that begins later.
         self.level = self.level.saturating_sub(back);
         self.spent = self.spent.saturating_sub(back);
     }
@@ -216,10 +219,10 @@ impl Envelope {
     }
 }
 
-/// Judges admissions by a number of units for each window.
+/// Judges admissions by a number of units in each window.
 ///
-/// Whoever tells it says which window an ask falls in, by any number that grows from window to window: the tick of its beginning, as a
-/// rule.
+/// The caller says which window a request falls in, by any number that grows from window to window: usually the tick
+/// at which the window begins.
 ///
 /// # Examples
 /// ```
@@ -241,15 +244,15 @@ pub struct WindowEnvelope {
 }
 
 impl WindowEnvelope {
-    /// Makes a judge of a limit of so many units in each window.
+    /// Makes a judge of a limit of `limit` units in each window.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         let utilisation = Utilisation { admitted: 0, ideal: 0 };
         Self { limit, window: 0, admitted: 0, ideal: 0, excess: 0, utilisation }
     }
 
-    /// Takes note of asks in a window: the units asked for and those admitted. A window before the latest that was told counts as that
-    /// one.
+    /// Records requests in a window: the units asked for and those admitted. A window before the latest recorded one
+    /// counts as that one.
     pub fn batch(&mut self, window: u64, asked: u64, admitted: u64) {
         if window > self.window {
             (self.window, self.admitted, self.ideal) = (window, 0, 0);
@@ -269,14 +272,14 @@ impl WindowEnvelope {
         self.excess
     }
 
-    /// Returns what was admitted, and what one window that all were asked at would have admitted.
+    /// Returns the units admitted, and the units that one window limit would have admitted if it had got all requests.
     #[must_use]
     pub const fn utilisation(&self) -> Utilisation {
         self.utilisation
     }
 }
 
-/// Judges how many were inside at once.
+/// Judges how many places were taken at once.
 ///
 /// # Examples
 /// ```
@@ -295,43 +298,43 @@ pub struct PlaceEnvelope {
 }
 
 impl PlaceEnvelope {
-    /// Makes a judge of a guard of so many places.
+    /// Makes a judge of a guard with `max` places.
     #[must_use]
     pub const fn new(max: u64) -> Self {
         Self { max, inside: 0, most: 0 }
     }
 
-    /// Takes note of places that were taken.
+    /// Records that places were taken.
     pub fn enter(&mut self, places: u64) {
         self.inside = self.inside.saturating_add(places);
         self.most = self.most.max(self.inside);
     }
 
-    /// Takes note of places that were left.
+    /// Records that places were left.
     pub const fn leave(&mut self, places: u64) {
         self.inside = self.inside.saturating_sub(places);
     }
 
-    /// Returns how many are inside.
+    /// Returns how many places are taken now.
     #[must_use]
     pub const fn inside(&self) -> u64 {
         self.inside
     }
 
-    /// Returns the most that were inside at once.
+    /// Returns the most places that were taken at once.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.most
     }
 
-    /// Returns by how many the most that were inside exceeded the places.
+    /// Returns by how many the most places taken at once exceeded the guard's places.
     #[must_use]
     pub const fn excess(&self) -> u64 {
         self.most.saturating_sub(self.max)
     }
 }
 
-/// Returns what a rate and a burst allow in a span, its ends included, in units rounded down: what an excess is counted from.
+/// Returns the units that a rate and a burst allow in a span including its ends, rounded down: units above these are an excess.
 #[must_use]
 pub fn allowed_within(rate: Rate, burst: u64, span: Duration) -> u64 {
     let (count, period) = rate.reduced();

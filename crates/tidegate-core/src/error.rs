@@ -1,13 +1,13 @@
-//! Why parameters are not a limit, and the bound that every count and burst shares.
+//! Why parameters are refused as a limit, and the largest count and burst.
 //!
-//! Below all other modules, so that a rate, an algorithm and a quota can refuse their parameters with one error.
+//! This module depends on no other, so that rates, algorithms and quotas refuse their parameters with one error.
 
 use core::time::Duration;
 
 /// The largest count of a rate, and the largest burst: 2⁶⁰. Published as [`Rate::MAX_COUNT`](crate::Rate::MAX_COUNT).
 pub(crate) const MAX_COUNT: u64 = 1 << 60;
 
-/// Why parameters are not a limit.
+/// Why parameters are refused as a limit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum QuotaError {
@@ -29,27 +29,27 @@ pub enum QuotaError {
         /// The burst given.
         burst: u64,
     },
-    /// Any other parameter that cannot be.
+    /// Any other parameter that is not valid.
     #[error("{name} {value} {want}")]
     Parameter {
         /// The parameter.
         name: &'static str,
         /// The value given.
         value: String,
-        /// What would work, as the end of the sentence.
+        /// What is wrong and what would work, as the end of the sentence.
         want: &'static str,
     },
 }
 
-/// A finished quota converts into itself, so that one bound (`TryInto<Quota>` with errors that become this one) takes quotas
-/// and builders alike.
+/// Lets one bound, `TryInto<Quota>` with an error that converts into this one, take both quotas and builders: a
+/// finished quota converts into itself without error.
 impl From<core::convert::Infallible> for QuotaError {
     fn from(never: core::convert::Infallible) -> Self {
         match never {}
     }
 }
 
-/// Checks a burst once, for every algorithm that has one.
+/// Checks a burst, for every algorithm that has one.
 pub(crate) fn burst_in_range(burst: u64) -> Result<u64, QuotaError> {
     if burst == 0 || burst > MAX_COUNT { Err(QuotaError::Burst { burst }) } else { Ok(burst) }
 }

@@ -1,30 +1,33 @@
-//! A rate that follows a signal: the fuller the machine, the less is let in.
+//! A rate that follows a signal of load: the fuller the machine, the lower the rate.
 //!
-//! At the low mark and below, the rate is the ceiling; at the high mark and above, the floor; between them it falls in a straight line. The
-//! signal is any number that grows with load: thousandths of the processor or of the memory, milliseconds, the length of a queue, what a user
-//! reports. Of a number that grows as load falls, report the negative.
+//! At the low mark and below, the rate is the ceiling; at the high mark and above, it is the floor; between them it
+//! falls in a straight line. The signal is any number that grows with load: processor or memory in use in
+//! thousandths, milliseconds, the length of a queue, or a number that the user reports. For a number that grows as
+//! load falls, report the negative.
 //!
-//! A straight line alone would flap: less is let in, the signal falls, more is let in. Three things calm it, and each keeps the order: a
-//! signal that is nowhere higher never gives a lower rate. Readings are *smoothed*. A signal that falls has to fall by more than a *band*
-//! before the rate rises, while one that rises lowers it at once. And the rate takes a *climb* time to rise from the floor to the ceiling.
+//! A straight line alone would oscillate: the rate falls, so the signal falls, so the rate rises. Three measures damp
+//! this, and each keeps the order: of two series of readings, the one that is nowhere higher never has the lower
+//! rate. Readings are *smoothed*. A falling signal has to fall by more than a *band* before the rate rises, while a
+//! rising one lowers it at once. And the rate takes a *climb* time to rise from the floor to the ceiling.
 //!
 //! # When
-//! Right where a resource must not run out and answers slowly to load, as memory does, and a concurrency law would see too late that it is
-//! short; and where the number to follow is one's own. Wrong where latency or refusals tell more directly: see
-//! [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). It knows only what it is told: where readings stop, the rate stays.
+//! Right for a resource that must not run out and reacts slowly to load, such as memory, where a concurrency law
+//! would notice a shortage too late; and for following a number of your own. Wrong where latency or refusals tell
+//! more directly: see [`concurrency`](crate::concurrency) and [`throttle`](crate::throttle). It knows only its
+//! readings: when they stop, the rate stays.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
-//! | floor, ceiling | rates over one period | | where the signal is high, and where it is low |
-//! | marks | finite, ascending | | between which the rate falls |
-//! | smoothing | 0 to 0.999 | 0.5 | what an old reading keeps of its weight with each new one |
+//! | floor, ceiling | rates over one period | | the rate at a high signal, and at a low one |
+//! | marks | finite, ascending | | the signals between which the rate falls |
+//! | smoothing | 0 to 0.999 | 0.5 | the share of its weight that an old reading keeps with each new one |
 //! | band | 0 to the distance between the marks | a tenth of that | by how much the signal has to fall before the rate rises |
-//! | climb | up to a day | 10 s | how long the rate takes from the floor to the ceiling |
+//! | climb | up to a day | 10 s | how long the rate takes to rise from the floor to the ceiling |
 //!
 //! # Source
-//! The straight line is the memory-adaptive calculator of sentinel-golang, which [`Following::sentinel`] has without anything that calms it.
-//! A band on one side is the play operator of hysteresis.
+//! The straight line is the memory-adaptive calculator of sentinel-golang; [`Following::sentinel`] is that line
+//! without damping. A band on one side is the play operator of hysteresis.
 
 use core::ops::RangeInclusive;
 use core::time::Duration;
@@ -34,7 +37,7 @@ use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::{Rate, Tick, onward};
 
-/// A rate between a floor and a ceiling, by a signal between two marks.
+/// A rate between a floor and a ceiling, chosen by a signal between two marks.
 ///
 /// # Examples
 /// ```
@@ -65,18 +68,18 @@ pub struct Following {
     climb: Duration,
 }
 
-/// What [`Following`] remembers: 32 bytes.
+/// The state of [`Following`]: 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FollowingState {
     last: Tick,
     /// The smoothed signal; `None` before the first reading.
     smoothed: Option<f64>,
-    /// The signal that the rate goes by, between the marks.
+    /// The signal that determines the rate, between the marks.
     held: f64,
 }
 
 impl Following {
-    /// Makes a law of a floor and a ceiling over one period, and the marks between which the rate falls from the one to the other.
+    /// Makes a law from a floor and a ceiling over one period, and the two marks between which the rate falls.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when the floor is above the ceiling or over another period, or the marks are not finite and ascending.
@@ -89,7 +92,7 @@ impl Following {
         }
         in_range("floor", floor.count(), &(1..=ceiling.count()), "is not a floor; use 1 to the ceiling")?;
         let (low, high) = marks.into_inner();
-        // Marks apart by less than any step, or by more than there are numbers, have no line between them.
+        // The distance between the marks must be a finite float of normal precision; otherwise there is no line between them.
         if !(low < high && (high - low).is_finite() && (high - low).is_normal()) {
             return refused(
                 "marks",
@@ -101,7 +104,7 @@ impl Following {
         Ok(Self { floor, ceiling, low, high, smoothing: 0.5, band, climb: Duration::from_secs(10) })
     }
 
-    /// Makes a law with nothing that calms it: each reading gives its rate at once.
+    /// Makes a law without damping: each reading gives its rate at once.
     ///
     /// # Errors
     /// As [`Following::new`].
@@ -110,7 +113,7 @@ impl Following {
         Ok(Self { smoothing: 0.0, band: 0.0, climb: Duration::ZERO, ..law })
     }
 
-    /// Sets what an old reading keeps of its weight with each new one, 0 to 0.999.
+    /// Sets the share of its weight that an old reading keeps with each new one, 0 to 0.999.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -128,7 +131,7 @@ impl Following {
         Ok(Self { band: in_range("band", width, &(0.0..=self.high - self.low), want)?, ..self })
     }
 
-    /// Sets how long the rate takes from the floor to the ceiling, up to a day; it rises in a straight line. At zero it jumps.
+    /// Sets how long the rate takes to rise from the floor to the ceiling, in a straight line: up to a day. At zero it jumps.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is longer.
@@ -143,8 +146,9 @@ impl Following {
         FollowingState { last: now, smoothed: None, held: self.low }
     }
 
-    /// Takes in a reading of the signal. What is not a number is no reading. A reading beyond the marks counts as the mark, and, below the
-    /// low one, as the band below it: no reading is so extreme that it takes long to make up for.
+    /// Takes in a reading of the signal; NaN is ignored. A reading above the high mark counts as that mark. A reading
+    /// more than the band below the low mark counts as the low mark less the band. So an extreme reading does not
+    /// take long to make up for.
     pub fn sense(&self, state: &mut FollowingState, at: Tick, signal: f64) {
         if signal.is_nan() {
             return;
@@ -160,18 +164,19 @@ impl Following {
         state.held = target.max(state.held - self.fall(passed));
     }
 
-    /// Returns the rate: always from the floor to the ceiling, its count the nearest whole one.
+    /// Returns the rate: from the floor to the ceiling, its count rounded to the nearest whole number.
     #[must_use]
     pub fn rate(&self, state: &FollowingState) -> Rate {
         let range = self.ceiling.count() - self.floor.count();
         let share = (state.held - self.low) / (self.high - self.low);
-        // Both ends are exact, even where a count has more digits than a float; between them the float only has to keep the order.
+        // Both ends are exact, even for a count with more digits than a float; between them the float only has to
+        // keep the order.
         let lowered = if share >= 1.0 { range } else { (range as f64 * share).round() as u64 };
         let count = self.ceiling.count() - lowered.min(range);
         Rate::new(count, self.ceiling.period()).expect("between two counts that are good, over their period")
     }
 
-    /// Returns by how much the signal that the rate goes by may fall in a time.
+    /// Returns by how much the signal that determines the rate may fall in a time.
     fn fall(&self, passed: Duration) -> f64 {
         if self.climb.is_zero() || passed >= self.climb {
             return self.high - self.low;

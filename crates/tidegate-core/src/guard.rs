@@ -1,7 +1,8 @@
-//! Guards: limits that one enters and leaves; and how the work between the two ended.
+//! Guards: limits that work enters and leaves; and how the work in between ended.
 //!
-//! A limit counts what was asked; a guard counts what is going on. Its second half is told by how the work ended, not by what
-//! it cost. Otherwise both have one shape: a state and an ask make a transition, and what comes back later makes the next state.
+//! A limit counts what was asked for; a guard counts work in progress. When work leaves a guard, it reports how it
+//! ended, not what it cost. Otherwise both have one shape: a state and a request make a transition, and the later
+//! report makes the next state.
 
 use core::fmt::Debug;
 
@@ -9,18 +10,18 @@ use crate::bytes::Bytes;
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::Tick;
 
-/// How a piece of work ended, as far as guards and `charge: on-failure` ask.
+/// How a piece of work ended, as far as guards and `charge: on-failure` need to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// It succeeded.
     Success,
-    /// The caller's own mistake: a wrong password, a page that is not there. Says nothing bad of the service.
+    /// The caller's own mistake: a wrong password, a missing page. It is not a failure of the service.
     CallersFault,
     /// The service failed.
     Failure,
     /// The service, or something behind it, had too much to do and said so.
     Overloaded,
-    /// Nobody knows, or it says nothing of the service: a caller who hung up. A guard learns nothing from it.
+    /// Unknown, or not related to the service: a caller who hung up. A guard learns nothing from it.
     #[default]
     Ignored,
 }
@@ -38,9 +39,9 @@ impl Outcome {
     }
 }
 
-/// How admitted work is finished: what it really spent, and how it went.
+/// How admitted work is finished: the units that it really used, and how it ended.
 ///
-/// Limits settle by what was spent, guards are left with the outcome.
+/// Limits are settled with the units, guards are left with the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Finish {
     /// Units really spent; 0 undoes the charge.
@@ -54,36 +55,36 @@ impl Finish {
     pub const UNDONE: Self = Self { used: 0, outcome: Outcome::Ignored };
 }
 
-/// A limit that one enters and leaves: parameters that turn a state and an ask into a decision and the next state, and an outcome
-/// into the state after leaving.
+/// A limit that work enters and leaves: parameters that turn a state and a request into a decision and the next
+/// state, and an outcome into the state after leaving.
 ///
 /// # Laws
 /// * *Refusal changes nothing*: [`Transition::Denied`] has no state to store.
-/// * *Whoever entered leaves once*: the receipt finds its own place; a place that has lapsed meanwhile is left without a trace, and
-///   never another's.
+/// * *Each entry leaves once*: the receipt finds its own place. If that place has lapsed meanwhile, leaving changes
+///   nothing, and never frees a place of another holder.
 /// * *Leaving without having worked* ([`Outcome::Ignored`]) leaves the guard as if it had not been entered.
-/// * *Time comes in*: nothing here reads a clock, and a `now` before the last change counts as it.
+/// * *Time is an argument*: nothing here reads a clock, and a `now` before the last change counts as the tick of that change.
 pub trait Guard: Clone + Debug + Eq + Bytes {
-    /// What is remembered of one key.
+    /// The state of one key.
     type State: Clone + Debug + Eq + Bytes;
 
     /// Returns the state of a key never seen before: nobody inside.
     fn fresh(&self, now: Tick) -> Self::State;
 
-    /// Decides whether `ask.cost` may enter at once. A refusal says [`Retry::Unknown`](crate::Retry::Unknown) where it depends on
-    /// when others leave.
+    /// Decides whether `ask.cost` may enter at once. A refusal is [`Retry::Unknown`](crate::Retry::Unknown) where it
+    /// depends on when others leave.
     fn enter(&self, state: &Self::State, ask: Ask) -> Transition<Self::State>;
 
     /// Leaves with an outcome.
     fn leave(&self, state: &Self::State, now: Tick, receipt: &Receipt, outcome: Outcome) -> Self::State;
 
-    /// Returns what the guard looks like at `now`; changes nothing.
+    /// Returns the standing of the guard at `now`; changes nothing.
     fn standing(&self, state: &Self::State, now: Tick) -> Standing;
 
-    /// Carries a state made under `old` parameters over to these.
+    /// Converts a state made under the parameters `old` to these.
     fn carry(&self, old: &Self, state: &Self::State, now: Tick, how: Replace) -> Self::State;
 
-    /// Returns the tick from which the state is as good as a fresh one; `None` when it never is by itself.
+    /// Returns the tick from which the state is equivalent to a fresh one; `None` if time alone never makes it so.
     fn full_at(&self, state: &Self::State) -> Option<Tick>;
 }
 

@@ -1,35 +1,36 @@
-//! What whoever keeps states asks of a limit: how large they get, and what becomes of one whose clock was set back.
+//! What a store needs to know about the states of a limit: how large they get, and how to treat one after the clock
+//! was set back.
 
 use crate::time::{MAX_STEP_BACK, Tick};
 
-/// Questions about the states of one limit that decide nothing.
+/// Properties of the states of one limit that do not affect decisions.
 pub(crate) trait Kept {
-    /// What is remembered of one key.
+    /// The state of one key.
     type State: Clone;
 
-    /// Returns the tick of the last change; `None` where a state does not stand still when the clock steps back.
+    /// Returns the tick of the last change; `None` for a state that does not stand still when the clock steps back.
     fn last_change(_: &Self::State) -> Option<Tick> {
         None
     }
 
-    /// Returns what the state was at its last change, as if that had been at `to`, which is earlier. Of charges made before, nothing
-    /// comes back.
+    /// Returns the state as it was at its last change, as if that had been at `to`, an earlier tick. Charges made
+    /// before give nothing back.
     fn set_back(&self, state: &Self::State, _to: Tick) -> Self::State {
         state.clone()
     }
 
-    /// Returns the most bytes that any state is written in, without a header.
+    /// Returns the largest byte form of any state, in bytes, without the header.
     fn largest(&self) -> usize;
 }
 
-/// Returns the tick of a state's last change where that is later than [`MAX_STEP_BACK`] after `now`.
+/// Returns the tick of a state's last change if that is later than [`MAX_STEP_BACK`] after `now`.
 #[inline]
 pub(crate) fn far_ahead<L: Kept>(_: &L, state: &L::State, now: Tick) -> Option<Tick> {
     let latest = now.after(MAX_STEP_BACK);
     L::last_change(state).filter(|last| *last > latest)
 }
 
-/// Sets a state back that was last changed later than [`MAX_STEP_BACK`] after `now`; `None` where it was not.
+/// Sets a state back whose last change is later than [`MAX_STEP_BACK`] after `now`; `None` for any other state.
 #[inline]
 pub(crate) fn after_step_back<L: Kept>(limit: &L, state: &L::State, now: Tick) -> Option<L::State> {
     let latest = now.after(MAX_STEP_BACK);

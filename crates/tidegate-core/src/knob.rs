@@ -1,11 +1,11 @@
-//! How the parameters of laws are checked: one function per kind of number, and one error for all.
+//! The range check of all parameters, for every kind of number, with one error.
 
 use core::fmt::Debug;
 use core::ops::RangeInclusive;
 
 use crate::error::QuotaError;
 
-/// Returns `value` when it lies in `range`. NaN lies in none.
+/// Returns `value` if it lies in `range`; otherwise [`QuotaError::Parameter`]. NaN lies in no range.
 pub(crate) fn in_range<T: PartialOrd + Debug>(
     name: &'static str,
     value: T,

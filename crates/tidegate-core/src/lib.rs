@@ -1,23 +1,23 @@
-//! What is allowed: the pure arithmetic of rate limits.
+//! The pure arithmetic of rate limits and overload protection: it decides what is allowed.
 //!
-//! Nothing here reads a clock, takes a lock, does I/O or awaits. A limit is a [`Quota`]; what it remembers of one key is
-//! a [`State`]; one pure function takes `(state, now, cost, max_wait)` and returns a decision with the next state.
-//! Whoever stores the states (a memory table, a remote engine's compare-and-set) calls the same function.
+//! Nothing here reads a clock, takes a lock, does I/O or awaits. A limit is a [`Quota`]; its memory of one key is a
+//! [`State`]; one pure function takes `(state, now, cost, max_wait)` and returns a decision with the next state.
+//! Every store of states (a table in memory, the compare-and-set of a remote engine) calls that same function.
 //!
 //! * [`time`]: ticks, and the rate kept as an exact ratio
-//! * [`decision`]: what is asked and what is answered
-//! * [`guard`]: what one enters and leaves, and how work ends
+//! * [`decision`]: the request to a limit, and its answer
+//! * [`guard`]: limits that work enters and leaves, and how work ends
 //! * [`priority`]: how much a request matters
 //! * [`quota`]: a complete limit of any algorithm, and its state
-//! * [`rate`]: one file per algorithm, one shape
-//! * [`breaker`]: who refuses calls to a service that fails
+//! * [`rate`]: the rate-limit algorithms, one file each
+//! * [`breaker`]: circuit breakers, which refuse calls to a service that fails
 //! * [`concurrency`]: how much may be in flight, and what moves that limit
 //! * [`deadline`], [`retry`], [`retry_budget`]: how long work may take, and whether it is worth trying again
 //! * [`throttle`]: which share of arrivals is refused, by how earlier work ended
-//! * [`codel`]: who of a waiting line is served, and who has waited too long
-//! * [`following`]: a rate that follows a signal, as the memory in use
-//! * [`division`]: one limit over several who grant it on their own
-//! * [`envelope`]: by how much too much was admitted, and how much of a limit was used
+//! * [`codel`]: which waiting request is served next, and which has waited too long
+//! * [`following`]: a rate that follows a signal, such as the memory in use
+//! * [`division`]: one limit divided among holders that grant it on their own
+//! * [`envelope`]: by how much admissions exceeded a limit, and how much of it they used
 //! * [`bytes`]: the stable, versioned byte form of states and quotas
 #![cfg_attr(docsrs, feature(doc_cfg))]
 

@@ -1,18 +1,18 @@
-//! How much a request matters: for whom a limit keeps a part back, and what is shed first when there is too much to do.
+//! How much a request matters: for which requests a limit keeps a part back, and which are shed first under overload.
 
 use core::cmp::Reverse;
 use core::fmt;
 use core::str::FromStr;
 
-/// How much it would harm somebody if a request were refused. Ordered: the least important first.
+/// How harmful it is to refuse a request. Ordered: the least important first.
 ///
 /// # Source
 /// The four levels of "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Criticality {
-    /// May fail often: work that is tried again later, as a batch job's.
+    /// May fail often: work that is tried again later, such as a batch job.
     Sheddable,
-    /// May fail now and then: work whose users expect that, as a batch of reports.
+    /// May fail now and then: work whose users expect that, such as a batch of reports.
     SheddablePlus,
     /// Users notice when it fails: the default.
     #[default]
@@ -25,7 +25,7 @@ impl Criticality {
     /// Every level, the least important first.
     pub const ALL: [Self; 4] = [Self::Sheddable, Self::SheddablePlus, Self::Critical, Self::CriticalPlus];
 
-    /// Returns its word: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
+    /// Returns its name: `critical-plus`, `critical`, `sheddable-plus` or `sheddable`.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -43,10 +43,10 @@ impl fmt::Display for Criticality {
     }
 }
 
-/// The priority of a request: a level, and a cohort within it. Ordered: what is shed first comes first.
+/// The priority of a request: a level, and a cohort within it. Ordered: the first to be shed comes first.
 ///
-/// The cohort, 0 to 127, divides the requests of one level, by user as a rule: under overload some users are then served well, where all
-/// would be served badly. Cohort 0 is shed last.
+/// The cohort, 0 to 127, divides the requests of one level, usually by user: under overload, some users are then
+/// served well, instead of all of them badly. Cohort 0 is shed last.
 ///
 /// Written as `sheddable`, or with a cohort as `sheddable/17`.
 ///
@@ -114,14 +114,14 @@ impl fmt::Display for Priority {
     }
 }
 
-/// Why a text is no priority. Prints as the end of a sentence that begins with the text.
+/// Why a text is not a priority. Displays as the end of a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ParsePriorityError {
     /// The level is not known.
     #[error("is not a priority; use critical-plus, critical, sheddable-plus or sheddable")]
     Level,
-    /// What follows the slash is no cohort.
+    /// The text after the slash is not a cohort.
     #[error("names no cohort after its slash; use a whole number from 0 to 127, as sheddable/17")]
     Cohort,
 }
@@ -138,7 +138,7 @@ impl FromStr for Criticality {
 impl FromStr for Priority {
     type Err = ParsePriorityError;
 
-    /// Reads the form that is displayed: lower-case words, no spaces, and digits alone for the cohort.
+    /// Reads the displayed form: lower-case words, no spaces, and only digits for the cohort.
     fn from_str(text: &str) -> Result<Self, ParsePriorityError> {
         let Some((level, cohort)) = text.split_once('/') else { return text.parse().map(Self::of) };
         let level = Self::of(level.parse()?);

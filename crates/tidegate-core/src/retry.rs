@@ -1,8 +1,8 @@
-//! Whether a call that failed is worth trying again, and after how long.
+//! Decides whether a failed call is worth trying again, and after how long.
 //!
-//! Everything that speaks against it is asked in one place: how it ended, what the service said about trying again, how often it was tried, and
-//! the time that is left. What all retries together may add to the load is the [`RetryBudget`](crate::retry_budget::RetryBudget)'s, which is
-//! asked last, so that no retry is paid for and then not made.
+//! Every reason against another try is checked in one place: how the last one ended, the service's pushback, the
+//! number of tries, and the time left. The [`RetryBudget`](crate::retry_budget::RetryBudget) bounds the load that all
+//! retries together add. It is asked last, so that no retry is paid for and then not made.
 
 use core::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::time::{Rate, Tick, nanos, span};
 
-/// How often a call is tried, and how long is waited in between. `Copy`.
+/// How often a call is tried, and how long to wait in between. `Copy`.
 ///
-/// The wait before try `n` is drawn evenly from zero to the least of `most` and `base · 2ⁿ⁻²` ("full jitter"): callers that failed together do not
-/// come back together. A service that names a time itself is waited for, up to a limit ([`Retries::with_pushback_up_to`]).
+/// The wait before try `n` is drawn evenly from zero to the lesser of `most` and `base · 2ⁿ⁻²` ("full jitter"), so
+/// that callers that failed together do not come back together. If the service names a time, the caller waits at
+/// least that long, up to a limit ([`Retries::with_pushback_up_to`]).
 ///
 /// # Examples
 /// ```
@@ -42,10 +43,10 @@ pub struct Retries {
     most_pushback: Duration,
 }
 
-/// What became of the last try.
+/// The tries made so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tried {
-    /// How often it was tried by now, 1 or more.
+    /// The number of tries so far, 1 or more.
     pub times: u32,
     /// How the last try ended.
     pub outcome: Outcome,
@@ -56,16 +57,16 @@ pub struct Tried {
 /// What a service says about trying again: `Retry-After` in HTTP, `grpc-retry-pushback-ms` in gRPC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pushback {
-    /// Not before so long.
+    /// Not before this time has passed.
     After(Duration),
-    /// Not at all: a negative number in gRPC, or one that cannot be read.
+    /// Not at all: in gRPC, a negative number or one that cannot be read.
     Never,
 }
 
 /// Why a call is not tried again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Stop {
-    /// It succeeded, or would end the same way again: the caller's own mistake, or a caller who has gone.
+    /// The call succeeded, or would end the same way again: the caller's own mistake, or a caller who has gone.
     #[error("another try would not help")]
     NotWorthIt,
     /// The service said not to.
@@ -74,7 +75,7 @@ pub enum Stop {
     /// It was tried as often as is allowed.
     #[error("tried as often as is allowed")]
     TriedEnough,
-    /// The service named a time that is longer than its callers are willing to wait.
+    /// The service named a time longer than the caller is willing to wait.
     #[error("the service asked for a longer wait than is allowed")]
     WaitTooLong,
     /// The wait before the next try would end at the deadline or later.
@@ -86,7 +87,7 @@ pub enum Stop {
 }
 
 impl Default for Retries {
-    /// Three tries, 50 ms doubled up to two seconds; a service that names a time is waited for up to a minute.
+    /// Three tries, with waits of up to 50 ms, doubled up to two seconds; a time that the service names, up to a minute.
     fn default() -> Self {
         let (base, most) = (Duration::from_millis(50), Duration::from_secs(2));
         Self { tries: 3, base, most, most_pushback: Self::PUSHBACK_UP_TO }
@@ -97,12 +98,12 @@ impl Retries {
     /// The most tries that can be set. More than a few multiply the load of a failing service; gRPC caps them at five.
     pub const MAX_TRIES: u32 = 100;
 
-    /// The longest time that a service may name unless another is set: a minute. A call that waits for longer holds its memory and its caller,
-    /// and a service that writes `Retry-After: 86400` could hold them for a day.
+    /// The longest time that a service may name unless another is set: a minute. A waiting call holds its memory and
+    /// its caller, and a service that writes `Retry-After: 86400` could hold them for a day.
     pub const PUSHBACK_UP_TO: Duration = Duration::from_secs(60);
 
-    /// Makes rules: `tries` in all, the first included, 1 to [`Retries::MAX_TRIES`]; a wait of up to `base` before the second, doubled with each, up
-    /// to `most`. Both up to [`Rate::MAX_PERIOD`]; zero does not wait.
+    /// Makes rules. `tries` includes the first try and is 1 to [`Retries::MAX_TRIES`]. The wait before the second try is up
+    /// to `base`; it doubles with each further try, up to `most`. Both are up to [`Rate::MAX_PERIOD`]; zero means no wait.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range, or `base` is above `most`.
@@ -122,8 +123,8 @@ impl Retries {
         Ok(Self { tries, base, most, most_pushback: Self::PUSHBACK_UP_TO })
     }
 
-    /// Sets the longest time that a service may name and is waited for; [`Retries::PUSHBACK_UP_TO`] unless set. After a longer one there is no
-    /// further try. Zero waits for no service that names a time.
+    /// Sets the longest time that a service may name; [`Retries::PUSHBACK_UP_TO`] unless set. If the service names a
+    /// longer one, there is no further try.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is above [`Rate::MAX_PERIOD`].
@@ -137,11 +138,11 @@ impl Retries {
 
     /// Returns how long to wait before the next try, or why there is none.
     ///
-    /// `draw` is drawn evenly from all of `u32`. A service that names a time is waited for as long, and no shorter than its callers spread by
-    /// themselves: the draw is added to it, so that they do not all come back at that moment.
+    /// `draw` must be drawn evenly from all of `u32`. The wait is the one that `draw` selects, plus the time that the
+    /// service names, if any, so that its callers do not all come back at that moment.
     ///
     /// # Errors
-    /// [`Stop`]; never [`Stop::BudgetSpent`], which whoever holds the budget says.
+    /// [`Stop`]; never [`Stop::BudgetSpent`], which the holder of the budget returns.
     pub fn next(&self, tried: &Tried, now: Tick, deadline: Tick, draw: u32) -> Result<Duration, Stop> {
         match tried.outcome {
             Outcome::Success | Outcome::CallersFault | Outcome::Ignored => return Err(Stop::NotWorthIt),
@@ -165,16 +166,17 @@ impl Retries {
         Ok(wait)
     }
 
-    /// The longest wait after so many tries.
+    /// Returns the longest wait after `times` tries.
     fn longest(&self, times: u32) -> Duration {
-        // Below 2⁶² nanoseconds by 2⁶³; doubled more often, it is above every wait but that of a base of zero.
+        // At most 2⁶² nanoseconds times 2⁶³. If it would be doubled more often, it is above every `most` already,
+        // unless the base is zero.
         span(u128::from(nanos(self.base)) << times.saturating_sub(1).min(63)).min(self.most)
     }
 }
 
-/// A part of `longest` as large as the draw's part of all draws, rounded down.
+/// Returns `longest` times `draw` divided by `u32::MAX`, rounded down.
 fn drawn(longest: Duration, draw: u32) -> Duration {
-    // Below 2⁹⁶: the longest wait is a `Duration` of at most 146 years.
+    // Below 2⁹⁶: the longest wait is at most 146 years.
     let nanos = longest.as_nanos() * u128::from(draw) / u128::from(u32::MAX);
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
 }
@@ -222,7 +224,7 @@ mod tests {
         assert_eq!(retries.next(&tried, at(300), at(1001), 0), Ok(millis(700)));
     }
 
-    /// A call without a deadline slept for as long as the service's `Retry-After` said, a day if it said a day.
+    /// A call without a deadline used to sleep as long as the service's `Retry-After` said, even a day.
     #[test]
     fn a_service_cannot_hold_its_callers_for_as_long_as_it_likes() {
         let asked = |retries: Retries, wait| {

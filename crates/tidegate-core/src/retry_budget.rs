@@ -1,12 +1,12 @@
 //! Retry budgets: how many retries a caller may add to the load that it makes anyway.
 //!
-//! Retries help where failures are few and one try more succeeds. Where a service fails because it has too much to do, each retry adds to the
-//! cause: three tries at each of three services make 27 calls of one. A budget bounds what they add: a share of the calls that were made lately,
-//! and a few for callers who make hardly any.
+//! Retries help where failures are few and one more try succeeds. Where a service fails because it has too much to
+//! do, each retry adds to the cause: three tries at each of three services make 27 calls of one. A budget bounds the
+//! added load to a share of the recent calls, plus a few retries for callers that make hardly any calls.
 //!
-//! Calls and retries are counted in windows of a tenth of the span. A share is exact: no number is turned into whole retries per call
-//! beforehand, so 0.3 stays 0.3. The few beyond the share come back over time, as the tokens of a bucket do, and are not handed out at once
-//! to each new caller.
+//! Calls and retries are counted in windows of a tenth of the span. The share is exact: it is not converted into
+//! whole retries per call, so 0.3 stays 0.3. The few retries beyond the share return over time, like the tokens of a
+//! bucket. A new caller has one second's worth of them at once, not those of the whole span.
 
 use core::time::Duration;
 
@@ -16,16 +16,16 @@ use crate::error::QuotaError;
 use crate::rate::{Gcra, GcraState};
 use crate::time::{MAX_STEP_BACK, Rate, Tick, nanos};
 
-/// Parts of the span that are counted and forgotten as one.
+/// The span is divided into this many parts, which are counted and forgotten as a whole.
 const PARTS: usize = 10;
 
 /// Millionths in one.
 const WHOLE: u64 = 1_000_000;
 
-/// The parameters of a retry budget: a share of the calls, and a floor for those who make few. `Copy`.
+/// The parameters of a retry budget: a share of the calls, and a floor for callers that make few. `Copy`.
 ///
-/// The default, one fifth of the calls of the last ten seconds and ten more a second, is what Finagle, linkerd and tower start with; the floor
-/// saves up one second's worth at most.
+/// The default is one fifth of the calls of the last ten seconds and ten retries a second more, as in Finagle,
+/// linkerd and tower; the floor saves up one second's worth at most.
 ///
 /// # Examples
 /// ```
@@ -47,16 +47,16 @@ const WHOLE: u64 = 1_000_000;
 /// span are Finagle's (`RetryBudget`), whose reserve may be spent at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryBudget {
-    /// In millionths of the calls.
+    /// The share of the calls, in millionths.
     share: u64,
     floor: Option<Gcra>,
     span: Duration,
 }
 
-/// What a [`RetryBudget`] remembers: ten pairs of counts and a bucket, about 200 bytes, no heap.
+/// The state of a [`RetryBudget`]: ten pairs of counts and a bucket, about 200 bytes, no heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RetryBudgetState {
-    /// Counts of the parts, each at its number modulo [`PARTS`].
+    /// The counts of each part, at the part's number modulo [`PARTS`].
     parts: [Counts; PARTS],
     /// The number of the newest part.
     newest: u64,
@@ -66,7 +66,7 @@ pub struct RetryBudgetState {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Counts {
     calls: u64,
-    /// Retries that the share paid for; those of the floor are not among them.
+    /// Retries that the share paid for, without those that the floor paid for.
     retries: u64,
 }
 
@@ -78,13 +78,13 @@ impl Default for RetryBudget {
 }
 
 impl RetryBudget {
-    /// The longest span, an hour: a budget saved up for longer is no answer to what goes on now.
+    /// The longest span: an hour. A budget saved up for longer does not fit the current load.
     pub const MAX_SPAN: Duration = Duration::from_secs(3600);
 
     /// Makes a budget of a share of the calls, 0 to 1 and rounded to millionths, with the floor and the span of the default.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when the share is no number from 0 to 1.
+    /// [`QuotaError::Parameter`] when the share is not a number from 0 to 1.
     pub fn new(share: f64) -> Result<Self, QuotaError> {
         if !(0.0..=1.0).contains(&share) {
             let want = "is not a share of the calls; use 0 to 1, such as 0.2";
@@ -94,24 +94,25 @@ impl RetryBudget {
         Ok(Self { share: (share * WHOLE as f64).round() as u64, ..Self::default() })
     }
 
-    /// Sets how many retries are granted beyond the share. A second's worth, at least one, is saved up for callers who make few calls.
+    /// Sets the rate of retries granted beyond the share. It saves up one second's worth, at least one, for callers
+    /// that make few calls.
     ///
     /// # Errors
-    /// [`QuotaError`] where the rate and what it saves up are no limit.
+    /// [`QuotaError`] when the rate and the burst that it saves up are not a valid limit.
     pub fn with_floor(self, rate: Rate) -> Result<Self, QuotaError> {
         let a_second = u128::from(rate.count()) * 1_000_000_000 / rate.period().as_nanos().max(1);
         let burst = u64::try_from(a_second).unwrap_or(u64::MAX).clamp(1, Rate::MAX_COUNT);
         Ok(Self { floor: Some(Gcra::new(rate, burst)?), ..self })
     }
 
-    /// Grants nothing beyond the share: whoever makes fewer calls than one divided by the share in a span has no retries.
+    /// Grants nothing beyond the share: a caller that makes fewer calls in a span than one divided by the share has no retries.
     #[must_use]
     pub const fn without_floor(self) -> Self {
         Self { floor: None, ..self }
     }
 
-    /// Sets the time that calls and retries count for, 10 ms to [`RetryBudget::MAX_SPAN`]; they are forgotten a tenth of it at a time, so between
-    /// nine tenths and all of it count.
+    /// Sets the time for which calls and retries count, 10 ms to [`RetryBudget::MAX_SPAN`]. A tenth of it is
+    /// forgotten at a time, so between nine tenths and all of it counts.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -133,13 +134,13 @@ impl RetryBudget {
         }
     }
 
-    /// Counts a call that is no retry.
+    /// Counts a call that is not a retry.
     pub fn call(&self, state: &mut RetryBudgetState, now: Tick) {
         let part = self.turn(state, now);
         part.calls = part.calls.saturating_add(1);
     }
 
-    /// Asks for one retry. Granted, it is counted; refused, nothing is.
+    /// Asks for one retry, and says whether it is granted. Only a granted retry is counted.
     #[must_use = "a retry that was granted is spent"]
     pub fn retry(&self, state: &mut RetryBudgetState, now: Tick) -> bool {
         self.turn(state, now);
@@ -158,7 +159,8 @@ impl RetryBudget {
         }
     }
 
-    /// Says whether a retry would be refused now: on a server that counts the retries that arrive, the moment to tell callers not to try again.
+    /// Says whether a retry would be refused now. A server that counts arriving retries then tells its callers not to
+    /// try again.
     #[must_use]
     pub fn is_spent(&self, state: &RetryBudgetState, now: Tick) -> bool {
         let mut turned = state.clone();
@@ -168,15 +170,16 @@ impl RetryBudget {
             && floor_left.is_none_or(|(floor, tokens)| floor.standing(tokens, now).remaining == 0)
     }
 
-    /// Says whether one retry more stays within the share of the calls.
+    /// Says whether one more retry stays within the share of the calls.
     fn share_left(&self, state: &RetryBudgetState) -> bool {
         let sum =
             |count: fn(&Counts) -> u64| state.parts.iter().map(|part| u128::from(count(part))).sum::<u128>();
         (sum(|part| part.retries) + 1) * u128::from(WHOLE) <= sum(|part| part.calls) * u128::from(self.share)
     }
 
-    /// Forgets the parts that are a span old, and returns the newest. A tick before the newest part counts as in it; one that is more than
-    /// [`MAX_STEP_BACK`] before it is a clock that was set back, and all is begun anew.
+    /// Moves on to the part in which `now` lies: forgets the parts that are a span old, and returns the newest. A
+    /// tick before the newest part counts as in it. If it is more than [`MAX_STEP_BACK`] before it, the clock was set
+    /// back and the state starts anew.
     fn turn<'a>(&self, state: &'a mut RetryBudgetState, now: Tick) -> &'a mut Counts {
         let newest = Tick::from_nanos(state.newest.saturating_mul(self.part_nanos()));
         if newest.since(now) > MAX_STEP_BACK {
@@ -193,7 +196,7 @@ impl RetryBudget {
         &mut state.parts[(part % PARTS as u64) as usize]
     }
 
-    /// The number of the part that a tick lies in.
+    /// Returns the number of the part in which a tick lies.
     fn part(&self, at: Tick) -> u64 {
         at.as_nanos() / self.part_nanos()
     }

@@ -1,4 +1,4 @@
-//! Ticks and rates: time as integers, speed as a ratio.
+//! Ticks and rates: time in integer nanoseconds, speed as an exact ratio.
 
 use core::fmt;
 use core::time::Duration;
@@ -7,8 +7,8 @@ use crate::error::{MAX_COUNT, QuotaError};
 
 /// A point in time: nanoseconds since the epoch of the clock that made it.
 ///
-/// Eight bytes, `Copy`. The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read a
-/// tick as nanoseconds since 1970-01-01T00:00:00Z; all others care for differences only. Arithmetic saturates.
+/// Eight bytes, `Copy`. The whole range is usable: 584 years from the epoch. Algorithms that follow the calendar read
+/// a tick as nanoseconds since 1970-01-01T00:00:00Z; all others use only differences. Arithmetic saturates.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Tick(u64);
 
@@ -55,15 +55,16 @@ impl Tick {
     }
 }
 
-/// The largest step back of a clock during which keys merely stand still: ten seconds. Above it, see
-/// [`Quota::set_back`](crate::Quota::set_back).
+/// The largest step back of a clock for which a key merely stands still, that is, counts an earlier `now` as the tick of
+/// its last change: ten seconds. For larger steps, see [`Quota::set_back`](crate::Quota::set_back).
 ///
-/// More than a clock that is kept in step ever makes up for at once, and than clocks of several machines differ by that are; little
-/// enough for a key to stand still.
+/// It is more than a synchronised clock ever corrects at once, and more than the synchronised clocks of several
+/// machines differ. It is also short enough for a key to stand still.
 pub const MAX_STEP_BACK: Duration = Duration::from_secs(10);
 
-/// Returns the tick that whatever happened at `at` counts as, after something at `last`: a clock that steps back stands still, as long as
-/// it is by no more than [`MAX_STEP_BACK`]. After a longer step it is the clock's new time, or nothing would happen until that is made up for.
+/// Returns the tick that an event at `at` counts as, after an event at `last`. If the clock has stepped back by no
+/// more than [`MAX_STEP_BACK`], that is `last`: time stands still. After a longer step it is `at`, because otherwise
+/// nothing would happen until the clock catches up.
 pub(crate) fn onward(last: Tick, at: Tick) -> Tick {
     if at < last && last.since(at) <= MAX_STEP_BACK { last } else { at }
 }

@@ -1,7 +1,7 @@
-//! Windows of time, cut into buckets: sums over them, and their greatest value, in constant time for each event.
+//! Windows of time, divided into buckets: sums over them, and their greatest value, in constant time for each event.
 //!
-//! A clock that steps back stands still: an event before the newest bucket counts in it. After a step of more than [`MAX_STEP_BACK`] the
-//! window begins anew.
+//! When the clock steps back, time stands still: an event before the newest bucket counts in it. After a step back of
+//! more than [`MAX_STEP_BACK`], the window starts anew.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::{MAX_STEP_BACK, Tick, nanos};
 
-/// A window of time and the buckets that it is cut into.
+/// A window of time and the buckets into which it is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Buckets {
     length_ns: u64,
@@ -23,7 +23,7 @@ const DAY_NS: u64 = 86_400_000_000_000;
 const MOST_BUCKETS: u32 = 1000;
 
 impl Buckets {
-    /// Cuts `window`, 1 ms to a day, into `count` buckets, 1 to 1000; the length of a bucket is rounded down to nanoseconds.
+    /// Divides `window`, 1 ms to a day, into `count` buckets, 1 to 1000; the length of a bucket is rounded down to nanoseconds.
     pub(crate) fn new(window: Duration, count: u32) -> Result<Self, QuotaError> {
         let range = Duration::from_millis(1)..=Duration::from_nanos(DAY_NS);
         let window = in_range("window", window, &range, "is not a window; use 1 ms to a day")?;
@@ -32,7 +32,7 @@ impl Buckets {
         Ok(Self { length_ns: nanos(window) / u64::from(count), count })
     }
 
-    /// A window known to be good.
+    /// Makes a window from constants that are known to be in range.
     pub(crate) const fn known(window_ms: u64, count: u32) -> Self {
         Self { length_ns: window_ms * 1_000_000 / count as u64, count }
     }
@@ -42,7 +42,7 @@ impl Buckets {
         at.as_nanos() / self.length_ns
     }
 
-    /// Says whether the clock has gone so far back, since the bucket `newest`, that a window has to begin anew.
+    /// Says whether the clock has stepped back so far since the bucket `newest` that a window has to start anew.
     pub(crate) fn set_back(self, newest: u64, at: Tick) -> bool {
         let index = self.index(at);
         index < newest && newest - index > nanos(MAX_STEP_BACK) / self.length_ns + 1
@@ -71,10 +71,10 @@ impl Bytes for Buckets {
     }
 }
 
-/// The greatest of one value for each bucket, over a window. For the least, negate the values.
+/// The greatest of one value per bucket, over a window. For the least, negate the values.
 ///
-/// It keeps the values that a later one has not topped: at most one for each bucket, all allocated at the start. Each value enters once and
-/// leaves once.
+/// It keeps only values that no later value has reached: at most one for each bucket, all allocated at the start.
+/// Each value enters once and leaves once.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Peak {
     /// Numbers of buckets ascending, values descending.
@@ -86,7 +86,7 @@ impl Peak {
         Self { values: VecDeque::with_capacity(buckets.count as usize + 1) }
     }
 
-    /// Takes in the value of a bucket, whose number is larger than any before it.
+    /// Adds the value of a bucket, whose number must be larger than any before it.
     pub(crate) fn push(&mut self, index: u64, value: f64) {
         while self.values.back().is_some_and(|&(_, topped)| topped <= value) {
             self.values.pop_back();
@@ -139,7 +139,7 @@ impl Bytes for Peak {
     }
 }
 
-/// `K` sums over a window, the newest bucket included.
+/// `K` sums over a window, including the newest bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Sums<const K: usize> {
     ring: Box<[[u64; K]]>,
@@ -183,7 +183,7 @@ impl<const K: usize> Sums<K> {
         totals
     }
 
-    /// The places in the ring of the buckets that leave the window when it moves on to bucket `index`: at most all.
+    /// Returns the places in the ring of the buckets that leave the window when it moves on to bucket `index`: at most all.
     fn expired(&self, index: u64) -> impl Iterator<Item = usize> + use<K> {
         let (newest, length) = (self.newest, self.ring.len() as u64);
         // The remainder is below the ring's length and fits.
@@ -246,7 +246,7 @@ mod tests {
             let capacity = peak.values.capacity();
             let (mut now, mut events, mut pushed) = (0, Vec::new(), Vec::new());
             for (step, back) in steps {
-                // Once in a while the clock steps back, and what happens then counts as now.
+                // Now and then the clock steps back; an event counts at the latest time then.
                 now += step;
                 let time = at(if back { now.saturating_sub(9000) } else { now });
                 sums.advance(BUCKETS, time);

@@ -1,17 +1,17 @@
-//! What one holder is given.
+//! The bucket of one holder.
 
 /// A token bucket that one holder is given. It starts full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Bucket {
-    /// Units that come back in each period of the division; 0 is no bucket.
+    /// Units that return in each period of the division; 0: there is no bucket.
     pub rate: u64,
-    /// Units that it holds at most, and at first.
+    /// Units that it holds at most, and at the start.
     pub burst: u64,
 }
 
 impl Bucket {
-    /// Says whether another bucket is off by enough to be handed out in place of this one: its rate by more than an eighth, or its burst is twice
-    /// as large. Whatever it is, it is worth more than none.
+    /// Says whether the bucket `by` differs enough to be handed out in place of this one: its rate differs by more
+    /// than an eighth, or its burst is at least twice as large. Any bucket is worth more than none.
     ///
     /// # Examples
     /// ```

@@ -1,29 +1,29 @@
-//! One holder of a part: the bucket that it has, the one before it while that may still be in use, and what it was asked for.
+//! One holder: its bucket, the replaced bucket while that may still be in use, and the units that it was asked for.
 
 use core::time::Duration;
 
 use super::bucket::Bucket;
 use crate::time::Tick;
 
-/// How long a message to a holder and its answer take at most.
+/// The longest time for a message to a holder and its answer.
 pub(super) const ROUND_TRIP: Duration = Duration::from_secs(2);
 
-/// What a holder has and wants.
+/// The buckets and the demand of a holder.
 #[derive(Clone, Debug)]
 pub(super) struct Holder {
-    /// What it was asked for lately, in units of a period.
+    /// The units that it was asked for lately, per period.
     pub(super) asked: u64,
-    /// Whether that is known by a report, and not taken from the others.
+    /// Whether `asked` comes from a report. If not, it is the average of the other holders.
     known: bool,
-    /// What it was asked for since `since`.
+    /// The units that it was asked for since `since`.
     counting: u64,
     since: Tick,
     pub(super) bucket: Bucket,
     pub(super) until: Tick,
-    /// The bucket that was replaced, while nobody knows that it is not in use.
+    /// The replaced bucket, while it may still be in use.
     old: Option<Old>,
     pub(super) has_left: bool,
-    /// What one request of his takes.
+    /// The units that one of its requests takes.
     pub(super) least: u64,
 }
 
@@ -52,7 +52,8 @@ impl Holder {
         }
     }
 
-    /// Counts what it was asked for: more counts at once, less by halves, so that a pause costs nobody his part.
+    /// Notes the units that it was asked for. A rise counts at once, a fall by half, so that a pause does not cost
+    /// the holder its part.
     pub(super) fn note(&mut self, asked: u64, (rate, period): (u64, u64), now: Tick) {
         self.counting = self.counting.saturating_add(asked);
         let passed = now.as_nanos().saturating_sub(self.since.as_nanos());
@@ -60,13 +61,13 @@ impl Holder {
             return;
         }
         let seen = u128::from(self.counting) * u128::from(period) / u128::from(passed);
-        // At most the rate, which fits.
+        // At most the rate, which fits 64 bits.
         let seen = seen.min(u128::from(rate)) as u64;
         self.asked = if self.known && seen < self.asked { u64::midpoint(seen, self.asked) } else { seen };
         (self.known, self.counting, self.since) = (true, 0, now);
     }
 
-    /// Says whether the bucket before the one that it has may still be in use.
+    /// Says whether the replaced bucket may still be in use.
     pub(super) const fn is_replacing(&self) -> bool {
         self.old.is_some()
     }
@@ -83,7 +84,7 @@ impl Holder {
         (self.bucket, self.until) = (bucket, until);
     }
 
-    /// Frees the bucket before the one that it has, where a report at `now` says that it is not in use; returns what that frees.
+    /// Frees the replaced bucket if a report at `now` proves that it is not in use; returns the rate and burst that this frees.
     pub(super) fn free_old(&mut self, now: Tick) -> Bucket {
         match self.old {
             Some(old) if now >= old.replaced.after(ROUND_TRIP) => self.drop_old(),
@@ -91,19 +92,19 @@ impl Holder {
         }
     }
 
-    /// Returns when the bucket before the one that it has ends; never where there is none.
+    /// Returns when the replaced bucket expires; [`Tick::MAX`] if there is none.
     pub(super) fn old_until(&self) -> Tick {
         self.old.map_or(Tick::MAX, |old| old.until)
     }
 
-    /// Forgets the bucket before the one that it has; returns what that frees.
+    /// Forgets the replaced bucket; returns the rate and burst that this frees.
     pub(super) fn drop_old(&mut self) -> Bucket {
         let before = self.counted();
         let burst = self.old.take().map_or(0, |old| old.bucket.burst);
         Bucket { rate: before - self.counted(), burst }
     }
 
-    /// Forgets the bucket that it has; returns what that frees.
+    /// Forgets the current bucket; returns the rate and burst that this frees.
     pub(super) fn drop_current(&mut self) -> Bucket {
         let before = self.counted();
         let burst = core::mem::take(&mut self.bucket).burst;

@@ -1,4 +1,4 @@
-//! Holders that take all they can, over a network with delays, judged by [`Envelope`].
+//! Tests with holders that take all they can, over a network with delays, judged by [`Envelope`].
 
 use std::collections::VecDeque;
 
@@ -10,19 +10,19 @@ use crate::envelope::Envelope;
 
 const MS: u64 = 1_000_000;
 const TTL: Duration = Duration::from_secs(15);
-/// What the division adds to the time of a bucket for its way to the holder.
+/// The time that the division adds to a bucket's life for its way to the holder.
 const GRACE: Duration = Duration::from_secs(1);
 
-/// A proxy: grants what its bucket has, and is told another one now and then.
+/// A proxy that grants what its bucket has, and is given another bucket now and then.
 struct Proxy {
     id: HolderId,
-    /// On their way to it: when each arrives, and which bucket; `None` renews.
+    /// Messages to the proxy: the tick of arrival, and the bucket; `None` renews the current one.
     coming: VecDeque<(Tick, Option<Bucket>)>,
-    /// On their way from it: when each arrives, and what was asked for.
+    /// Messages from the proxy: the tick of arrival, and the units that it was asked for.
     going: VecDeque<(Tick, u64)>,
     bucket: Bucket,
     until: Tick,
-    /// What its bucket holds; a unit weighs the period.
+    /// The content of its bucket, in scaled units: one unit is the period.
     level: u128,
     at: Tick,
     asked: u64,
@@ -36,7 +36,7 @@ impl Proxy {
         Self { id, coming, going, bucket: Bucket::default(), until: at, level: 0, at, asked: 0, alive: true }
     }
 
-    /// Takes what has arrived by `now`, and grants up to `most` units.
+    /// Processes the messages that have arrived by `now`, and grants up to `most` units.
     fn grant(&mut self, most: u64, period: u64, now: Tick) -> u64 {
         while let Some((arrived, told)) = self.coming.pop_front_if(|(arrived, _)| *arrived <= now) {
             self.fill(period, arrived);
@@ -64,7 +64,7 @@ impl Proxy {
     }
 }
 
-/// Does what a server does with a report; returns what the holder is told, if anything.
+/// Handles a report as a server does; returns the answer to the holder, if there is one.
 fn answer(division: &mut Division, id: HolderId, asked: u64, now: Tick) -> Option<Option<Bucket>> {
     let until = now.after(TTL).after(GRACE);
     division.report(id, asked, now);
@@ -83,13 +83,13 @@ enum Event {
     Join,
     Vanish(usize),
     Leave(usize),
-    /// Milliseconds pass.
+    /// This many milliseconds pass.
     Pass(u64),
-    /// A request of one takes so many units, where that is more than before.
+    /// A request of this proxy takes this many units, if that is more than before.
     Dearer(usize, u64),
-    /// One is asked for so many units, and grants what it can.
+    /// This proxy is asked for this many units, and grants what it can.
     Ask(usize, u64),
-    /// One reports, and its messages take so many milliseconds to come and go.
+    /// This proxy reports; its message and the answer take these numbers of milliseconds.
     Report(usize, u64, u64),
 }
 
@@ -152,7 +152,7 @@ proptest! {
                     proxy.going.push_back((first, std::mem::take(&mut proxy.asked)));
                 },
             }
-            // What has arrived is answered in the order of its arrival, and the answer takes up to a second.
+            // Messages are answered in the order of their arrival, and the answer takes up to a second.
             for proxy in proxies.iter_mut().filter(|proxy| proxy.alive) {
                 while let Some((_, asked)) = proxy.going.pop_front_if(|(arrived, _)| *arrived <= now) {
                     if let Some(told) = answer(&mut division, proxy.id, asked, now) {
@@ -169,7 +169,7 @@ proptest! {
     }
 }
 
-/// Reports for everybody each five seconds; returns the rates that they end with.
+/// Reports for all holders every five seconds; returns their final rates.
 fn settle(division: &mut Division, asked: &[(HolderId, u64)], from: u64, rounds: u64) -> Vec<u64> {
     for round in 0..rounds {
         for (at, (id, asked)) in asked.iter().enumerate() {
@@ -198,10 +198,10 @@ fn parts_follow_what_is_asked_for_and_shrink_before_they_grow() {
     answer(&mut division, two, 1, now);
     let rates = settle(&mut division, &[(one, 2000), (two, 2000)], 105, 8);
     assert!(rates.iter().all(|rate| (700..=800).contains(rate)), "{rates:?}");
-    // One falls silent: a few reports later most of the limit is the other's, and a quarter of the half stays.
+    // One falls silent: a few reports later, the other has most of the limit, and the silent one keeps a quarter of its half.
     let rates = settle(&mut division, &[(one, 0), (two, 8000)], 145, 20);
     assert!((150..350).contains(&rates[0]) && rates[1] > 1150, "{rates:?}");
-    // A newcomer begins at once, and has its third after a while.
+    // A newcomer begins at once, and has a third after a while.
     let three = division.join(1, Tick::from_secs(245));
     let told = answer(&mut division, three, 1, Tick::from_secs(245));
     assert!(matches!(told, Some(Some(bucket)) if bucket.rate >= 12), "{told:?}");

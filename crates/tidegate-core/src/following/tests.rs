@@ -6,12 +6,12 @@ fn rate(count: u64) -> Rate {
     Rate::new(count, Duration::from_secs(1)).unwrap()
 }
 
-/// 1000 in a second up to 1024 bytes, 100 from 2048 on.
+/// 1000 a second up to 1024 bytes, 100 a second from 2048 bytes on.
 fn sentinel() -> Following {
     Following::sentinel(rate(100)..=rate(1000), 1024.0..=2048.0).unwrap()
 }
 
-/// The rates after readings, each so many milliseconds after the one before.
+/// Returns the rates after readings, each a number of milliseconds after the one before.
 fn rates(law: &Following, readings: &[(u64, f64)]) -> Vec<u64> {
     let (mut now, mut state) = (Tick::EPOCH, law.start(Tick::EPOCH));
     let sense = |&(millis, signal): &(u64, f64)| {
@@ -124,7 +124,7 @@ proptest! {
     }
 }
 
-/// What the documentation says of its size.
+/// The size that the documentation gives.
 #[test]
 fn the_state_is_as_small_as_documented() {
     assert_eq!(size_of::<FollowingState>(), 32);

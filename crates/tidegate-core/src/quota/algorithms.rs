@@ -1,7 +1,7 @@
-//! The table of all algorithms: [`Quota`] and [`State`] hold one variant for each, and hand every call on to it.
+//! The table of all algorithms: [`Quota`] and [`State`] have one variant for each, and pass every call on to it.
 //!
-//! An algorithm is added in three places: its own file, one line in the table below, one line in the fixture of byte forms. Guards
-//! have rows of their own: to ask one is to enter it, and whoever entered leaves by [`Quota::finish`], with an outcome.
+//! To add an algorithm, change three places: its own file, one line in the table below, and one line in the fixture of
+//! byte forms. Guards have rows of their own: a request enters the guard, and [`Quota::finish`] leaves it with an outcome.
 
 use core::time::Duration;
 
@@ -23,18 +23,18 @@ use crate::rate::{TokenBucket, TokenBucketState};
 use crate::rate::{WarmUp, WarmUpState};
 use crate::time::Tick;
 
-/// The table of algorithms, limits and then guards: byte, variant, parameters, state. A byte, once released, is never reused.
+/// The table of algorithms, first limits and then guards: byte, variant, parameters, state. A released byte is never reused.
 macro_rules! algorithms {
     (
         limits { $($(#[$doc:meta])* $byte:literal => $name:ident($params:ty, $state:ty);)* }
         guards { $($(#[$gdoc:meta])* $gbyte:literal => $gname:ident($gparams:ty, $gstate:ty);)* }
     ) => {
-        /// A complete limit: an algorithm with its parameters. Immutable; replaced whole.
+        /// A complete limit: an algorithm with its parameters. Immutable; it can only be replaced as a whole.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Quota { $($(#[$doc])* $name($params),)* $($(#[$gdoc])* $gname($gparams),)* }
 
-        /// What a [`Quota`] remembers of one key.
+        /// The state of a [`Quota`] for one key.
         #[derive(Clone, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum State { $($(#[$doc])* $name($state),)* $($(#[$gdoc])* $gname($gstate),)* }
@@ -96,7 +96,7 @@ macro_rules! algorithms {
                         State::$gname(Guard::carry(params, old, state, now, how))
                     })*
                     #[allow(unreachable_patterns, reason = "reachable as soon as the table has two rows")]
-                    // Units spent say nothing of who is inside, nor the other way round.
+                    // Units spent do not tell who is inside a guard, nor the reverse.
                     _ if self.is_guard() || old.is_guard() => self.fresh(now),
                     _ => changed::carry(self, old, state, now, how),
                 }
@@ -113,10 +113,10 @@ macro_rules! algorithms {
         }
 
         impl Quota {
-            /// Finishes admitted work: limits settle what was spent, guards are left with the outcome.
+            /// Finishes admitted work: limits are settled with the units used, guards are left with the outcome.
             ///
-            /// To settle a guard without finishing does nothing, unless nothing was used: units say nothing of whether the work is
-            /// over. Undone work leaves as [`Outcome::Ignored`].
+            /// Settling a guard without finishing does nothing, unless 0 units were used, because units do not tell
+            /// whether the work is over. Undone work leaves as [`Outcome::Ignored`].
             #[must_use]
             pub fn finish(&self, state: &State, now: Tick, receipt: &Receipt, finish: Finish) -> State {
                 match (self, state) {
@@ -127,16 +127,18 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns the state to decide by, and to write back, where the clock that wrote `state` has since been set back by more
-            /// than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK); `None` where `state` holds as it is. Costs a comparison then.
+            /// Returns the state to decide by and to write back, if the clock that wrote `state` has since been set
+            /// back by more than [`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK). `None`: `state` is valid as it is;
+            /// this costs one comparison.
             ///
-            /// A state stands still at the tick of its last change until `now` has reached it. Where that lies further ahead, it is
-            /// set back: it becomes what it was at its last change, as if that had been at `now` and the largest step back. So a
-            /// key stands still for no longer than that, and is then as empty as it was. It is for the first decision after the
-            /// step; charges made before give nothing back afterwards, so settle them by the state as it was written. What time
-            /// returned while the clock was fast is not taken back.
+            /// A state stands still at the tick of its last change until `now` has reached it. If that tick is more
+            /// than the largest step back ahead of `now`, the state is set back: it becomes the state of its last
+            /// change, as if that had been at `now` plus the largest step back. So a key stands still for no longer
+            /// than that, and is then as empty as it was. Use it for the first decision after the step. Charges made
+            /// before give nothing back afterwards, so settle them with the state as it was written. Units that
+            /// returned while the clock was fast are not taken back.
             ///
-            /// The profiles of peers are never set back: they do with such a clock what their peers do.
+            /// The profiles of other libraries are never set back: they treat such a clock as their libraries do.
             ///
             /// # Examples
             /// ```
@@ -168,8 +170,9 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns the tick at which `state` was last changed, where that lies so far ahead of `now` that [`Quota::set_back`] would set
-            /// it back; `None` where it does not. For stores whose cells several clocks write: which of them is wrong nobody knows there.
+            /// Returns the tick at which `state` was last changed, if that is so far ahead of `now` that
+            /// [`Quota::set_back`] would set the state back; otherwise `None`. For stores whose cells are written
+            /// under several clocks, where it is not known which of them is wrong.
             #[must_use]
             #[inline]
             pub fn far_ahead(&self, state: &State, now: Tick) -> Option<Tick> {
@@ -180,10 +183,11 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Returns the most bytes that [`State::encode`] gives for a state that this limit made, settlements and reservations
-            /// included: for an engine that bounds what it keeps of a key.
+            /// Returns the largest number of bytes that [`State::encode`] returns for a state made by this limit,
+            /// settlements and reservations included. For an engine that bounds the size of a key.
             ///
-            /// A guard whose places or time to live were lowered holds those who entered before, and may be larger until they have left.
+            /// If the places or the time to live of a guard were lowered, it still holds those who entered before,
+            /// and may be larger until they have left.
             #[must_use]
             pub fn largest_state(&self) -> usize {
                 let header = 2;
@@ -193,7 +197,7 @@ macro_rules! algorithms {
                 }
             }
 
-            /// Says whether it is a guard, which is entered and left.
+            /// Says whether this is a guard, which is entered and left.
             #[must_use]
             pub const fn is_guard(&self) -> bool {
                 match self {
@@ -214,7 +218,7 @@ macro_rules! algorithms {
             /// Reads a byte form.
             ///
             /// # Errors
-            /// [`DecodeError`] when the bytes are no quota.
+            /// [`DecodeError`] when the bytes are not a quota.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 let (kind, mut from) = Reader::open(bytes)?;
                 let quota = match kind {
@@ -239,7 +243,7 @@ macro_rules! algorithms {
             /// Reads a byte form.
             ///
             /// # Errors
-            /// [`DecodeError`] when the bytes are no state.
+            /// [`DecodeError`] when the bytes are not a state.
             pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
                 let (kind, mut from) = Reader::open(bytes)?;
                 let state = match kind {
@@ -327,8 +331,9 @@ algorithms! {
 }
 
 impl Quota {
-    /// Makes a [`Concurrency`] guard: at most `max` in flight, 1 to [`Concurrency::MAX_PLACES`]; a place that was not returned within `ttl` of
-    /// being taken lapses by itself. For gates, whose admissions are finished; a check that nobody finishes holds its place until then.
+    /// Makes a [`Concurrency`] guard with at most `max` places in flight, 1 to [`Concurrency::MAX_PLACES`]. A place
+    /// that is not returned within `ttl` of being taken lapses by itself. For gates, whose admissions are finished; a
+    /// check that is never finished holds its place until then.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.
@@ -344,8 +349,8 @@ impl Quota {
         Ok(Concurrency::new(max)?.ttl(ttl)?.into())
     }
 
-    /// Returns how many units or places it has in all: what a full limit grants at once, of a queue also how many may wait, and of a limit that
-    /// a law moves the most that it may become.
+    /// Returns the number of units or places in all: the units that a full limit grants at once; for a queue also the
+    /// units that may wait; for a limit that a law moves, the largest that it may become.
     #[must_use]
     pub fn capacity(&self) -> u64 {
         match self {

@@ -1,4 +1,4 @@
-//! From "so many per second" to a complete limit.
+//! Builds a complete limit from a count per time, such as "50 per second".
 
 use core::time::Duration;
 
@@ -10,10 +10,10 @@ use crate::rate::{
 };
 use crate::time::Rate;
 
-/// A rate on its way to a [`Quota`].
+/// A rate that becomes a [`Quota`] once an algorithm is chosen.
 ///
-/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the quota is
-/// made, so that a chain reads without question marks.
+/// The burst defaults to the count of the rate: "50 per second" may come all at once. Numbers are checked when the
+/// quota is made, so that a chain of calls needs no question marks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[must_use = "a builder is not a limit yet: hand it to a limiter, or finish it with an algorithm"]
 pub struct QuotaBuilder {
@@ -68,7 +68,7 @@ impl QuotaBuilder {
         Ok(Gcra::new(self.rate()?, self.burst.unwrap_or(self.count))?.into())
     }
 
-    /// The rate of a window, whose count is all it grants at once.
+    /// Returns the rate of a window, which may grant its whole count at once and so has no burst.
     fn window(self) -> Result<Rate, QuotaError> {
         match self.burst {
             None => self.rate(),
@@ -88,7 +88,8 @@ impl QuotaBuilder {
         Ok(FixedWindow::rolling(self.window()?).into())
     }
 
-    /// Finishes as a calendar [`FixedWindow`] on the clock of `zone`, an IANA name. The period is not looked at: `unit` takes its place.
+    /// Finishes as a calendar [`FixedWindow`] on the clock of `zone`, an IANA name. The `unit` replaces the period,
+    /// which is ignored.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range, the unknown zone, or the burst, which no window has.
@@ -139,7 +140,7 @@ impl QuotaBuilder {
         Ok(TokenBucket::new(self.bandwidth()?).into())
     }
 
-    /// Finishes as a [`TokenBucket`] of one bandwidth that gets its whole count back at the end of each period.
+    /// Finishes as a [`TokenBucket`] of one bandwidth whose whole count returns at the end of each period.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range.
@@ -157,8 +158,8 @@ impl QuotaBuilder {
 
     /// Finishes as a [`LeakyQueue`] in which at most `places` units wait.
     ///
-    /// The burst is one unit and the slack. It defaults to 1 here, not to the count: who asks for a queue asks for an even
-    /// stream.
+    /// The burst is the slack and one unit. It defaults to 1 here, not to the count, because a queue is chosen for an
+    /// even stream.
     ///
     /// # Errors
     /// [`QuotaError`] names the number that is out of range.

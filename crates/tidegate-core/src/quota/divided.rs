@@ -1,4 +1,4 @@
-//! A part of a limit, for whoever grants by itself what is its own of it.
+//! Division of a limit into parts, each granted by its own holder.
 
 use core::time::Duration;
 
@@ -10,10 +10,11 @@ use crate::rate::{
 use crate::time::Rate;
 
 impl Quota {
-    /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window, its places: each rounded down. `None` where that leaves nothing
-    /// at once, and for limits that cannot be divided: those that can are [flows](Quota::flow), windows that are not of a calendar, and places that lapse.
+    /// Returns the same limit with `part` of `whole` of its rate, its burst, its count per window or its places, each
+    /// rounded down. `None`: nothing would be left to grant at once, or the limit cannot be divided. Divisible limits
+    /// are [flows](Quota::flow), windows other than calendar windows, and places that lapse.
     ///
-    /// Any number of parts that add up to the whole grant together at most what the limit grants.
+    /// Parts that add up to the whole grant together at most as much as the limit.
     ///
     /// # Examples
     /// ```
@@ -32,7 +33,7 @@ impl Quota {
             return self.fills_within().map(|_| self.clone());
         }
         let down = |units: u64| {
-            // Less than `units`, since part is less than whole.
+            // Less than `units`, because `part` is less than `whole`.
             u64::try_from(u128::from(units) * u128::from(part) / u128::from(whole))
                 .ok()
                 .filter(|units| *units > 0)
@@ -72,8 +73,8 @@ impl Quota {
         }
     }
 
-    /// Returns how long after its last charge a limit that can be [divided](Quota::divided) is as good as new, whatever it was charged, but for debts;
-    /// `None` for all others.
+    /// Returns the time after its last charge by which a limit that can be [divided](Quota::divided) is full again,
+    /// whatever it was charged, debts excepted. `None` for all other limits.
     #[must_use]
     pub fn fills_within(&self) -> Option<Duration> {
         match self {
@@ -84,9 +85,9 @@ impl Quota {
                 Some(Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX)))
             }
             Self::FixedWindow(limit) if limit.calendar_parts().is_none() => Some(limit.period()),
-            // A charge counts until its bucket has gone, which is up to a bucket longer than the window.
+            // A charge counts until its bucket has left the window, which is up to a bucket longer than the window.
             Self::SlidingWindow(limit) => Some(limit.rate().period().saturating_mul(2)),
-            // The window before weighs in until the present one ends.
+            // The window before counts until the current one ends.
             Self::SlidingCounter(limit) => Some(limit.rate().period().saturating_mul(2)),
             Self::SlidingLog(limit) => Some(limit.rate().period()),
             Self::Concurrency(limit) => limit.time_to_live(),
@@ -95,10 +96,10 @@ impl Quota {
     }
 }
 
-/// A number of nanoseconds that is told to a nanosecond is told well enough: to a billionth part.
+/// From this many nanoseconds on, rounding a period to a nanosecond is precise enough: to a billionth.
 const FINE: u128 = 1 << 30;
 
-/// Returns a part of a rate, rounded down where it cannot be told exactly; `None` for one slower than any.
+/// Returns a part of a rate, rounded down if it has no exact form; `None` if it is slower than the slowest rate.
 fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let (count, period) =
         (u128::from(rate.count()) * u128::from(part), u128::from(rate.period_nanos()) * u128::from(whole));
@@ -106,13 +107,13 @@ fn slower(rate: Rate, part: u32, whole: u32) -> Option<Rate> {
     let (mut count, mut period) = (count / divisor, period / divisor);
     let longest = Rate::MAX_PERIOD.as_nanos();
     if period > longest && period / count.max(1) >= FINE {
-        // One unit in so long, which is rounded up to a nanosecond.
+        // One unit in a long period, which is rounded up to a nanosecond.
         (count, period) = (1, period.div_ceil(count.max(1)));
         if period > longest {
             return None;
         }
     }
-    // Both are large here, or in range: halved together, the count down and the period up.
+    // Here both are large, or both in range. They are halved together, the count rounded down and the period up.
     while period > longest || count > u128::from(Rate::MAX_COUNT) {
         (count, period) = (count / 2, period.div_ceil(2));
     }

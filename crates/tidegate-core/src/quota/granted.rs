@@ -1,7 +1,7 @@
-//! What a limit grants over a span of time, whatever it is asked: the number to compare a key's peak with.
+//! The most units that a limit grants over a span of time, however it is asked: the number with which to compare a key's peak.
 //!
-//! A written rate alone is not that number. `60/min` with a burst of 20 grants 80 in a minute, and a fixed window of 60 a
-//! minute grants 120 around an edge.
+//! The rate as written is not that number. `60/min` with a burst of 20 grants 80 in a minute, and a fixed window of
+//! 60 a minute grants 120 around an edge.
 
 use core::time::Duration;
 
@@ -10,15 +10,16 @@ use crate::rate::{Bandwidth, Refill};
 use crate::time::{Rate, nanos};
 
 impl Quota {
-    /// Returns the most units of one key that act in any span of this length, its end not included.
+    /// Returns the most units of one key that act in any span of this length, the end of the span excluded.
     ///
-    /// Who asks for more within such a span was refused or delayed at least once. Who asks for less may have been, too, where units
-    /// spent before the span were still missing in it. Units act when their wait is over: where waits up to `max_wait` are accepted,
-    /// what was asked in a span acts in one that is longer by `max_wait`.
+    /// A caller that asks for more within such a span was refused or delayed at least once. One that asks for less
+    /// may have been, too, if units spent before the span had not returned yet. Units act when their wait is over: if
+    /// waits up to `max_wait` are accepted, the units asked for in a span act in a span that is longer by `max_wait`.
     ///
-    /// A caller can reach this number, or one unit less; only under the sliding counter it is a bound that nobody reaches. A span of zero
-    /// has what is granted at once. Calendar windows are taken at their usual length, so a day that is an hour short may have more. `None`
-    /// where no such number is known: the warm-up, the profiles of peers, and guards. Costs a few divisions.
+    /// A caller can reach this number, or one unit less. For the sliding counter only, it is a bound that no caller
+    /// reaches. For a span of zero it is the number granted at once. Calendar windows count at their usual length, so
+    /// a day that is an hour short may grant more. `None` if no such number is known: for the warm-up, the profiles
+    /// of other libraries, and guards. Costs a few divisions.
     ///
     /// # Examples
     /// ```
@@ -36,7 +37,7 @@ impl Quota {
         let granted = match self {
             Self::Gcra(limit) => flowing(limit.burst(), limit.rate(), span),
             Self::LeakyBucket(limit) => flowing(limit.capacity(), limit.rate(), span),
-            // Places are for those who wait; what leaves is the slack, one, and the rate.
+            // Places are for units that wait; the slack, one more unit, and the rate leave.
             Self::LeakyQueue(limit) => flowing(limit.slack() + 1, limit.rate(), span),
             Self::TokenBucket(limit) => {
                 limit.bandwidths().iter().map(|bandwidth| refilled(bandwidth, span)).min()?
@@ -54,14 +55,14 @@ impl Quota {
     }
 }
 
-/// The burst, and what flows back meanwhile.
+/// Returns the burst, and the units that return during the span.
 fn flowing(burst: u64, rate: Rate, span: Duration) -> u128 {
     let (count, period) = rate.reduced();
     let back = u128::from(count) * u128::from(nanos(span)) / u128::from(period);
     u128::from(burst) + back
 }
 
-/// The capacity, and what is refilled meanwhile.
+/// Returns the capacity, and the units that are refilled during the span.
 fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
     match bandwidth.refill_kind() {
         Refill::Continuous => flowing(bandwidth.capacity(), bandwidth.rate(), span),
@@ -72,17 +73,17 @@ fn refilled(bandwidth: &Bandwidth, span: Duration) -> u128 {
     }
 }
 
-/// One limit for the window that the span begins in, and one for each that begins later within it.
+/// Returns one limit for the window in which the span begins, and one for each window that begins later within it.
 fn in_windows(limit: u64, window: Duration, span: Duration) -> u128 {
     u128::from(limit) * (1 + begun(window, span))
 }
 
-/// The most windows that begin within a span, after its first nanosecond.
+/// Returns the most windows that begin within a span, after its first nanosecond.
 fn begun(window: Duration, span: Duration) -> u128 {
     u128::from(nanos(span).saturating_sub(1)).div_ceil(u128::from(nanos(window).max(1)))
 }
 
-/// One limit for each period that the span is cut into, the last of them shorter.
+/// Returns one limit for each period into which the span is divided, the last of them shorter.
 fn in_any_window(rate: Rate, span: Duration) -> u128 {
     u128::from(rate.count())
         * u128::from(nanos(span).max(1)).div_ceil(u128::from(nanos(rate.period()).max(1)))
@@ -97,7 +98,7 @@ mod tests {
     use crate::time::Tick;
     use crate::{Algorithm, Ask, Cost, QuotaError, Transition};
 
-    /// Takes one unit first and then whatever there is, at each of these ticks; returns what was taken when.
+    /// Takes one unit first and then all that remain, at each of these ticks; returns the tick and the units of each charge.
     fn greedy(quota: &Quota, at: impl Iterator<Item = u64>) -> Vec<(u64, u64)> {
         let mut state = quota.fresh(Tick::from_secs(1_000));
         let mut taken = Vec::new();
@@ -114,7 +115,7 @@ mod tests {
         taken
     }
 
-    /// The most that was taken in any span of this length.
+    /// Returns the most units taken in any span of this length.
     fn most(taken: &[(u64, u64)], span: u64) -> u64 {
         let from = |(begin, _): &(u64, u64)| {
             let within = taken.iter().filter(|(at, _)| at >= begin && *at < begin + span.max(1));
@@ -157,20 +158,20 @@ mod tests {
     #[test]
     fn whoever_takes_all_gets_as_much() {
         for quota in quotas(30, 20).unwrap() {
-            // One unit opens a window; shortly before its end, all there is, tick by tick.
+            // One unit opens a window; shortly before its end all remaining units are taken, tick by tick.
             let at = std::iter::once(0).chain(990..2_100);
             let most = most(&greedy(&quota, at), 1_000);
             let granted = quota.granted_within(Duration::from_nanos(1_000)).unwrap();
             let reached = match quota {
                 Quota::SlidingCounter(_) => most > granted / 2,
-                // The unit that opened a window is missing at its end; the last one flows back when the span is over.
+                // The unit that opened a window is missing at its end; the last one returns when the span is over.
                 _ => most + 1 >= granted,
             };
             assert!(reached, "{quota:?}: {most} of {granted}");
         }
     }
 
-    /// A window granted twice its limit in no time at all.
+    /// A window used to be said to grant twice its limit in a span of zero.
     #[test]
     fn a_span_of_zero_has_what_is_granted_at_once() {
         let rate = Rate::new(10, Duration::from_secs(60)).unwrap();

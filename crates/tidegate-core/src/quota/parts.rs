@@ -1,4 +1,4 @@
-//! Limits and charges in parts, for whoever takes units ahead of time and hands them out one by one.
+//! Limits and charges in parts, for users that take units ahead of time and hand them out one by one.
 
 use super::Quota;
 use crate::decision::{Cost, Receipt};
@@ -6,8 +6,9 @@ use crate::rate::{Bandwidth, Gcra, LeakyBucket, Refill, TokenBucket};
 use crate::time::{Rate, Tick};
 
 impl Quota {
-    /// Returns the rate and the burst of a limit that is just these two: GCRA, a leaky bucket as a meter, a token bucket of one bandwidth
-    /// that refills evenly. What any of them admits stays within `burst + rate · span` in every span. `None` for all others.
+    /// Returns the rate and the burst of a limit that consists of just these two: GCRA, a leaky bucket as a meter, or
+    /// a token bucket of one bandwidth that refills evenly. Such a limit admits at most `burst + rate · span` units
+    /// in every span. `None` for all others.
     ///
     /// # Examples
     /// ```
@@ -31,8 +32,8 @@ impl Quota {
         }
     }
 
-    /// Returns the same limit with a smaller burst; `None` where it is no [flow](Quota::flow), or `burst` is 0 or more than it has. A bucket
-    /// that starts with fewer tokens than its capacity starts with at most the new one.
+    /// Returns the same limit with a smaller burst. `None`: the limit is not a [flow](Quota::flow), or `burst` is 0 or
+    /// above its burst. A bucket that starts with fewer tokens than its capacity then starts with at most the new capacity.
     #[must_use]
     pub fn with_less_burst(&self, burst: u64) -> Option<Self> {
         let (rate, has) = self.flow()?;
@@ -51,12 +52,12 @@ impl Quota {
         }
     }
 
-    /// Divides the receipt of one charge into those of two, made at the same tick, the second after the first: so that each part may be
-    /// settled by itself. `None` where the first is not less than the whole, and for limits whose receipts cannot be divided: those
-    /// that can are [flows](Quota::flow) and fixed windows.
+    /// Splits the receipt of one charge into those of two charges made at the same tick, the second after the first,
+    /// so that each part can be settled by itself. `None`: `first` is not less than the whole, or the limit's
+    /// receipts cannot be split. Only those of [flows](Quota::flow) and fixed windows can.
     ///
-    /// Settling both parts does what settling two such charges would do. The part that is left when others have been split off is
-    /// always the last of the line, and has the mark of the whole.
+    /// Settling both parts has the effect of settling two such charges. The rest that is left when other parts have
+    /// been split off is always the last in the line, and has the mark of the whole.
     ///
     /// # Examples
     /// ```
@@ -76,7 +77,7 @@ impl Quota {
     pub fn split(&self, receipt: &Receipt, first: Cost) -> Option<(Receipt, Receipt)> {
         let rest = receipt.cost.units().checked_sub(first.units()).and_then(Cost::new)?;
         let (one, other) = match self {
-            // One of them opens the window, and the other joins it.
+            // One part opens the window, and the other joins it.
             Self::FixedWindow(_) => (receipt.mark, [0; 4]),
             _ => {
                 let (scale, unit) = self.pace()?;
@@ -91,7 +92,7 @@ impl Quota {
 }
 
 impl Quota {
-    /// Returns how much scaled time passes in a nanosecond, and how much a unit takes; `None` for what is no flow.
+    /// Returns the scaled time that passes in a nanosecond, and the scaled time of a unit; `None` if the limit is not a flow.
     fn pace(&self) -> Option<(u64, u64)> {
         match self {
             Self::Gcra(limit) => Some((limit.pace.scale, limit.pace.unit)),
@@ -110,15 +111,15 @@ fn even(limit: &TokenBucket) -> Option<&Bandwidth> {
     }
 }
 
-/// Returns the mark of the charge that ends by so much scaled time before one on the same line.
+/// Returns the mark of a charge that ends by the scaled time `by` before another one on the same line.
 fn earlier(receipt: &Receipt, by: u128, scale: u64) -> [u64; 4] {
     let (first, position) = receipt.marks();
     let arrival = Tick::from_nanos((first >> 64) as u64);
     if arrival == Tick::EPOCH {
-        // The position tells when it runs out.
+        // The position tells when the charge runs out.
         return Receipt::mark(first, position.saturating_sub(by));
     }
-    // The tick was rounded up: a nanosecond less, so that it never runs out too late.
+    // The tick was rounded up, so one nanosecond more is subtracted. The receipt then never runs out too late.
     let spans = by.div_ceil(u128::from(scale)).saturating_add(1);
     let arrival = arrival.as_nanos().saturating_sub(u64::try_from(spans).unwrap_or(u64::MAX)).max(1);
     Receipt::mark(u128::from(arrival) << 64 | u128::from(first as u64), position.saturating_sub(by))

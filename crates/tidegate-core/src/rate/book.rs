@@ -1,17 +1,18 @@
-//! What a limit that refills evenly has to remember so that charges can be settled in any order.
+//! The book of a limit that refills evenly: what it keeps so that charges can be settled in any order.
 //!
-//! Charges stand in a line, in the order in which they were made; each has a *position*, the sum of all that was charged up to it.
-//! Giving a charge back must leave what those behind it hold, and a state of one number cannot say how much that is once
-//! something was given back in between. So the book keeps what was given back as *holes* in the line: a position and an
-//! amount. What stands behind a position is the distance to the end of the line without the holes in between.
+//! Charges stand in a line, in the order in which they were made. Each has a *position*: the sum of all charges up to
+//! and including it. Giving a charge back must leave the charges behind it what they hold. A state of one number
+//! cannot tell how much that is once an amount in between was given back. So the book keeps such amounts as *holes*
+//! in the line: a position and an amount. The charges behind a position hold the distance to the end of the line,
+//! less the holes in between.
 //!
-//! A hole also says how much of it could not be given back yet, because charges behind it still count on it. It is tried
-//! again whenever something else is settled: a burst that is undone charge by charge comes back entirely in any order.
+//! A hole also says how much of it could not be given back yet, because charges behind it still rely on it. That part is tried
+//! again whenever something else is settled. So a burst that is undone charge by charge comes back entirely, in any order.
 //!
-//! A state has a book from the first settlement that leaves a hole on, until the limit has been full once, as it would have been
-//! also without what was given back: then every receipt issued so far has run out. A limit under constant load never is full, so
-//! that its book stays, and each check copies it: two allocations, the book and its holes, in the general form of a state. A caller
-//! that settles each charge before it makes the next never has a book.
+//! A state has a book from the first settlement that leaves a hole until the limit has been full once, and would have
+//! been full also without what was given back. Then every receipt issued so far has run out. A limit under constant
+//! load is never full, so its book stays, and each check copies it: two allocations, the book and its holes, in the
+//! general form of a state. A caller that settles each charge before it makes the next never has a book.
 
 use core::time::Duration;
 
@@ -20,41 +21,41 @@ use smallvec::SmallVec;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
-/// One amount for each bandwidth of a limit; all but token buckets of several have one.
+/// One amount for each bandwidth of a limit. Only token buckets of several bandwidths have more than one.
 pub(crate) type Amounts = SmallVec<[u128; 1]>;
 
-/// The most holes that are kept. A burst of 128 parallel charges leaves at most as many, whatever the order they are settled in.
-/// Beyond it the first hole of the line is forgotten, after which older charges may give back less.
+/// The most holes that are kept. A burst of 128 parallel charges leaves at most this many, in whatever order they are
+/// settled. Beyond it the first hole of the line is forgotten, and older charges may then give back less.
 const MAX_HOLES: usize = 64;
 
-/// The bytes that a hole is written in.
+/// The size of a hole in byte form.
 const fn hole_bytes(bandwidths: usize) -> usize {
     16 + 16 + 1 + 16 * bandwidths
 }
 
-/// The most bytes that the holes of one book are written in, so that no state is larger than 4 KiB.
+/// The most bytes that the holes of one book take in byte form, so that no state is larger than 4 KiB.
 const MOST_HOLE_BYTES: usize = 3700;
 
-/// The most holes that are kept for so many bandwidths: 64 for one, 56 for two, 45 for three, 22 for eight.
+/// The most holes that are kept for a number of bandwidths: 64 for one, 56 for two, 45 for three, 22 for eight.
 const fn most_holes(bandwidths: usize) -> usize {
     let fit = MOST_HOLE_BYTES / hole_bytes(bandwidths);
     if fit < MAX_HOLES { fit } else { MAX_HOLES }
 }
 
-/// What one key needs to know of its line of charges where the arrival time does not tell enough. 112 bytes, and 64 for each hole.
+/// What a key needs to know of its line of charges besides the arrival time. 112 bytes, and 64 for each hole.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Book {
-    /// The sum of all that was given back from the middle of the line. The line ends at the arrival time and this sum.
+    /// The sum of all amounts given back from the middle of the line. The line ends at the arrival time plus this sum.
     pub(crate) given: u128,
     /// Charges up to this position were made before the last carry, and give nothing back.
     pub(crate) since: u128,
     /// The tick by which every receipt has run out. The book is dropped then.
     pub(crate) high: Tick,
-    /// The latest tick at which somebody was promised to act.
+    /// The latest tick at which a charge was promised to act.
     pub(crate) promise: Tick,
-    /// For each bandwidth, by number: when the running period of a refill at intervals was begun anew; zero where it was not.
+    /// For each bandwidth, by index: when its running period of a refill at intervals was restarted; zero if it was not.
     restarts: SmallVec<[Tick; 1]>,
-    /// The first time that any period was begun anew; zero if never.
+    /// The first tick at which any period was restarted; zero if none was.
     extended: Tick,
     holes: Vec<Hole>,
 }
@@ -62,7 +63,7 @@ pub(crate) struct Book {
 /// A part of the line that was given back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Hole {
-    /// The position at which it ends.
+    /// The position at which the hole ends.
     end: u128,
     amount: u128,
     /// How much of it is still charged, because charges behind it rely on it; for each bandwidth.
@@ -74,7 +75,7 @@ impl Hole {
         self.end.saturating_sub(self.amount)
     }
 
-    /// Takes in the hole that begins where this one ends.
+    /// Appends the hole that begins where this one ends.
     fn join(&mut self, next: &Self) {
         self.end = next.end;
         self.amount = self.amount.saturating_add(next.amount);
@@ -85,37 +86,38 @@ impl Hole {
 }
 
 impl Book {
-    /// The most bytes that the book of so many bandwidths, or none, is written in.
+    /// The size of the largest book in byte form, for a number of bandwidths; a missing book is smaller.
     pub(crate) const fn largest(bandwidths: usize) -> usize {
         let holes = most_holes(bandwidths) * hole_bytes(bandwidths);
         1 + (16 + 16 + 8 + 8 + 8) + (1 + 8 * bandwidths) + (1 + holes)
     }
 
-    /// Opens a book on a line that has none: nothing was settled out of order, nor was the limit changed while receipts are out.
+    /// Opens a book on a line that has none: nothing was settled out of order, and the limit was not changed while
+    /// receipts were open.
     pub(crate) fn new(high: Tick, promise: Tick) -> Self {
         Self { high, promise, ..Self::default() }
     }
 
-    /// Says whether no receipt is left that could be settled at `at`. A book that lasts until [`Tick::MAX`] is kept: that tick
-    /// stands for all later ones.
+    /// Says whether every receipt has run out at `at`. A book that lasts until [`Tick::MAX`] is kept, because that
+    /// tick stands for all later ones.
     pub(crate) fn has_passed(&self, at: Tick) -> bool {
         self.high <= at && self.high < Tick::MAX
     }
 
-    /// Says whether the book adds nothing to what the arrival time says by itself.
+    /// Says whether the book adds nothing to the arrival time.
     pub(crate) fn is_blank(&self) -> bool {
         self.given == 0 && self.since == 0 && self.holes.is_empty()
     }
 
-    /// Returns how much the charges behind `position` hold, of a line that ends at `end`. Where holes were forgotten it is too
-    /// much, never too little.
+    /// Returns how much the charges behind `position` hold, on a line that ends at `end`. If holes were forgotten, it
+    /// is too much, never too little.
     pub(crate) fn standing_after(&self, position: u128, end: u128) -> u128 {
         let behind = self.holes.iter().filter(|hole| hole.end > position);
         let gone = behind.fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
         end.saturating_sub(position).saturating_sub(gone)
     }
 
-    /// Returns how much of a bandwidth is still charged for charges that were settled.
+    /// Returns how much of a bandwidth is withheld from charges that were settled.
     pub(crate) fn withheld(&self, band: usize) -> u128 {
         let withheld = self.holes.iter().filter_map(|hole| hole.withheld.get(band));
         withheld.fold(0, |sum, amount| sum.saturating_add(*amount))
@@ -124,10 +126,10 @@ impl Book {
     /// Makes a hole of `amount` that ends at `end`.
     pub(crate) fn open(&mut self, end: u128, amount: u128, withheld: Amounts) {
         let at = self.holes.partition_point(|hole| hole.end < end);
-        // Room for one more hole; to double the list would waste memory in each key.
+        // Room for one more hole; doubling the list would waste memory in each key.
         self.holes.reserve_exact(1);
         self.holes.insert(at, Hole { end, amount, withheld });
-        // The hole behind is joined first, so that the indices before it stay right.
+        // The hole behind is joined first, so that the index before it stays right.
         for first in [Some(at), at.checked_sub(1)].into_iter().flatten() {
             if let Some([one, next]) = self.holes.get_mut(first..first.saturating_add(2))
                 && one.end == next.start()
@@ -142,7 +144,8 @@ impl Book {
         }
     }
 
-    /// Cuts holes off the end of the line: nobody stands behind them. Returns what was withheld of them.
+    /// Cuts holes off the end of the line, where no charge stands behind them. Returns the amounts withheld of them,
+    /// for each bandwidth.
     pub(crate) fn cut(&mut self, end: &mut u128) -> Amounts {
         let mut released = Amounts::new();
         while let Some(hole) = self.holes.pop_if(|hole| hole.end >= *end) {
@@ -155,8 +158,8 @@ impl Book {
         released
     }
 
-    /// Gives back what was withheld, as far as those behind allow: `spent` stays at `front` and what they hold, a position
-    /// being worth `weight`.
+    /// Gives withheld amounts back, as far as the charges behind allow: `spent` stays at least `front` plus what they
+    /// hold, where one step of a position is worth `weight`.
     pub(crate) fn release(&mut self, band: usize, spent: &mut u128, front: u128, weight: u128, end: u128) {
         let mut behind = self.holes.iter().fold(0u128, |sum, hole| sum.saturating_add(hole.amount));
         // The oldest hole first. Its floor is the highest, so it could give nothing back once later holes have lowered `spent`.
@@ -171,17 +174,18 @@ impl Book {
         }
     }
 
-    /// When the period of a bandwidth was begun anew, if it was.
+    /// Returns when the period of a bandwidth was restarted; zero if it was not.
     pub(crate) fn restarted(&self, band: usize) -> Tick {
         self.restarts.get(band).copied().unwrap_or_default()
     }
 
-    /// Says whether a period was begun anew while a receipt that runs out at `arrival` was there: it lasts as long as the book then.
+    /// Says whether a period was restarted while a receipt that runs out at `arrival` was open. Such a receipt lasts
+    /// as long as the book.
     pub(crate) fn outlives(&self, arrival: Tick) -> bool {
         Tick::EPOCH < self.extended && self.extended < arrival
     }
 
-    /// Notes that the period of a bandwidth begins anew.
+    /// Notes that the period of a bandwidth restarts at `at`.
     pub(crate) fn restart(&mut self, band: usize, at: Tick) {
         self.restarts.resize(self.restarts.len().max(band + 1), Tick::EPOCH);
         self.restarts[band] = at;
@@ -190,8 +194,8 @@ impl Book {
         }
     }
 
-    /// Makes the book one of a line whose clock was set back by `span` at the tick `from`. Charges up to the position `end` give
-    /// nothing back any more, for as long as the clock that was set back would have let them.
+    /// Adapts the book to a clock that was set back by `span` at the tick `from`. Charges up to the position `end`
+    /// give nothing back any more. That holds for as long as they could have given back by the old clock.
     pub(crate) fn set_back(&mut self, span: Duration, from: Tick, end: u128) {
         self.rest();
         self.since = end;
@@ -203,14 +207,14 @@ impl Book {
         }
     }
 
-    /// Forgets all holes: the limit is full again, so the charges before them hold nothing any more.
+    /// Forgets all holes: the limit is full again, so earlier charges hold nothing any more.
     pub(crate) fn rest(&mut self) {
         self.holes.clear();
     }
 }
 
 impl Book {
-    /// Appends a book that may be missing: one byte, and the book.
+    /// Appends an optional book: one byte, and the book.
     pub(crate) fn write_some(book: Option<&Self>, out: &mut Writer) {
         out.u8(u8::from(book.is_some()));
         if let Some(book) = book {
@@ -276,7 +280,7 @@ impl Bytes for Book {
 mod tests {
     use super::*;
 
-    /// The sizes that the states' documentation tells.
+    /// The sizes that the documentation of the states gives.
     #[test]
     fn a_book_takes_what_is_said() {
         assert_eq!((size_of::<Book>(), size_of::<Hole>()), (112, 64));

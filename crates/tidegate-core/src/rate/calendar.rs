@@ -1,17 +1,16 @@
 //! Windows as people name them: a second, a minute, an hour, a day, a week, a month or a year on the clock of one place.
 //!
-//! Two rules give every edge, and no instant lies in two windows or in none:
-//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over
-//!   midnight that is later than 00:00; a date the place never had is a window of no length. A day of 23 or 25 hours is
-//!   one window.
-//! * *A minute or an hour begins whenever the clock on the wall shows a full one.* An hour that comes twice is two
-//!   windows; where the clock is moved by half an hour, that hour lasts 90 minutes. So neither is ever shorter than its
-//!   unit, and a change of the clocks never deals out a limit twice.
+//! Two rules determine every edge, and every instant lies in exactly one window:
+//! * *A day, week, month or year begins at the first instant that shows its first date.* Where the clock jumps over midnight,
+//!   that is later than 00:00. A date that the place never had is a window of no length. A day of 23 or 25 hours is one window.
+//! * *A minute or an hour begins whenever the wall clock shows a full one.* An hour that comes twice is two windows;
+//!   where the clock is moved by half an hour, that hour lasts 90 minutes. So neither is ever shorter than its unit,
+//!   and a change of the clocks never grants a limit twice.
 //!
 //! UTC, whose clock is never moved, needs no table. The table of all other zones comes with the feature `tz`.
 //!
-//! The zone `epoch` is no place: there every unit has its usual length, and windows are cut at its multiples since 1970, as other rate
-//! limiters cut theirs. A week begins on a Thursday then, and a month is 30 days.
+//! The zone `epoch` is not a place: there every unit has its usual length, and windows begin at its multiples since
+//! 1970, as in other rate limiters. A week then begins on a Thursday, and a month is 30 days.
 
 mod unit;
 mod utc;
@@ -23,7 +22,7 @@ use crate::time::Tick;
 
 pub use unit::CalendarUnit;
 
-/// The name of the one zone that every build has.
+/// The name of the time zone that every build has.
 const UTC: &str = "UTC";
 
 /// The name for windows of equal length since 1970.
@@ -119,7 +118,7 @@ fn named(_: &str) -> Option<Place> {
     None
 }
 
-/// The tick of a nanosecond since 1970, or the nearest there is.
+/// Returns the tick of a nanosecond since 1970, or the nearest possible one.
 fn to_tick(nanos: i128) -> Tick {
     Tick::from_nanos(u64::try_from(nanos.max(0)).unwrap_or(u64::MAX))
 }

@@ -1,8 +1,8 @@
-//! The last change of parameters: what settling must know of it.
+//! The last change of parameters, as far as settling has to know it.
 //!
-//! A receipt speaks of the parameters it was issued under. After a change its units may have been scaled, cut or forgotten, and the
-//! window it names may be another one. So nothing comes back for it. The tick of the change tells old receipts from new ones, and
-//! is kept no longer than an old one could still name a window that counts.
+//! A receipt refers to the parameters under which it was issued. After a change its units may have been scaled, cut
+//! or forgotten, and its window may be another one. So it gives nothing back. The tick of the change tells old
+//! receipts from new ones. It is kept only while an old receipt could still refer to a window that counts.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::Receipt;
@@ -12,25 +12,26 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Carried {
     at: Tick,
-    /// No charge made until `at` acts later than this, or in a window that opens later than this.
+    /// No charge made up to `at` acts later than this, or in a window that opens later than this.
     until: Tick,
 }
 
 impl Carried {
-    /// The most bytes that a change, or none, is written in.
+    /// The size of the largest change, or none, in byte form.
     pub(crate) const LARGEST: usize = 1 + 8 + 8;
 
-    /// Makes the mark of a change at `at`, under which nothing acts after `until`; an earlier change may have left later acts.
+    /// Makes the record of a change at `at`, where no earlier charge acts after `until`. The `earlier` change may
+    /// have left later acts.
     pub(crate) fn new(at: Tick, until: Tick, earlier: Option<Self>) -> Self {
         Self { at, until: until.max(at).max(earlier.map_or(Tick::EPOCH, |earlier| earlier.until)) }
     }
 
-    /// Says whether a charge was made before the change, or at its very tick.
+    /// Says whether a charge was made before the change, or at the same tick.
     pub(crate) fn outdates(self, receipt: &Receipt) -> bool {
         receipt.at <= self.at
     }
 
-    /// Returns the tick after which charges made before the change matter no more.
+    /// Returns the tick after which charges made before the change no longer matter.
     pub(crate) const fn until(self) -> Tick {
         self.until
     }

@@ -1,16 +1,16 @@
-//! The fixed window: so many units per window, and a clean slate at its end.
+//! The fixed window: a number of units per window, counted from zero in each one.
 //!
-//! The cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. What it costs is
-//! the edge: a full window's worth just before the end and another just after it are both within the law, so any span
-//! of one window's length may see up to twice the limit. Where that matters, take a sliding one.
+//! It is the cheapest limit to explain ("5 per day, new at midnight") and to keep: one window and its count. Its
+//! weakness is the edge: a full window's worth just before the end and another just after it are both allowed, so any
+//! span of one window's length may see up to twice the limit. Where that matters, use a sliding limit.
 //!
-//! Windows come in two kinds. A *rolling* one opens at the first charge and lasts its period, so that "100 per hour"
-//! starts with the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]); ticks are
-//! then nanoseconds since 1970. Both edges of the window lie in the state, so a charge inside it costs two comparisons
-//! and no look at a time zone.
+//! There are two kinds of windows. A *rolling* one opens at the first charge and lasts its period, so that "100 per
+//! hour" starts with the caller, not on the hour. A *calendar* one follows the clock of a place ([`CalendarUnit`]);
+//! ticks are then nanoseconds since 1970. The state holds both edges of the window, so a charge inside it costs two
+//! comparisons and no time-zone arithmetic.
 //!
-//! A reservation that the window has no room for opens the next one ahead of time. From then on nobody acts in the one
-//! before, for first come, first served forbids it; it is kept for settling alone.
+//! A reservation that does not fit the window opens the next one ahead of time. From then on nobody acts in the
+//! earlier window, because first come is first served; it is kept only for settling.
 
 mod settle;
 mod state;
@@ -77,9 +77,9 @@ impl FixedWindow {
         Self { limit: rate.count(), window: Window::Rolling(rate) }
     }
 
-    /// Makes a window of one `unit` on the clock of `zone`, an IANA name in any case, that grants `limit` units, from 1
-    /// to [`Rate::MAX_COUNT`]. The zone `epoch` has windows of the unit's usual length, one after the other since 1970. Without the
-    /// feature `tz` the one place is `UTC`.
+    /// Makes a window of one `unit` on the clock of `zone` that grants `limit` units, from 1 to [`Rate::MAX_COUNT`].
+    /// `zone` is an IANA name in any case. The zone `epoch` has windows of the unit's usual length, one after the
+    /// other since 1970. Without the feature `tz`, `UTC` is the only place.
     ///
     /// # Errors
     /// [`QuotaError::Count`] when the limit is out of range, [`QuotaError::Parameter`] when the zone is not known;
@@ -106,7 +106,7 @@ impl FixedWindow {
         }
     }
 
-    /// Returns unit and zone of a calendar window; `None` for a rolling one.
+    /// Returns the unit and the zone of a calendar window; `None` for a rolling one.
     #[must_use]
     pub fn calendar_parts(&self) -> Option<(CalendarUnit, &str)> {
         match &self.window {
@@ -115,9 +115,9 @@ impl FixedWindow {
         }
     }
 
-    /// Returns the first and last tick of the window that a first charge at `tick` falls into.
+    /// Returns the first and the last tick of the window into which a first charge at `tick` falls.
     ///
-    /// A calendar does time-zone arithmetic here, and only here: a few hundred nanoseconds.
+    /// Only this call does time-zone arithmetic, for a calendar window: a few hundred nanoseconds.
     #[must_use]
     pub fn window_at(&self, tick: Tick) -> (Tick, Tick) {
         match &self.window {
@@ -128,10 +128,10 @@ impl FixedWindow {
 }
 
 impl FixedWindow {
-    /// The mark of a change at `last`.
+    /// Returns the record of a change at `last`, by which older receipts are told from newer ones.
     fn change(&self, state: &FixedWindowState, last: Tick) -> Carried {
         let latest = last.max(state.start);
-        // A calendar window opens at its first tick, whenever that was; so older charges can act in it until it ends.
+        // A calendar window may have begun before the change, so older charges can act in it until it ends.
         let until = if self.calendar_parts().is_some() { self.window_at(latest).1 } else { latest };
         Carried::new(last, until, state.carried())
     }
@@ -144,8 +144,8 @@ impl Kept for FixedWindow {
         Some(state.last)
     }
 
-    /// A rolling window moves back with the clock. Calendar windows stand where the calendar puts them: what was spent counts in the
-    /// one around `to`.
+    /// A rolling window moves back with the clock. Calendar windows keep their places: units spent count in the one
+    /// around `to`.
     fn set_back(&self, state: &FixedWindowState, to: Tick) -> FixedWindowState {
         let (from, back) = (state.last, state.last.since(to));
         let carried = self.change(state, from);
@@ -213,16 +213,17 @@ impl Algorithm for FixedWindow {
         Standing { limit, remaining, debt: above(state.used, limit), reset_after: until(at, full) }
     }
 
-    /// Takes what was not used out of the window in which the charge acts, as long as that is not past; of one that is past nothing
-    /// comes back, and what followed it stays where it was.
+    /// Takes unused units out of the window in which the charge acts, unless that window is over. Nothing comes back
+    /// from a window that is over, and the windows after it stay where they are.
     ///
-    /// A rolling window that this charge opened does not outlive it: undone alone, it was never opened. Undone while units that
-    /// acted later are left, it begins anew at this tick, so that none of them is forgotten sooner than in a window of its own;
-    /// those left then stand at its beginning, so each is held up once and by less than a period. A window opened ahead of time and
-    /// emptied again leaves the one before it open.
+    /// If a rolling window's opening charge is undone and nothing else acted in it, the window was never opened. If
+    /// units that acted later are left, the window starts anew at this tick, so that none of them is forgotten sooner
+    /// than in a window of its own. They then count as acting at its beginning, so each is held up once and by less
+    /// than a period. A window that was opened ahead of time and is emptied again leaves the one before it open.
     ///
-    /// What was used beyond the charge counts in the window of `now`, or in the last that was opened ahead, and is forgotten with
-    /// it: the window may stand above its limit, the next ask waits for its end, and the windows that follow are not filled.
+    /// Units used beyond the charge count in the window of `now`, or in the last one opened ahead of time, and are
+    /// forgotten with it. The window may stand above its limit; the next request then waits for its end, and the
+    /// windows that follow are not filled.
     fn settle(&self, state: &FixedWindowState, now: Tick, receipt: &Receipt, used: u64) -> FixedWindowState {
         let at = now.max(state.last);
         match receipt.cost.units().checked_sub(used) {
@@ -233,9 +234,9 @@ impl Algorithm for FixedWindow {
         }
     }
 
-    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start, unless it would
-    /// have been over by the last change under the new period: then it counts from that change. A window opened ahead
-    /// of time keeps its start and its units under [`Replace::Proportional`] too, for they are promises.
+    /// Carries the count over for as long as the old window lasts. A rolling window keeps its start; if it would have
+    /// been over by the last change under the new period, it starts at that change. A window opened ahead of time
+    /// keeps its start and its units, under [`Replace::Proportional`] too, because they are promises.
     fn carry(&self, old: &Self, state: &FixedWindowState, now: Tick, how: Replace) -> FixedWindowState {
         let last = now.max(state.last);
         let carried = self.change(state, last);

@@ -1,8 +1,9 @@
 //! The generic cell rate algorithm: a token bucket kept as a schedule.
 //!
-//! One number says everything: the *theoretical arrival time* (TAT), the tick at which the limit would be full again if
-//! nothing more were asked. Against counting tokens it has the smallest state and gives `retry_after` by a subtraction. The
-//! arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form of its own, [`GcraWord`](super::GcraWord).
+//! The state is one number, the *theoretical arrival time* (TAT): the tick at which the limit would be full again if
+//! nothing more were asked. Compared with counting tokens, it is the smallest state, and `retry_after` takes one
+//! subtraction. The arithmetic, settling included, is in [`line`](super::line); a state that fits one word has a form
+//! of its own, [`GcraWord`](super::GcraWord).
 
 pub(super) mod report;
 pub(super) mod word;
@@ -24,9 +25,9 @@ pub struct Gcra {
     pub(crate) pace: Pace,
 }
 
-/// What [`Gcra`] remembers of a key, 32 bytes in the library's memory: one number, and the tick it was last changed at.
+/// The state of [`Gcra`] for one key, 32 bytes in memory: the arrival time, and the tick of the last change.
 ///
-/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the limit has been full again.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the limit has been full again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcraState(pub(super) Line);
 
@@ -64,7 +65,8 @@ impl Gcra {
         self.pace.at_once
     }
 
-    /// Returns what the limit says when so much scaled time has yet to pass until it is full; see [`GcraWord::report`](word::GcraWord::report).
+    /// Returns the report of the limit when `spent` is the scaled time until it is full; see
+    /// [`GcraWord::report`](word::GcraWord::report).
     #[must_use]
     #[inline]
     pub const fn report(&self, spent: u64) -> report::GcraReport {
@@ -72,8 +74,9 @@ impl Gcra {
         report::GcraReport { unit, scale, burst, spent }
     }
 
-    /// Returns the state that was last changed at `last`, with so much scaled time to pass from then until the limit is full. Scaled
-    /// time counts in units of `1/count` nanoseconds, `count` being that of [`Rate::reduced`]: a unit then takes the period of it.
+    /// Returns the state last changed at `last`, with the scaled time `spent` from then until the limit is full.
+    /// Scaled time counts in units of `1/count` nanoseconds, where `count` is that of [`Rate::reduced`]; one unit of
+    /// the limit then takes the reduced period.
     ///
     /// For stores that keep these two numbers instead of a state; [`Gcra::spent`] returns them.
     #[must_use]
@@ -81,8 +84,8 @@ impl Gcra {
         GcraState(Line::new(self.pace.scaled(last) + u128::from(spent), last))
     }
 
-    /// Returns the numbers of which [`Gcra::state`] makes this state again; `None` where the state holds more than these: charges that
-    /// were settled out of order, or a limit that was full before its last change.
+    /// Returns the two numbers from which [`Gcra::state`] makes this state. `None`: the state holds more than these,
+    /// because charges were settled out of order, or the limit was full before its last change.
     ///
     /// # Examples
     /// ```
@@ -101,8 +104,8 @@ impl Gcra {
         u64::try_from(spent).ok().map(|spent| (line.last, spent))
     }
 
-    /// Returns the mark of a receipt for units spent at once at `now`, after which so much scaled time has yet to pass until the limit is
-    /// full.
+    /// Returns the mark of a receipt for units spent at once at `now`. `spent` is the scaled time from `now` until
+    /// the limit is full, after that charge.
     #[must_use]
     #[inline]
     pub fn mark(&self, now: Tick, spent: u64) -> [u64; 4] {
@@ -222,10 +225,10 @@ mod tests {
         assert_eq!(limit.settle(&b, ms(0), &second, 0), a);
     }
 
-    /// Four wait behind one spent unit, at 4 per second with a burst of 3, for 3, 3, 1 and 1 units. Three of them go away:
-    /// the last; the second, on one unit of which the third relies; the first. Giving back of the second lowers the arrival
-    /// time below what the third was promised. When the promise was read off it all the same, the first gave back what the
-    /// third still counted on, and four units acted at one tick.
+    /// Four charges wait behind one spent unit, at 4 per second with a burst of 3: for 3, 3, 1 and 1 units. Three are
+    /// undone: the last; the second, on one unit of which the third relies; and the first. Undoing the second lowers
+    /// the arrival time below the tick promised to the third. The promise used to be read off the arrival time all
+    /// the same. So the first gave back units on which the third still relied, and four units acted at one tick.
     #[test]
     fn a_promise_outlives_what_came_before_it() {
         let limit = per_second(4, 3);

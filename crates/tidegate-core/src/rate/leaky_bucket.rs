@@ -1,12 +1,12 @@
 //! The leaky bucket as a meter: a level that rises with every cost and drains at the rate.
 //!
-//! It refuses what would make the bucket run over. Seen from outside it grants exactly what a token bucket or
-//! [`Gcra`](super::Gcra) of the same numbers grants; it is here for those who think in a fill level, read it on a
-//! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* to a constant outflow see
-//! [`LeakyQueue`](super::LeakyQueue).
+//! It refuses a cost that would make the bucket overflow. From outside, it grants exactly what a token bucket or
+//! [`Gcra`](super::Gcra) with the same numbers grants. It exists for users who think in a fill level, read it on a
+//! dashboard, or come from nginx, where it is the only form. For a bucket that *delays* work to a constant outflow
+//! see [`LeakyQueue`](super::LeakyQueue).
 //!
-//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that number stands still
-//! while the level falls.
+//! The level is kept as the tick at which the bucket runs dry, in the scaled time of [`line`](super::line): that
+//! number does not change while the level falls.
 
 use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
@@ -15,7 +15,7 @@ use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::error::{QuotaError, burst_in_range};
 use crate::time::{Rate, Tick};
 
-/// A bucket of some capacity that drains at a rate and refuses to run over.
+/// A bucket of limited capacity that drains at a rate and refuses to overflow.
 ///
 /// # Source
 /// ITU-T Recommendation I.371, the continuous-state leaky bucket: the twin of the virtual scheduling form. Capacity here
@@ -26,9 +26,9 @@ pub struct LeakyBucket {
     pub(crate) pace: Pace,
 }
 
-/// What [`LeakyBucket`] remembers of a key: 32 bytes in the library's memory, when it runs dry and when it was last changed.
+/// The state of [`LeakyBucket`] for one key, 32 bytes in memory: when the bucket runs dry, and when it was last changed.
 ///
-/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the bucket has run dry.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the bucket has run dry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyBucketState(Line);
 
@@ -92,7 +92,7 @@ impl Algorithm for LeakyBucket {
         LeakyBucketState(self.pace.carry(&old.pace, &state.0, now, how))
     }
 
-    /// Returns when the bucket has run dry and no receipt of it is left.
+    /// Returns when the bucket has run dry and every receipt has run out.
     fn full_at(&self, state: &LeakyBucketState) -> Option<Tick> {
         self.pace.full_at(&state.0)
     }

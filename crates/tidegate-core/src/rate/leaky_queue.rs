@@ -1,15 +1,15 @@
-//! The leaky bucket as a queue: units leave one per interval, and whoever comes early waits for its turn.
+//! The leaky bucket as a queue: units leave one per interval, and work that comes early waits for its turn.
 //!
-//! A meter lets a burst pass and then refuses; a queue turns the burst into an even stream. The work of a cost `n` takes the
-//! next `n` departures and acts with the last of them, so that what leaves never outruns the rate, whatever the costs.
+//! A meter lets a burst pass and then refuses; a queue turns the burst into an even stream. Work of cost `n` takes
+//! the next `n` departures and acts with the last of them, so the outflow never exceeds the rate, whatever the costs.
 //!
-//! Two numbers bend the strict form. *Slack* is how many units of idle time may be made up: a worker that was late by three
-//! intervals may send three units at once and so keep its average. *Places* is how many units may wait: a queue without a
-//! bound only moves overload from the server to its memory, and everyone in it is late.
+//! Two numbers relax the strict form. *Slack* is how many units of idle time may be made up: a worker that was late
+//! by three intervals may send three units at once and so keep its average. *Places* is how many units may wait: a
+//! queue without a bound only moves overload from the server to its memory, and everyone in it is late.
 //!
-//! The schedule is one number, as in [`Gcra`](super::Gcra) and by the same [arithmetic](super::line), where nothing is rounded: the tick
-//! at which the queue would have all of its slack again. A queue that was never used has been idle, so it starts there; this
-//! makes a forgotten queue and a rested one the same.
+//! The schedule is one number, as in [`Gcra`](super::Gcra) and with the same exact [arithmetic](super::line): the
+//! tick at which the queue would have all of its slack again. A queue that was never used counts as idle, so it
+//! starts with all its slack. A forgotten queue and a rested one are therefore the same.
 
 use super::line::{Line, Pace, kept_as_line};
 use crate::algorithm::Algorithm;
@@ -20,7 +20,7 @@ use crate::time::{Rate, Tick, nanos, span};
 
 /// A constant outflow with a bounded number of waiting units.
 ///
-/// With [`Ask::max_wait`] zero only what needs no delay passes: at most `slack + 1` units from a rested queue.
+/// With [`Ask::max_wait`] zero, only work that needs no delay passes: at most `slack + 1` units from a rested queue.
 ///
 /// # Source
 /// The leaky bucket as a queue, J. Turner, "New directions in communications", 1986. Making up for idle time is known from
@@ -28,21 +28,22 @@ use crate::time::{Rate, Tick, nanos, span};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct LeakyQueue {
     rate: Rate,
-    /// What leaves at once from a rested queue is the slack and one.
+    /// A rested queue lets the slack and one more unit leave at once.
     pace: Pace,
     places: u64,
 }
 
-/// What [`LeakyQueue`] remembers of a key: 32 bytes in the library's memory, when all slack is back and when it was last changed.
+/// The state of [`LeakyQueue`] for one key, 32 bytes in memory: when all slack is back, and when it was last changed.
 ///
-/// Charges that are settled out of order need more, on the heap: at most 5 KiB, until the queue has rested.
+/// Charges that are settled out of order need up to 5 KiB more on the heap, until the queue has rested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeakyQueueState(Line);
 
 impl LeakyQueue {
-    /// Makes a queue that `rate` units leave evenly, where `slack` units of idle time may be made up and `places` units wait.
+    /// Makes a queue that units leave evenly at `rate`; `slack` units of idle time may be made up, and `places` units may wait.
     ///
-    /// `slack` is 0 to [`Rate::MAX_COUNT`] − 1, zero for a stream that never hurries; `places` is 1 to [`Rate::MAX_COUNT`].
+    /// `slack` is 0 to [`Rate::MAX_COUNT`] − 1, zero for a stream that never makes up for idle time; `places` is 1 to
+    /// [`Rate::MAX_COUNT`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] names the number that is out of range.
@@ -94,7 +95,7 @@ impl LeakyQueue {
         self.places
     }
 
-    /// Scaled time at which the last unit of all leaves, given when the queue is rested again.
+    /// Returns the scaled time at which the last unit leaves; `rested` is when the queue has all its slack again.
     fn last_departure(&self, rested: u128) -> u128 {
         rested.saturating_sub(self.pace.full())
     }
@@ -109,9 +110,9 @@ impl Algorithm for LeakyQueue {
         LeakyQueueState(Line::new(0, now))
     }
 
-    /// Decides one ask, see [`Algorithm::decide`].
+    /// Decides one request, see [`Algorithm::decide`].
     ///
-    /// Denied for good are a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
+    /// Never allowed: a cost above `slack + 1 + places`, and one that even a rested queue delays by more than
     /// [`Ask::max_wait`].
     fn decide(&self, state: &LeakyQueueState, ask: Ask) -> Transition<LeakyQueueState> {
         let (units, at) = (ask.cost.units(), ask.now.max(state.0.last));
@@ -123,7 +124,7 @@ impl Algorithm for LeakyQueue {
         }
         let rested = state.0.tat().max(now).saturating_add(self.pace.time_of(units));
         let wait = self.last_departure(rested).saturating_sub(now).div_ceil(scale);
-        // The last unit finds a place when no more than `places` intervals separate it from now.
+        // The last unit finds a place if no more than `places` intervals separate it from now.
         let room = self.last_departure(rested).saturating_sub(self.pace.time_of(self.places));
         let until_room = room.saturating_sub(now).div_ceil(scale);
         let retry_after = wait.saturating_sub(max_wait).max(until_room);
@@ -133,20 +134,21 @@ impl Algorithm for LeakyQueue {
         self.pace.charge(&state.0, at, rested, span(wait), ask.cost).map(LeakyQueueState)
     }
 
-    /// Returns what leaves at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` what needs no delay.
+    /// Returns what can leave at once, see [`Algorithm::standing`]: `limit` is `slack + 1`, `remaining` the units
+    /// that need no delay.
     fn standing(&self, state: &LeakyQueueState, now: Tick) -> Standing {
         self.pace.standing(&state.0, now)
     }
 
     /// Settles a job, see [`Algorithm::settle`].
     ///
-    /// One that was longer than `slack + 1` acts with the last of its departures, and keeps it: of such a job that used a part, at
-    /// most what it used less than `slack + 1` comes back. Undone, all of it does.
+    /// A job of more than `slack + 1` units acts with the last of its departures, and keeps that departure. If it used only
+    /// a part, at most the difference from the used units to `slack + 1` comes back. If it is undone, all of it comes back.
     fn settle(&self, state: &LeakyQueueState, now: Tick, receipt: &Receipt, used: u64) -> LeakyQueueState {
         LeakyQueueState(self.pace.settle(&state.0, now, receipt, used))
     }
 
-    /// Carries a state over; units that wait beyond the new number of places keep theirs.
+    /// Carries a state over. Units that wait beyond the new number of places keep their places.
     fn carry(&self, old: &Self, state: &LeakyQueueState, now: Tick, how: Replace) -> LeakyQueueState {
         LeakyQueueState(self.pace.carry(&old.pace, &state.0, now, how))
     }
@@ -243,8 +245,8 @@ mod tests {
         receipt
     }
 
-    /// A job of two units was cancelled in front of another: the other kept its departure, and the next to come was promised the
-    /// same one. Two units left a strict queue at once.
+    /// A job of two units was cancelled in front of another job, which kept its departure. The next job used to be
+    /// promised the same departure, so that two units left a strict queue at once.
     #[test]
     fn a_promised_departure_is_not_given_out_twice() {
         let limit = per_second(1, 0, 10);

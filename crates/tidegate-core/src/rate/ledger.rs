@@ -1,17 +1,17 @@
-//! What was spent, slot by slot: the part that the sliding log and the sliding window share.
+//! The ledger: units spent, slot by slot, shared by the sliding log and the sliding window.
 //!
-//! A ledger is an ascending list of slots with the units that act in each. What a slot is, the algorithm says by
-//! [`Slots`]: to the log it is one tick, to the window one bucket. Both decide by the same sentence: *a cost may act at
-//! the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
+//! A ledger is an ascending list of slots with the units that act in each. The algorithm defines its slots by
+//! [`Slots`]: for the log a slot is one tick, for the window one bucket. Both decide by the same rule: *a cost may
+//! act at the first tick, not before the last promise, at which the slots that have not ended leave room for it*.
 //!
-//! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it; so
-//! the ledger is then what it would be had only the rest been charged. Units beyond the charge act behind all that was promised.
+//! Settling takes units out of the slot in which the charge acts, as long as that slot counts, whatever was charged after it.
+//! The ledger is then what it would be if only the rest had been charged. Units beyond the charge act behind all promises.
 //!
-//! Promises far ahead would let the list grow without bound. Nobody acts before the last promise, though, so a slot
-//! that ends by then decides nothing any more: beyond twice the slots that one window can hold, slots that end by the last promise
-//! but one are dropped, and `floor` keeps what they said, that nothing acts before their end. The last but one, so that undoing
-//! the last charge leaves no trace. Debts may fill more slots than the limit has units, by at most
-//! 64; of more the oldest are counted as one, as long as the newest of them.
+//! Promises far ahead would let the list grow without bound. But nobody acts before the last promise, so a slot that
+//! ends by then no longer decides anything. Beyond twice the slots that one window can hold, slots that end by the
+//! last promise but one are dropped, and `floor` keeps their effect: nothing acts before their end. It is the last
+//! but one, so that undoing the last charge leaves no trace. Debts may fill at most 64 slots beyond that. Of more,
+//! the oldest are counted as one, which lasts as long as the newest of them.
 
 use core::time::Duration;
 
@@ -23,7 +23,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::decision::{Ask, Receipt, Replace, Standing, Transition};
 use crate::time::{Rate, Tick};
 
-/// How an algorithm cuts time into slots. Both ends are ascending in the slot.
+/// How an algorithm divides time into slots. The beginnings and the ends ascend with the slot.
 pub(crate) trait Slots {
     /// The last tick of a slot.
     fn last_tick(&self, slot: u64) -> u128;
@@ -39,8 +39,8 @@ pub(crate) trait Slots {
     fn span(&self) -> usize;
 }
 
-/// Slots that debts may fill beyond twice those of a window: a caller who overspends that often in one window waits long anyway,
-/// and each charge copies the list.
+/// Slots that debts may fill beyond twice those of a window. A caller that overspends that often in one window waits
+/// long anyway, and each charge copies the list.
 const MOST_DEBTS: usize = 64;
 
 /// The units that act in one slot.
@@ -55,20 +55,20 @@ struct Entry {
 pub(crate) struct Ledger {
     last: Tick,
     entries: SmallVec<[Entry; 1]>,
-    /// What most keys never need, on the heap for those that do.
+    /// Rarely needed, so it lies on the heap.
     past: Option<Box<Past>>,
 }
 
-/// What the list of slots does not say.
+/// What the list of slots does not show.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Past {
-    /// Nothing acts before it; at the last tick of all, nothing acts any more.
+    /// Nothing acts before this tick; if it is [`Tick::MAX`], nothing acts any more.
     floor: Tick,
     carried: Option<Carried>,
 }
 
 impl Ledger {
-    /// The most bytes that a ledger of these slots is written in.
+    /// The size of the largest ledger of these slots in byte form.
     pub(crate) fn largest(slots: &impl Slots) -> usize {
         let entries = slots.span().saturating_mul(2).saturating_add(MOST_DEBTS);
         (8 + 8 + Carried::LARGEST + 8_usize).saturating_add(entries.saturating_mul(16))
@@ -86,7 +86,7 @@ impl Ledger {
         self.past.as_deref().copied().unwrap_or(Past { floor: Tick::EPOCH, carried: None })
     }
 
-    /// Keeps what still says something at the last change.
+    /// Sets the past, without the parts that no longer matter at the last change.
     fn keep(&mut self, slots: &impl Slots, past: Past) {
         let closes = past.floor > self.last || past.floor == Tick::MAX;
         let floor = if closes { past.floor } else { Tick::EPOCH };
@@ -94,7 +94,7 @@ impl Ledger {
         self.past = (closes || carried.is_some()).then(|| Box::new(Past { floor, carried }));
     }
 
-    /// Returns the floor. [`Tick::MAX`] stands for every later tick, so a floor there stays closed even at that tick.
+    /// Returns the floor. A floor at [`Tick::MAX`] stays closed even at that tick, which stands for every later one.
     fn closed_until(&self) -> u128 {
         let floor = self.past.as_ref().map_or(Tick::EPOCH, |past| past.floor);
         if floor == Tick::MAX { wide(Tick::MAX) + 1 } else { wide(floor) }
@@ -132,7 +132,7 @@ impl Ledger {
         }
     }
 
-    /// The ledger with one more act at its end.
+    /// Returns the ledger with one more act at its end.
     fn with(&self, slots: &impl Slots, at: Tick, act: Tick, units: u64) -> Self {
         let (live, slot) = (self.live(slots, wide(at)), slots.slot(act));
         let joins = live.last().is_some_and(|newest| newest.slot >= slot);
@@ -150,7 +150,7 @@ impl Ledger {
         next
     }
 
-    /// The slots that have not ended at `at`.
+    /// Returns the slots that have not ended at `at`.
     fn live(&self, slots: &impl Slots, at: u128) -> &[Entry] {
         let ended = self.entries.partition_point(|entry| slots.ends(entry.slot) <= at);
         &self.entries[ended..]
@@ -188,7 +188,7 @@ impl Ledger {
         self.live(slots, at).iter().fold(0, |sum, entry| sum.saturating_add(entry.units))
     }
 
-    /// The first tick at which nothing counts and nothing is closed.
+    /// Returns the first tick at which no slot counts and the floor has passed.
     fn full(&self, slots: &impl Slots) -> u128 {
         self.closed_until().max(self.entries.last().map_or(0, |entry| slots.ends(entry.slot)))
     }
@@ -237,20 +237,20 @@ impl Ledger {
         next
     }
 
-    /// Carries the ledger from one way of cutting time to another.
+    /// Carries the ledger from one division of time into slots to another.
     ///
-    /// An old slot is taken to act as late as it can. Of more units than the new limit the newest are kept: older ones decide nothing
-    /// before the first of those ends. What lay above the old limit lies above the new.
+    /// An old slot counts as acting as late as it can. If there are more units than the new limit, the newest are kept:
+    /// older ones decide nothing before the first of those ends. Units above the old limit are above the new one, too.
     pub(crate) fn carry(&self, old: &impl Slots, new: &impl Slots, now: Tick, how: Replace) -> Self {
         self.moved((old, new), now.max(self.last), Duration::ZERO, how)
     }
 
-    /// Makes the ledger what it was at its last change, as if that had been at `to`, which is earlier.
+    /// Returns the ledger as it was at its last change, as if that had been at `to`, an earlier tick.
     pub(crate) fn set_back(&self, slots: &impl Slots, to: Tick) -> Self {
         self.moved((slots, slots), self.last, self.last.since(to), Replace::AsIs)
     }
 
-    /// The ledger of a change at `last`, with all acts moved back by a span.
+    /// Returns the ledger after a change at `last`, with all acts moved back by a span.
     fn moved(
         &self,
         (old, new): (&impl Slots, &impl Slots),
@@ -276,13 +276,13 @@ impl Ledger {
         for Entry { slot, units } in self.live(old, wide(last)) {
             let begins = old.begins(*slot);
             let acted = begins <= wide(last);
-            // What acted at once did so by the last change; a promise acts as its slot begins or, once a change has put it
-            // between two edges, by the floor that this change left.
+            // Units granted at once acted by the last change. A promise acts as its slot begins or, once a change has
+            // put it between two edges, by the floor that this change left.
             let latest = begins.max(self.closed_until()).max(if acted { wide(self.last) } else { 0 });
             let tick = old.last_tick(*slot).min(latest);
             let mut units = *units;
             if acted && how == Replace::Proportional {
-                // The shares of running sums, so that rounding up happens once and not in every slot.
+                // Takes the shares of running sums, so that rounding up happens once and not in every slot.
                 sum = sum.saturating_add(units).min(Rate::MAX_COUNT);
                 let running = share(sum, new.limit(), old.limit());
                 (units, shared) = (running - shared, running);
@@ -290,7 +290,7 @@ impl Ledger {
             let tick = Tick::from_nanos(u64::try_from(tick).unwrap_or(u64::MAX)).before(back);
             let slot = new.slot(tick);
             if !acted && new.begins(slot) < wide(tick) {
-                // The slot alone would let somebody overtake this promise.
+                // The slot alone would let a new charge overtake this promise.
                 next.raise_floor(wide(tick));
             }
             match next.entries.last_mut() {
@@ -305,7 +305,7 @@ impl Ledger {
         next
     }
 
-    /// Cuts the list to the newest units, as many as the limit and a debt.
+    /// Cuts the list to the newest units, at most the limit and a debt.
     fn keep_newest(&mut self, slots: &impl Slots, debt: u64) {
         let mut room = slots.limit().saturating_add(debt);
         for at in (0..self.entries.len()).rev() {
@@ -322,7 +322,7 @@ impl Ledger {
     }
 }
 
-/// Returns the first tick at which nothing counts any more of what acted until a change.
+/// Returns the first tick at which no unit counts any more that acted before a change.
 fn outlives(slots: &impl Slots, carried: Carried) -> u128 {
     slots.ends(slots.slot(carried.until()))
 }

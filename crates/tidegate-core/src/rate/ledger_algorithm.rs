@@ -1,9 +1,11 @@
-//! What the sliding log and the sliding window have in common as algorithms: all but how they cut time.
+//! The sliding log and the sliding window as algorithms: all they share, which is everything but the division of time
+//! into slots.
 
-/// Makes an algorithm of parameters that cut time into slots: what it remembers is a ledger of theirs.
+/// Implements an algorithm for parameters that divide time into slots; the state is a ledger of these slots.
 macro_rules! ledger_algorithm {
     ($params:ident, $state:ident) => {
-        /// Walks the slots in use on every decision, newest first, until the cost is seen to fit or not; an allowed charge copies them.
+        /// Every decision walks the slots in use, newest first, until it is clear whether the cost fits; an allowed
+        /// charge copies them.
         impl Algorithm for $params {
             type State = $state;
 
@@ -19,10 +21,10 @@ macro_rules! ledger_algorithm {
                 state.0.standing(self, now)
             }
 
-            /// Takes what was not used out of the slot in which the charge acts (a tick of the log, a bucket of the window), as long as
-            /// that counts: exact, whatever was charged since. What was used beyond the charge acts now, behind all promises, and
-            /// counts for one window like everything else: the next ask waits until the limit has room again, and no later window
-            /// is filled.
+            /// Takes unused units out of the slot in which the charge acts (a tick of the log, a bucket of the
+            /// window), as long as that slot counts. This is exact, whatever was charged since. Units used beyond the
+            /// charge act now, behind all promises, and count for one window like all others: the next request waits
+            /// until the limit has room again, and no later window is filled.
             fn settle(&self, state: &$state, now: Tick, receipt: &Receipt, used: u64) -> $state {
                 $state(state.0.settle(self, now, receipt, used))
             }

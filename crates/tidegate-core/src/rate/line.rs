@@ -1,18 +1,19 @@
 //! A limit kept as a schedule: the part that [`Gcra`](super::Gcra), [`LeakyBucket`](super::LeakyBucket) and
 //! [`LeakyQueue`](super::LeakyQueue) share.
 //!
-//! One number says everything: the *arrival time*, the tick at which the limit would be full again if nothing more were asked. With a
-//! rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely whole. The arrival time is
-//! therefore kept in units of `1/c` ns: a unit then takes exactly `p`, a nanosecond exactly `c`, and nothing is ever rounded
-//! until a wait leaves the door.
+//! The state is one number, the *arrival time*: the tick at which the limit would be full again if nothing more were
+//! asked. With a rate of `c` units per `p` nanoseconds in lowest terms, one unit takes `p/c` ns, which is rarely
+//! whole. So the arrival time is kept as *scaled time*, in units of `1/c` ns: a unit then takes exactly `p`, a
+//! nanosecond exactly `c`, and nothing is rounded until a wait is returned.
 //!
 //! # Settling
-//! Call a charge `i`: made at `t_i`, promised to act at `a_i`, finally used `u_i`. The arrival time `T` stays at least
-//! `a_j + Σ u_i` over all `i ≥ j`, for each charge `j`; since `a_j ≥ t_j` the limit is never fuller than if only what was
-//! used had been charged, and since whoever charges next acts no earlier than a burst before `T`, acts do not bunch beyond it.
-//! Giving `d` back of a charge `Z` keeps this with `T = min(T, max(T − d, floor))`: for `j ≤ Z` both sides lose the same,
-//! for `j > Z` the floor is the sum: what those after `Z` hold, counted from now or from the last promise, whichever is later.
-//! Where nobody stands after `Z` there is no floor. What those after `Z` hold is told by positions, see [`Book`].
+//! Let a charge `i` be made at `t_i`, promised to act at `a_i`, and finally use `u_i`. For each charge `j`, the
+//! arrival time `T` stays at least `a_j + Σ u_i` over all `i ≥ j`. Since `a_j ≥ t_j`, the limit is never fuller than
+//! if only the units used had been charged. Since the next charge acts no earlier than a burst before `T`, acts do
+//! not bunch beyond the burst. Giving `d` back of a charge `Z` keeps this with `T = min(T, max(T − d, floor))`. For
+//! `j ≤ Z` both sides lose the same. For `j > Z` the floor is the sum: what the charges after `Z` hold, counted from
+//! now or from the last promise, whichever is later. If no charge stands after `Z`, there is no floor. Positions tell
+//! what the charges after `Z` hold, see [`Book`].
 
 use core::time::Duration;
 
@@ -29,30 +30,30 @@ use crate::time::{Rate, Tick, nanos, span};
 pub(crate) struct Pace {
     /// Units per `unit` nanoseconds, in lowest terms: how much scaled time passes in a nanosecond.
     pub(crate) scale: u64,
-    /// How much scaled time one unit takes.
+    /// Scaled time that one unit takes.
     pub(crate) unit: u64,
     /// The most units that a full limit grants at once.
     pub(crate) at_once: u64,
 }
 
-/// What a schedule remembers of a key: 32 bytes in the library's memory.
+/// The state of a schedule for one key: 32 bytes in memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Line {
-    /// The arrival time. Two halves instead of a `u128` spare its alignment: a state stays small.
+    /// The arrival time. Two halves instead of a `u128` avoid its alignment, which would enlarge the state.
     tat: [u64; 2],
     pub(crate) last: Tick,
     pub(crate) book: Option<Box<Book>>,
 }
 
-/// Returns the arrival time after a charge, in scaled time of 64 bits (a word) or 128 (the general form). The charge may act as
-/// soon as that is no more than a full burst away.
+/// Returns the arrival time after a charge, in scaled time of 64 bits (a word) or 128 (the general form). The charge
+/// may act as soon as the arrival time is at most a full burst away.
 #[inline]
 pub(crate) fn arrival<T: Ord>(tat: T, now: T, charge: T, plus: impl FnOnce(T, T) -> T) -> T {
     plus(tat.max(now), charge)
 }
 
 impl Line {
-    /// The most bytes that a line is written in.
+    /// The size of the largest line in byte form.
     pub(crate) const LARGEST: usize = 8 + 16 + Book::largest(1);
 
     #[inline]
@@ -62,7 +63,7 @@ impl Line {
 
     #[inline]
     fn with(tat: u128, last: Tick, book: Option<Box<Book>>) -> Self {
-        // Both halves fit by construction.
+        // Each half fits 64 bits.
         Self { tat: [(tat >> 64) as u64, tat as u64], last, book }
     }
 
@@ -71,7 +72,7 @@ impl Line {
         (u128::from(self.tat[0]) << 64) | u128::from(self.tat[1])
     }
 
-    /// Where the line of charges ends.
+    /// Returns the position at which the line of charges ends.
     fn end(&self) -> u128 {
         self.tat().saturating_add(self.book.as_ref().map_or(0, |book| book.given))
     }
@@ -83,25 +84,25 @@ impl Pace {
         Self { scale, unit, at_once }
     }
 
-    /// Scaled time of a tick. Below 2^124, since a scale is at most 2^60.
+    /// Returns the scaled time of a tick. Below 2^124, since a scale is at most 2^60.
     #[inline]
     pub(crate) fn scaled(&self, tick: Tick) -> u128 {
         u128::from(tick.as_nanos()) * u128::from(self.scale)
     }
 
-    /// Scaled time that `units` take. Below 2^126, since a unit is at most 2^62.
+    /// Returns the scaled time that `units` take. Below 2^126, since a unit is at most 2^62.
     #[inline]
     pub(crate) fn time_of(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.unit)
     }
 
-    /// Scaled time that comes back until an empty limit is full.
+    /// Returns the scaled time after which an empty limit is full.
     #[inline]
     pub(crate) fn full(&self) -> u128 {
         self.time_of(self.at_once)
     }
 
-    /// The first tick not before a scaled time; the last tick for what lies behind it.
+    /// Returns the first tick not before a scaled time; [`Tick::MAX`] if the scaled time is later than that.
     fn tick(&self, scaled: u128) -> Tick {
         Tick::from_nanos(u64::try_from(scaled.div_ceil(u128::from(self.scale))).unwrap_or(u64::MAX))
     }
@@ -111,7 +112,7 @@ impl Pace {
         self.tick(tat.saturating_sub(self.full()))
     }
 
-    /// Decides as a meter does: no cost above what passes at once.
+    /// Decides as a meter does: a cost above `at_once` is never allowed.
     #[inline]
     pub(crate) fn decide(&self, line: &Line, ask: Ask) -> Transition<Line> {
         let units = ask.cost.units();
@@ -159,15 +160,15 @@ impl Pace {
         Transition::Allowed { wait, next, receipt: Receipt { at, act, cost, mark } }
     }
 
-    /// The mark of a charge after which a line without a book ends at `tat`. The tick at which the charge runs out would take a
-    /// division here. So the first half of the mark holds, in place of the tick, how much scaled time passes in a nanosecond;
-    /// whoever settles divides.
+    /// Returns the mark of a charge after which a line without a book ends at `tat`. The tick at which the charge
+    /// runs out would take a division here. So the first half of the mark holds the scaled time of a nanosecond
+    /// instead, and settling divides.
     #[inline]
     pub(crate) fn mark(&self, tat: u128) -> [u64; 4] {
         Receipt::mark(u128::from(self.scale), tat)
     }
 
-    /// The book after the arrival time has moved from `before` to `tat` by what acts at `act`.
+    /// Returns the book after a charge that acts at `act` has moved the arrival time from `before` to `tat`.
     #[cold]
     fn follow(&self, book: &Book, before: u128, at: Tick, tat: u128, act: Tick) -> Option<Box<Book>> {
         if book.has_passed(at) {
@@ -184,8 +185,8 @@ impl Pace {
         self.keep(book, tat, at)
     }
 
-    /// Keeps a book for as long as it says what the arrival time does not. While somebody waits it is kept even where both name the
-    /// same promise, since they no longer do once the last charge is undone.
+    /// Keeps a book for as long as it says more than the arrival time. While somebody waits, it is kept even if both
+    /// name the same promise, since they no longer do once the last charge is undone.
     fn keep(&self, book: Box<Book>, tat: u128, at: Tick) -> Option<Box<Book>> {
         let waits = book.promise > at || self.shown(tat) > at;
         (!book.has_passed(at) && (waits || !book.is_blank())).then_some(book)
@@ -203,15 +204,15 @@ impl Pace {
         let (left, debt) = (full.saturating_sub(spent) / unit, spent.saturating_sub(full).div_ceil(unit));
         Standing {
             limit: self.at_once,
-            // At most what passes at once, which fits.
+            // At most `at_once`, which fits 64 bits.
             remaining: left as u64,
             debt: u64::try_from(debt).unwrap_or(u64::MAX),
             reset_after: span(spent.div_ceil(u128::from(self.scale))),
         }
     }
 
-    /// Settles a charge, see the module. Of one whose cost is above what passes at once and that used a part, only what lies within
-    /// comes back: the rest were departures that nobody else can have had before it.
+    /// Settles a charge, see the module. If its cost is above `at_once` and a part was used, only units within
+    /// `at_once` come back: the others were departures that no other charge could have taken before it.
     pub(crate) fn settle(&self, line: &Line, now: Tick, receipt: &Receipt, used: u64) -> Line {
         let (units, at) = (receipt.cost.units(), now.max(line.last));
         if used > units {
@@ -221,7 +222,7 @@ impl Pace {
         let (arrival, position) = read_mark(receipt);
         let (from, tat, mut end) = (self.scaled(at), line.tat(), line.end());
         let since = line.book.as_ref().map_or(0, |book| book.since);
-        // Where the end of the line has reached the largest number, positions mean nothing.
+        // Once the end of the line has reached the largest number, positions mean nothing.
         let known = position > since && position <= end && end < u128::MAX;
         if back == 0 || arrival <= at || tat <= from || !known {
             return line.clone();
@@ -230,7 +231,7 @@ impl Pace {
         let mut book = self.book(line, at);
         let front = self.scaled(book.promise).saturating_sub(from);
         if used == 0 && position == end && line.book.is_none() {
-            // All is as it was before the charge, promises included.
+            // Everything is as it was before the charge, promises included.
             return Line::new(from + spent.saturating_sub(amount), at);
         }
         let floor = match book.standing_after(position, end) {
@@ -244,7 +245,7 @@ impl Pace {
         book.release(0, &mut spent, front, 1, end);
         let tat = from + spent;
         book.given = end.saturating_sub(tat);
-        // Whoever still waits acts a unit before it at the latest.
+        // A charge that still waits acts one unit before the arrival time at the latest.
         let latest = self.tick(tat.saturating_sub(self.time_of(1)));
         book.promise = book.promise.min(latest);
         if book.given == 0 && book.since == 0 {
@@ -254,7 +255,7 @@ impl Pace {
         Line::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
+    /// Books units behind all promises, down to [`Rate::MAX_COUNT`] units below empty.
     fn owe(&self, line: &Line, at: Tick, units: u64) -> Line {
         let (from, before) = (self.scaled(at), line.tat());
         let deepest = from + self.full() + self.time_of(Rate::MAX_COUNT);
@@ -268,8 +269,8 @@ impl Pace {
         Line::with(tat, at, self.keep(book, tat, at))
     }
 
-    /// Carries a line made under `old` over: what is spent, promises, and where the line ends. Receipts issued up to here give nothing
-    /// back, for their scaled time was another.
+    /// Carries over a line made under `old`: units spent, promises, and the end of the line. Receipts issued so far
+    /// give nothing back, because their scaled time was a different one.
     pub(crate) fn carry(&self, old: &Self, line: &Line, now: Tick, how: Replace) -> Line {
         let at = now.max(line.last);
         let spent = line.tat().saturating_sub(old.scaled(at));
@@ -296,7 +297,7 @@ impl Pace {
         Line::with(tat, at, Some(book))
     }
 
-    /// Makes the line what it was at its last change, as if that had been at `to`, which is earlier.
+    /// Returns the line as it was at its last change, as if that had been at `to`, an earlier tick.
     pub(crate) fn set_back(&self, line: &Line, to: Tick) -> Line {
         let from = line.last;
         let tat = line.tat().saturating_sub(self.scaled(from).saturating_sub(self.scaled(to)));
@@ -315,11 +316,11 @@ impl Pace {
     }
 }
 
-/// When a receipt runs out, and its position. The first half of a mark names the tick in its upper half; where that is zero, its
-/// lower half says how far positions move in a nanosecond, and the position tells the tick.
+/// Returns when a receipt runs out, and its position. The upper half of the mark's first number is the tick. If that
+/// is zero, the lower half says how far positions move in a nanosecond, and the position gives the tick.
 pub(crate) fn read_mark(receipt: &Receipt) -> (Tick, u128) {
     let (first, position) = receipt.marks();
-    // Halves: each fits.
+    // Each half fits 64 bits.
     let (arrival, scale) = ((first >> 64) as u64, first as u64);
     if arrival > 0 || scale == 0 {
         return (Tick::from_nanos(arrival), position);
@@ -341,7 +342,7 @@ impl Bytes for Line {
     }
 }
 
-/// Says for a limit whose state is one [`Line`] how that is kept and written: alike for all of them.
+/// Implements the storing and the byte form of a limit whose state is one [`Line`].
 macro_rules! kept_as_line {
     ($limit:ty, $state:ident) => {
         impl crate::kept::Kept for $limit {

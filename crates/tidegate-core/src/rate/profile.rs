@@ -1,7 +1,7 @@
-//! The arithmetic of peers, reproduced for users who move from them and want the same answers at first.
+//! The arithmetic of other libraries, reproduced for users who move from them and want the same answers at first.
 //!
-//! A profile follows the peer bit for bit, floats included, also where the peer breaks a law of [`crate::Algorithm`]; each says
-//! where. Nothing else in this crate computes in floats.
+//! A profile follows its library bit for bit, floats included, even where the library breaks a law of
+//! [`crate::Algorithm`]; each profile says where. No other rate-limit algorithm computes in floats.
 
 mod guava;
 mod mark;

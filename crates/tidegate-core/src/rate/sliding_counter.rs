@@ -1,19 +1,19 @@
-//! The sliding counter: two counts, and the older one fades.
+//! The sliding counter: the counts of two fixed windows, where the older one fades.
 //!
-//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. Spent at a moment is
-//! estimated as *what was spent in the current window, plus what was spent in the one before, in proportion to how much
-//! of that one still overlaps the window that ends now*: `current + previous · (1 − elapsed/window)`. That takes away
-//! the fixed window's cliff for one number more.
+//! Windows are fixed and begin at multiples of their length, counted from the clock's epoch. The units spent at a
+//! moment are estimated as the units of the current window, plus the units of the window before in proportion to how
+//! much of it still overlaps the window that ends now: `current + previous · (1 − elapsed/window)`. For one number
+//! more, this removes the cliff of the fixed window.
 //!
-//! It assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent in its last
-//! moment fade at once. At every act the estimate is within the limit, so no aligned window sees more than the limit,
-//! and no span of one window's length more than twice; where the limit must hold in every span, take
-//! [`SlidingWindow`](super::SlidingWindow).
+//! The estimate assumes that the previous window was spent evenly, and is wrong by as much as it was not: units spent
+//! in its last moment fade at once. Whenever work acts, the estimate is within the limit. So no aligned window sees
+//! more than the limit, and no span of one window's length more than twice the limit. Where the limit must hold in
+//! every span, use [`SlidingWindow`](super::SlidingWindow).
 //!
-//! What was promised ahead is kept act by act, so that undoing a promise leaves what it would be had nobody made it.
+//! Promises ahead are kept one by one, so that undoing one leaves the state as if it had not been made.
 //!
-//! The estimate is never divided: both sides are multiplied by the window, which fits 128 bits. So equality is
-//! equality, and the moment of the next yes is the exact nanosecond.
+//! The estimate is never divided: both sides of a comparison are multiplied by the window, which fits 128 bits. So
+//! the comparison is exact, and so is the nanosecond from which a request is allowed.
 
 mod state;
 
@@ -28,7 +28,7 @@ use state::{MOST_PROMISES, More, Promise};
 
 pub use state::SlidingCounterState;
 
-/// A count in a window that slides by weighting two fixed ones.
+/// A count in a sliding window, estimated from two fixed ones.
 ///
 /// # Examples
 /// ```
@@ -72,13 +72,13 @@ impl SlidingCounter {
         tick.as_nanos() / self.window()
     }
 
-    /// First tick of a window.
+    /// Returns the first tick of a window.
     fn begins(&self, index: u64) -> u128 {
         u128::from(index) * u128::from(self.window())
     }
 
-    /// Returns what acts in the window before that of `at` and in the window of `at`, which is not before the state's last change.
-    /// Of promises only those that act by `at` count.
+    /// Returns the units that act in the window before that of `at`, and in the window of `at`, which is not before
+    /// the state's last change. Promises count only if they act by `at`.
     fn counts(&self, state: &SlidingCounterState, at: Tick) -> (u64, u64) {
         let window = self.index(at);
         let (mut previous, mut current) = match window - self.index(state.last.min(at)) {
@@ -96,7 +96,7 @@ impl SlidingCounter {
         (previous, current)
     }
 
-    /// Returns the state at a later tick: promises that have acted by then are counted, and what matters no more is left out.
+    /// Returns the state at a later tick: promises that have acted by then are counted, and what no longer matters is dropped.
     fn rolled(&self, state: &SlidingCounterState, at: Tick) -> SlidingCounterState {
         let (previous, current) = self.counts(state, at);
         let mut next = SlidingCounterState { last: at, previous, current, more: None };
@@ -113,7 +113,7 @@ impl SlidingCounter {
         state.more = more.then(|| Box::new(More { promises, carried }));
     }
 
-    /// Returns the first tick at which nothing counts any more of what acted until a change.
+    /// Returns the first tick at which no unit counts any more that acted before a change.
     fn outlives(&self, carried: Carried) -> u128 {
         self.begins(self.index(carried.until())) + 2 * u128::from(self.window())
     }
@@ -143,36 +143,37 @@ impl SlidingCounter {
         state
     }
 
-    /// The estimate at `at`, times the window. At most 2^124: counts up to 2^61, a window of up to 2^62 twice.
+    /// Returns the estimate at `at` times the window. At most 2^124: counts up to 2^61 times a window of up to 2^62, twice.
     fn spent(&self, (previous, current): (u64, u64), at: Tick) -> u128 {
         let overlap = self.window() - at.as_nanos() % self.window();
         u128::from(previous) * u128::from(overlap) + u128::from(current) * u128::from(self.window())
     }
 
-    /// Returns how many ns into a window the count of the one before has faded to `room`; the whole window if it has not before its
-    /// end.
+    /// Returns how many ns into a window the count of the window before has faded to `room`; the whole window if that
+    /// takes until its end.
     fn faded(&self, previous: u64, room: u64) -> u64 {
         if previous <= room {
             return 0;
         }
-        // Below the window, since room < previous.
+        // Below the window, because room < previous.
         let overlap = u128::from(room) * u128::from(self.window()) / u128::from(previous);
         self.window() - overlap as u64
     }
 
-    /// The first tick, not before `from`, at which `units` fit.
+    /// Returns the first tick, not before `from`, at which `units` fit.
     fn place(&self, (previous, current): (u64, u64), from: Tick, units: u64) -> u128 {
         let begins = self.begins(self.index(from));
         let room = self.rate.count() - units;
         if let Some(left) = room.checked_sub(current) {
-            // At the latest when the window ends: then the previous count has faded for good, and the current one fits.
+            // At the latest when the window ends: then the previous count has faded completely, and the current one fits.
             return wide(from).max(begins + u128::from(self.faded(previous, left)));
         }
-        // One window on, the current count is the one that fades; faded for good, it is the window after that.
+        // In the next window, the current count is the one that fades. If it has to fade completely, the place is the
+        // window after that.
         begins + u128::from(self.window()) + u128::from(self.faded(current, room))
     }
 
-    /// The first tick at which nothing counts any more.
+    /// Returns the first tick at which nothing counts any more.
     fn full(&self, state: &SlidingCounterState) -> u128 {
         let latest = state.open_from(state.last);
         let windows = match self.counts(state, latest) {
@@ -183,9 +184,9 @@ impl SlidingCounter {
         self.begins(self.index(latest)) + windows * u128::from(self.window())
     }
 
-    /// The estimate at `at` in units, rounded up.
+    /// Returns the estimate at `at` in units, rounded up.
     fn estimate(&self, state: &SlidingCounterState, at: Tick) -> u64 {
-        // At most twice the most units.
+        // At most twice `MOST_UNITS`, which fits 64 bits.
         self.spent(self.counts(state, at), at).div_ceil(u128::from(self.window())) as u64
     }
 }
@@ -197,8 +198,8 @@ impl Kept for SlidingCounter {
         Some(state.last)
     }
 
-    /// The estimate at the last change, rounded up, becomes the count of the window that holds `to`: windows stand where they are,
-    /// and what fades in them cannot be moved.
+    /// The estimate at the last change, rounded up, becomes the count of the window that holds `to`. Windows have
+    /// fixed places, so a count that fades in one cannot be moved.
     fn set_back(&self, state: &SlidingCounterState, to: Tick) -> SlidingCounterState {
         let (from, latest) = (state.last, state.open_from(state.last));
         let carried = Carried::new(from, latest, state.carried());
@@ -245,11 +246,12 @@ impl Algorithm for SlidingCounter {
         Standing { limit, remaining, debt: above(spent, limit), reset_after: until(at, self.full(state)) }
     }
 
-    /// Takes what was not used out of the window in which the charge acts, while that is the current one, the one before or one
-    /// ahead: exact, whatever was charged since, and the promises of others stay. Of older windows nothing is left to give back.
+    /// Takes unused units out of the window in which the charge acts, if that is the current window, the one before
+    /// or one ahead. This is exact, whatever was charged since, and the promises of others stay. Older windows have
+    /// nothing left to give back.
     ///
-    /// What was used beyond the charge acts now, behind all promises. It counts as any charge does, in its window and fading through
-    /// the next, and the next ask waits until the estimate has room for it.
+    /// Units used beyond the charge act now, behind all promises. They count as any charge does, in their window and
+    /// fading through the next one, and the next request waits until the estimate has room.
     fn settle(
         &self,
         state: &SlidingCounterState,
@@ -265,8 +267,8 @@ impl Algorithm for SlidingCounter {
         }
     }
 
-    /// Keeps both counts and every promise while the window stays the same. Under another window the estimate, rounded up, becomes
-    /// the count of the current one; while promises lie ahead, all that counts at the latest of them acts with it.
+    /// Keeps both counts and every promise if the window stays the same. Under another window the estimate, rounded up,
+    /// becomes the count of the current one. While promises lie ahead, all units that count at the latest of them act with it.
     fn carry(&self, old: &Self, state: &SlidingCounterState, now: Tick, how: Replace) -> SlidingCounterState {
         let last = now.max(state.last);
         let latest = state.open_from(last);
@@ -295,8 +297,8 @@ impl Algorithm for SlidingCounter {
 }
 
 impl SlidingCounter {
-    /// A state that was last changed at `to` and counts all that this one does at `from`. While promises lie ahead, all that counts
-    /// at `latest`, the last of them, acts with it.
+    /// Returns a state that was last changed at `to` and counts all units that this one counts at `from`. While
+    /// promises lie ahead, all units that count at `latest`, the last of them, act with it.
     fn counted_at(
         &self,
         state: &SlidingCounterState,

@@ -1,11 +1,11 @@
-//! The sliding log: every arrival of one window, and so the one limit without approximation.
+//! The sliding log: it keeps every arrival of one window, so the limit is exact.
 //!
-//! Never more than the limit acts in any span of one window, wherever the span begins, and no ask is refused that this sentence
-//! would let pass. The price is memory in proportion to the limit: 16 bytes per distinct tick at which something acted. It is the
-//! right law for few and dear things (three texts per hour), and the judge of the cheaper ones; for many small ones a sliding
-//! window of some buckets comes close enough.
+//! Never more than the limit acts in any span of one window, wherever the span begins, and no request is refused that
+//! this rule would allow. The price is memory in proportion to the limit: 16 bytes per distinct tick at which
+//! something acted. It suits few and expensive things (three texts per hour), and serves as the reference for the
+//! cheaper algorithms. For many small ones a sliding window of some buckets comes close enough.
 //!
-//! An act at tick `e` counts for every tick before `e + window`: two acts exactly one window apart do not meet.
+//! An act at tick `e` counts at every tick before `e + window`, so two acts exactly one window apart do not count together.
 
 use super::ledger::{Ledger, Slots};
 use super::ledger_algorithm::ledger_algorithm;
@@ -16,7 +16,7 @@ use crate::error::QuotaError;
 use crate::kept::Kept;
 use crate::time::{Rate, Tick};
 
-/// A count in any span of one window, exact.
+/// A count in any span of one window, kept exactly.
 ///
 /// # Examples
 /// ```
@@ -37,14 +37,15 @@ pub struct SlidingLog {
     rate: Rate,
 }
 
-/// What [`SlidingLog`] remembers of a key: 40 bytes, and 16 on the heap per distinct tick of the window from the second
-/// on; at most as many ticks as the limit has units, twice that while reservations look ahead.
+/// The state of [`SlidingLog`] for one key: 40 bytes, and 16 on the heap per distinct tick of the window from the
+/// second on; at most as many ticks as the limit has units, twice that while reservations lie ahead, and 64
+/// more with debts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingLogState(Ledger);
 
 impl SlidingLog {
-    /// The largest limit of a log, 2²⁰ units: one key then takes 16 MiB at the worst, 32 with reservations, and each charge copies
-    /// its log. For more take [`SlidingWindow`](super::SlidingWindow).
+    /// The largest limit of a log, 2²⁰ units: one key then takes up to 16 MiB, or 32 MiB with reservations, and each
+    /// charge copies its log. For a larger limit use [`SlidingWindow`](super::SlidingWindow).
     pub const MAX_LIMIT: u64 = 1 << 20;
 
     /// Makes a limit of the count of `rate`, from 1 to [`SlidingLog::MAX_LIMIT`], in any span of its period.

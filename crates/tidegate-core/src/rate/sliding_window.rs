@@ -1,16 +1,16 @@
-//! The sliding window: the log, rounded to buckets.
+//! The sliding window: the sliding log, rounded to buckets.
 //!
-//! Time is cut into buckets, N to a window, and units are counted per bucket. An act counts in its own bucket and the N
-//! that follow, so **never more than the limit acts in any span of one window**: two acts less than a window apart lie
-//! at most N buckets apart. The other way of counting, N buckets with the current one among them, forgets an act up to
-//! a bucket early and lets a span across the edge see more than the limit.
+//! Time is divided into buckets, N per window, and units are counted per bucket. An act counts in its own bucket and
+//! the N that follow, so **never more than the limit acts in any span of one window**: two acts less than a window
+//! apart lie at most N buckets apart. Counting only N buckets, the current one included, would forget an act up to a
+//! bucket early and let a span across the edge see more than the limit.
 //!
-//! The rounding therefore errs by refusing. An act is remembered for at least one window and at most one window and one
-//! bucket; a steady caller gets at least N/(N+1) of the limit. N is the dial: 1 costs up to half, 10 a tenth, 60 a
-//! second of a minute.
+//! So the rounding errs by refusing. An act is remembered for at least one window and at most one window and one
+//! bucket; a steady caller gets at least N/(N+1) of the limit. N sets the precision: 1 costs up to half, 10 a tenth,
+//! 60 a second of a minute.
 //!
-//! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. The division is never
-//! rounded before, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
+//! Bucket `i` begins at the first tick not before `i·window/N`, counted from the clock's epoch. Nothing is rounded
+//! before that division, so buckets that do not divide the window evenly differ by a nanosecond and never drift.
 
 use super::ledger::{Ledger, Slots};
 use super::ledger_algorithm::ledger_algorithm;
@@ -44,13 +44,14 @@ pub struct SlidingWindow {
     buckets: u64,
 }
 
-/// What [`SlidingWindow`] remembers of a key: 40 bytes, and 16 on the heap per bucket in use from the second on; at
-/// most N + 1 buckets, twice that while reservations look ahead.
+/// The state of [`SlidingWindow`] for one key: 40 bytes, and 16 on the heap per bucket in use from the second on; at
+/// most N + 1 buckets, twice that while reservations lie ahead, and 64 more with debts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingWindowState(Ledger);
 
 impl SlidingWindow {
-    /// The most buckets: buckets below a thousandth of the window make no difference that matters, and a charge copies its buckets.
+    /// The most buckets. Buckets shorter than a thousandth of the window make no useful difference, and each charge
+    /// copies its buckets.
     pub const MAX_BUCKETS: u64 = 1024;
 
     /// Makes a limit of the count of `rate` in any span of its period, kept in `buckets`, from 1 to
@@ -84,7 +85,7 @@ impl SlidingWindow {
         self.buckets
     }
 
-    /// The first tick of a bucket. The product is below 2^127: an index below 2^65, a period of at most 2^62.
+    /// Returns the first tick of a bucket. The product is below 2^127: an index below 2^65, a period of at most 2^62.
     fn edge(&self, index: u128) -> u128 {
         (index * u128::from(self.rate.period_nanos())).div_ceil(u128::from(self.buckets))
     }
@@ -97,7 +98,7 @@ impl Slots for SlidingWindow {
 
     fn slot(&self, tick: Tick) -> u64 {
         let scaled = u128::from(tick.as_nanos()) * u128::from(self.buckets);
-        // A bucket lasts a nanosecond at least, so there are no more of them than ticks.
+        // A bucket lasts at least a nanosecond, so there are no more buckets than ticks.
         (scaled / u128::from(self.rate.period_nanos())) as u64
     }
 
@@ -114,7 +115,7 @@ impl Slots for SlidingWindow {
     }
 
     fn span(&self) -> usize {
-        // At most 1025; and no more than units, since no bucket is kept without one.
+        // At most 1025, and at most as many as units, because a bucket without units is not kept.
         self.rate.count().min(self.buckets + 1) as usize
     }
 }

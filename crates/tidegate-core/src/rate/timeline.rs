@@ -1,4 +1,4 @@
-//! Asks of one limit, one after the other, with the answers that are expected: for the tests of several algorithms.
+//! Requests to one limit, one after the other, with the expected answers: for the tests of several algorithms.
 
 use core::time::Duration;
 
@@ -6,13 +6,14 @@ use crate::algorithm::Algorithm;
 use crate::decision::{Ask, Cost, Transition};
 use crate::time::Tick;
 
-/// When, in ms; the cost; the most wait, in ms; the wait, or the least further wait, in ms; the units that remain afterwards.
+/// The tick in ms; the cost; the longest accepted wait in ms; the wait in ms, or the least further wait if denied;
+/// the units that remain afterwards.
 pub(crate) type Row = (u64, u64, u64, Result<u128, u128>, u64);
 
-/// Asks a fresh limit row by row.
+/// Sends a fresh limit one request per row.
 ///
 /// # Panics
-/// Where an answer is another one.
+/// When an answer differs from the expected one.
 pub(crate) fn holds<A: Algorithm>(limit: &A, rows: &[Row]) {
     let ms = |ms: u64| Tick::from_nanos(ms * 1_000_000);
     let mut state = limit.fresh(ms(0));

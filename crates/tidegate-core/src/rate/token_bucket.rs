@@ -1,32 +1,32 @@
-//! The token bucket: capacity that is spent at once and comes back at a rate, or at several rates together.
+//! The token bucket: capacity that is spent at once and returns at one rate, or at several rates together.
 //!
-//! A bucket holds up to *capacity* tokens; a unit of cost takes one. What sets this file apart from [`Gcra`](super::Gcra),
-//! which is the same law for one bandwidth, is all that a schedule of one number cannot say:
-//! * **Several bandwidths, settled together.** "10 per second, and 100 per hour": a cost takes from every one or from none;
-//!   what is available is the least of them, the wait the longest.
-//! * **Refill at once.** [`Refill::Interval`] adds the whole count when a period has passed and nothing before, as quotas
-//!   that people read on a price list do. A period starts with the first use of a full bucket: a full bucket that nobody
-//!   touches is then the same as none, and may be forgotten.
-//! * **A start that is not full**, so that a fleet that restarts does not get its burst twice.
+//! A bucket holds up to *capacity* tokens; a unit of cost takes one. For one bandwidth this is the same law as
+//! [`Gcra`](super::Gcra). This file adds what a schedule of one number cannot express:
+//! * **Several bandwidths, settled together.** "10 per second, and 100 per hour": a cost is taken from all of them or
+//!   from none. The units available are the least that any of them has left, and the wait is the longest of theirs.
+//! * **Refill at once.** [`Refill::Interval`] adds the whole count when a period has passed and nothing before, as
+//!   the quotas of price lists do. A period starts with the first use of a full bucket. So a full bucket that is not
+//!   used is the same as none, and may be forgotten.
+//! * **A start below full**, so that a fleet that restarts does not get its burst twice.
 //!
-//! Tokens are counted by what is *spent*, not by what is left: a reservation may spend more than the capacity, which a
-//! number of tokens left could not say without a sign. For a continuous refill of `c` units per `p` ns in lowest terms,
-//! the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a nanosecond brings back exactly `c`, and
-//! nothing is rounded before a wait leaves the door.
+//! The state counts tokens *spent*, not tokens left: a reservation may spend more than the capacity, which a number
+//! of tokens left could not express without a sign. For a continuous refill of `c` units per `p` ns in lowest terms,
+//! the spent amount is kept in `1/p` of a unit: a unit weighs exactly `p`, a nanosecond returns exactly `c`, and
+//! nothing is rounded before a wait is returned.
 //!
 //! # Limits
-//! With several bandwidths each keeps its own schedule, and a wait is the longest of theirs. Work that one bandwidth holds
-//! back can therefore reach a faster one in a bunch when it acts; no bandwidth ever grants more than its own account
-//! allows.
+//! With several bandwidths each keeps its own schedule, and the wait is the longest of theirs. So work that one bandwidth
+//! holds back can reach a faster one in a bunch when it acts. No bandwidth ever grants more than its own account allows.
 //!
 //! # Settling
-//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two cases,
-//! for a charge may have begun a period, or kept one running, that without it would have begun later:
-//! * Undoing the charge that began the running period begins it anew, where others have been charged since. It moves only for a charge
-//!   older than all that stand, so nobody is kept waiting for ever. Where others wait for its end, nothing comes back.
-//! * Where a period has ended since the charge, and others were charged since, one refill less comes back. If there is not so much,
-//!   the others may get a refill that without the charge would have come later, by less than a period: the one way in which
-//!   settling leaves a limit fuller.
+//! Each bandwidth gives back by the law of [`line`](super::line), with one book for all. A refill at once adds two
+//! cases, because a charge may have started a period, or kept one running that would otherwise have started later:
+//! * Undoing the charge that started the running period restarts it, if others have been charged since. Only a charge
+//!   older than all charges that still stand restarts it, so nobody waits for ever. If others wait for the end of the
+//!   period, nothing comes back.
+//! * If a period has ended since the charge, and others were charged since, one refill less comes back. If less than
+//!   one refill would come back, the others may get a refill that would have come later without the charge, by less
+//!   than a period. This is the only case in which settling leaves a limit fuller.
 
 mod bandwidth;
 mod settle;
@@ -47,10 +47,10 @@ use state::{Level, Levels, MOST_BANDWIDTHS};
 pub use bandwidth::{Bandwidth, Refill};
 pub use state::TokenBucketState;
 
-/// One bandwidth or several, decided together: all of them grant a cost or none does.
+/// One or several bandwidths, decided together: either all of them grant a cost, or none does.
 ///
 /// # Source
-/// The meter of RFC 2697 and RFC 4115 for a single bandwidth; that several are settled as one, and the refill at once, are
+/// The meter of RFC 2697 and RFC 4115 for a single bandwidth. Settling several as one, and the refill at once, are
 /// known from Bucket4j.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct TokenBucket {
@@ -58,7 +58,7 @@ pub struct TokenBucket {
 }
 
 impl TokenBucket {
-    /// The most bandwidths that one bucket settles together. Each costs time in every check, and three would do for most.
+    /// The most bandwidths that one bucket settles together. Each costs time in every check; three are enough for most uses.
     pub const MAX_BANDWIDTHS: usize = MOST_BANDWIDTHS;
 
     /// Makes a bucket of one bandwidth.
@@ -84,7 +84,7 @@ impl TokenBucket {
 
     /// Makes a bucket of 1 to [`TokenBucket::MAX_BANDWIDTHS`] bandwidths.
     ///
-    /// An allowed check on more than one allocates its next state.
+    /// With more than one, an allowed check allocates its next state.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when there are none or too many.
@@ -119,7 +119,7 @@ impl TokenBucket {
         &self.bandwidths
     }
 
-    /// Returns the levels at a tick. A level that is missing, as it can be only in a state read from foreign bytes, is fresh.
+    /// Returns the levels at a tick. A missing level counts as fresh; that happens only in a state decoded from foreign bytes.
     fn levels(&self, state: &TokenBucketState, at: Tick) -> Levels {
         let elapsed = nanos(at.since(state.last));
         let level = |(index, bandwidth): (usize, &Bandwidth)| {
@@ -136,7 +136,8 @@ impl TokenBucket {
         self.bandwidths.iter().map(Bandwidth::capacity).min().unwrap_or(0)
     }
 
-    /// Returns the only bandwidth: its level tells the position of a charge. With several there is none, and positions count units.
+    /// Returns the bandwidth if there is only one: its level tells the position of a charge. With several bandwidths,
+    /// positions count units.
     fn single(&self) -> Option<&Bandwidth> {
         match self.bandwidths.as_slice() {
             [bandwidth] => Some(bandwidth),
@@ -152,7 +153,7 @@ impl TokenBucket {
         }
     }
 
-    /// Decides for one bandwidth where no book is kept: nearly every check of nearly every bucket.
+    /// Decides for one bandwidth without a book: nearly every check of nearly every bucket.
     fn decide_alone(
         &self,
         one: &Bandwidth,
@@ -166,7 +167,7 @@ impl TokenBucket {
             Ok(wait) => wait,
             Err(refused) => return refused,
         };
-        // Where it refills evenly the position tells when the charge runs out, and no division is needed here.
+        // With an even refill, the position tells when the charge runs out, so no division is needed here.
         let runs_out = match one.refill {
             Refill::Continuous => u128::from(one.gain),
             Refill::Interval => {
@@ -229,7 +230,7 @@ impl TokenBucket {
         at.after(span(waits.max().unwrap_or(0)))
     }
 
-    /// Returns when the last charge acts, as far as the levels tell.
+    /// Returns when the last charge acts, as far as the levels show it.
     fn shown(&self, levels: &Levels, at: Tick) -> Tick {
         let debts =
             self.with(levels).map(|(bandwidth, level)| (bandwidth, bandwidth.debt(level), level.into));
@@ -244,10 +245,10 @@ fn by_tick(arrival: Tick, began: u64) -> u128 {
     (u128::from(arrival.as_nanos()) << 64) | u128::from(began)
 }
 
-/// Says whether an ask accepts its wait, in ns.
+/// Returns the wait, given in ns, if the request accepts it.
 ///
 /// # Errors
-/// The refusal.
+/// The refusal, with its retry time.
 fn granted(wait: u128, ask: Ask) -> Result<Duration, Transition<TokenBucketState>> {
     let max_wait = u128::from(nanos(ask.max_wait));
     if wait > max_wait {
@@ -296,7 +297,7 @@ impl Algorithm for TokenBucket {
         let levels = self.levels(state, now.max(state.last));
         for (bandwidth, level) in self.with(&levels) {
             let left = bandwidth.amount(bandwidth.capacity()).saturating_sub(level.spent());
-            // At most the capacity, which fits.
+            // At most the capacity, which fits 64 bits.
             remaining = remaining.min((left / u128::from(bandwidth.weight)) as u64);
             debt = debt.max(bandwidth.debt(level).div_ceil(u128::from(bandwidth.weight)));
             reset = reset.max(bandwidth.time_for(level.spent(), level.into));
@@ -305,7 +306,7 @@ impl Algorithm for TokenBucket {
         Standing { limit: self.capacity(), remaining, debt, reset_after: span(reset) }
     }
 
-    /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the file's head.
+    /// Settles a charge in all bandwidths, see [`Algorithm::settle`] and the module's documentation.
     fn settle(&self, state: &TokenBucketState, now: Tick, receipt: &Receipt, used: u64) -> TokenBucketState {
         let (units, at) = (receipt.cost.units(), now.max(state.last));
         match units.checked_sub(used) {
@@ -317,12 +318,12 @@ impl Algorithm for TokenBucket {
 
     /// Carries a state over, bandwidth by bandwidth in their order; one without a counterpart starts fresh.
     ///
-    /// A period in progress goes on when its length stays, and otherwise starts with the change.
+    /// A period in progress continues if its length stays the same; otherwise it starts with the change.
     fn carry(&self, old: &Self, state: &TokenBucketState, now: Tick, how: Replace) -> TokenBucketState {
         self.carried(old, state, now.max(state.last), how)
     }
 
-    /// Returns when all bandwidths are full and no receipt is left; `None` when one of them starts with less than that.
+    /// Returns when all bandwidths are full and every receipt has run out; `None` if a bandwidth starts below full.
     fn full_at(&self, state: &TokenBucketState) -> Option<Tick> {
         if self.bandwidths.iter().any(|bandwidth| bandwidth.initial < bandwidth.capacity()) {
             return None;

@@ -1,36 +1,37 @@
 //! Warm-up: a cold service is brought up to its rate along a slope.
 //!
-//! A service that has idled has empty caches, closed connections, unused code. A limit that saves up a burst for it does the
-//! wrong thing at the worst moment. This one grows *cold* while nobody asks, and a cold limit paces its callers more slowly,
-//! by up to the cold factor; every unit that passes warms it, and after the warm-up period under full load it runs at its
-//! rate. It never grants a burst to make up for idle time.
+//! A service that has idled has empty caches, closed connections and unused code. A limit that saves up a burst for
+//! it does the wrong thing at the worst moment. This limit grows *cold* while nobody asks. A cold limit paces its
+//! callers more slowly, by up to the cold factor. Every unit that passes warms it, and after the warm-up period under
+//! full load it runs at its rate. It never grants a burst to make up for idle time.
 //!
 //! # The slope
-//! With a stable interval `I` (one over the rate), a warm-up period `W` and a cold factor `k`, the price of a unit falls in
-//! a straight line from `k·I` when quite cold to `I`, and stays there. Guava draws the line over *stored permits*, of which
-//! a cold limit has `M = W/I · (5+k)/(2(1+k))`. We draw it over *coldness*, the idle time that would bring the same permits:
-//! from 0 to `W`, as permits come back at `M` per `W`. Time then needs no conversion and no rounding: a tick of rest is a
-//! tick of coldness. A unit warms by `I · 2(1+k)/(5+k)`, and the integral under the line becomes
+//! With a stable interval `I` (one over the rate), a warm-up period `W` and a cold factor `k`, the price of a unit
+//! falls in a straight line from `k·I` when completely cold to `I`, and stays there. Guava draws the line over
+//! *stored permits*; a cold limit has `M = W/I · (5+k)/(2(1+k))` of them. Here the line is drawn over *coldness*, the
+//! idle time that would bring the same permits: from 0 to `W`, because permits come back at `M` per `W`. Time then
+//! needs no conversion and no rounding: a tick of rest is a tick of coldness. A unit warms by `I · 2(1+k)/(5+k)`, and
+//! the integral under the line becomes
 //! ```text
 //! price of n units = n·I + (k−1)(5+k)²/(16(1+k)) · (h² − h'²)/W
 //! ```
-//! where `h` and `h'` are how far the coldness before and after lies above the foot of the slope, `W·(1+k)/(5+k)`.
+//! where `h` and `h'` are the coldness before and after the charge, measured from the foot of the slope, `W·(1+k)/(5+k)`.
 //!
 //! # The caller pays the debt of the one before
-//! As in Guava a caller waits for the next free tick and moves it on by its own price; so the *next* caller waits for that.
-//! The slope needs it: what a unit costs depends on how cold the limit is when it is asked, and a caller who had to pay at once
-//! would find a service at rest closed. Its price is that a single ask may take a whole burst from a limit that just
-//! became free; the burst is bounded here, where Guava leaves it open.
+//! As in Guava, a caller waits for the next free tick and moves it on by its own price, so the *next* caller waits
+//! for that price. The slope requires this: the price of a unit depends on how cold the limit is when it is asked
+//! for, and a caller that had to pay at once would find a service at rest closed. The cost is that a single request
+//! may take a whole burst from a limit that just became free. The burst is bounded here, where Guava leaves it open.
 //!
 //! # Settling
-//! A charge is undone, or made smaller, as if it had never been larger, as long as nobody was charged after it. Once somebody was,
-//! nothing comes back: whoever came after relies on the time at which this charge is paid for, and was charged at a price that this
-//! charge had lowered by warming. Had it not been there, the others would have paid more; so even the stable price of its units can be
-//! more than it cost the limit, and there is no part of it that could be given back in every case.
+//! A charge is undone or reduced as if it had never been larger, as long as nobody was charged after it. Once somebody
+//! was, nothing comes back: the later caller relies on the time at which this charge is paid off, and was charged at a
+//! price that the warming of this charge had lowered. Without this charge, the others would have paid more. So even the
+//! stable price of its units can be more than it cost the limit, and no part of it could be given back in every case.
 //!
 //! # Exactness
-//! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. Of each grant, `n·I` and the slope's share
-//! are each rounded up, and the warming down: a grant costs less than 2⁻³¹ ns too much and never too little.
+//! Squares have no exact ratio of fixed size, so prices are kept in units of 2⁻³² ns. In each grant, `n·I` and the slope's
+//! share are each rounded up, and the warming is rounded down: a grant costs less than 2⁻³¹ ns too much and never too little.
 
 mod slope;
 
@@ -63,8 +64,8 @@ pub struct WarmUp {
     slope: Slope,
 }
 
-/// What [`WarmUp`] remembers of a key: 40 bytes, the next free moment, the coldness at it and the tick of the last change; and 16 on
-/// the heap while a change of parameters matters.
+/// The state of [`WarmUp`] for one key: 40 bytes, for the next free moment, the coldness at that moment and the tick
+/// of the last change; and 16 on the heap while a change of parameters matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WarmUpState {
     last: Tick,
@@ -74,13 +75,13 @@ pub struct WarmUpState {
 }
 
 impl WarmUp {
-    /// The longest warm-up period: 2⁵⁰ ns, thirteen days. Coldness squared then fits the arithmetic; a service that warms
-    /// more slowly is better helped by a schedule.
+    /// The longest warm-up period: 2⁵⁰ ns, thirteen days. Coldness squared then fits the arithmetic. For a service
+    /// that warms more slowly, a schedule is better.
     pub const MAX_PERIOD: Duration = Duration::from_nanos(1 << 50);
 
     /// Makes a limit that reaches `rate` from a rest within `period` of full load, `cold_factor` times slower at first.
     ///
-    /// The largest cost of one ask is the count of the rate; see [`WarmUp::burst`]. `period` is 1 ns to
+    /// The largest cost of one request is the count of the rate; see [`WarmUp::burst`]. `period` is 1 ns to
     /// [`WarmUp::MAX_PERIOD`], `cold_factor` 1 to 1000 times; at 1 there is no slope.
     ///
     /// # Errors
@@ -122,7 +123,7 @@ impl WarmUp {
         Ok(Self { rate, burst: rate.count(), period_ns, cold: cold_factor, slope })
     }
 
-    /// Sets the largest cost of one ask, from 1 to [`Rate::MAX_COUNT`]. It is granted at once when nobody's debt is open,
+    /// Sets the largest cost of one request, from 1 to [`Rate::MAX_COUNT`]. It is granted at once if no debt is open,
     /// and the next caller waits for it.
     ///
     /// # Errors
@@ -149,33 +150,33 @@ impl WarmUp {
         self.cold
     }
 
-    /// The next free moment and the coldness at it, in parts, once the rest until `at` is counted.
+    /// Returns the next free moment and the coldness at it, in parts, after the rest until `at`.
     fn rested(&self, state: &WarmUpState, at: Tick) -> (u128, u128) {
         let (now, next) = (Moment::at(at).parts(), state.next.parts());
         let cold = state.cold.parts().saturating_add(now.saturating_sub(next));
         (next.max(now), cold.min(self.slope.coldest))
     }
 
-    /// The next free moment and the coldness at it, once units are charged at a free moment.
+    /// Returns the next free moment and the coldness at it, after units are charged at a free moment.
     fn charged(&self, (free, cold): (u128, u128), units: u64) -> (Moment, Moment) {
         let (price, left) = self.price(cold, units);
         (Moment::of(free.saturating_add(price)), Moment::of(left))
     }
 
-    /// A change is forgotten once the limit is busy for longer than any charge before it had made it: no receipt of those then
-    /// says what the state says.
+    /// Makes a state. A change is forgotten once the limit is busy for longer than any charge before the change had
+    /// made it: from then on no receipt from before the change matches the state.
     fn state(&self, last: Tick, (next, cold): (Moment, Moment), carried: Option<Carried>) -> WarmUpState {
         let carried = carried.filter(|carried| next.parts() <= Moment::at(carried.until()).parts());
         WarmUpState { last, next, cold, carried: carried.map(Box::new) }
     }
 
-    /// The mark of a change at `last`.
+    /// Returns the record of a change at `last`.
     fn change(&self, state: &WarmUpState, last: Tick) -> Carried {
         let busy = u64::try_from(state.next.parts().div_ceil(1 << PART)).unwrap_or(u64::MAX);
         Carried::new(last, Tick::from_nanos(busy), state.carried.as_deref().copied())
     }
 
-    /// The price of `cost` units at a coldness, and the coldness they leave.
+    /// Returns the price of `cost` units at a coldness, and the coldness after them.
     fn price(&self, cold: u128, cost: u64) -> (u128, u128) {
         let left = cold.saturating_sub(self.slope.warming(cost, self.cold, mul_div_floor));
         (self.slope.stable(cost, mul_div_ceil).saturating_add(self.slope.extra(cold, left)), left)
@@ -205,7 +206,7 @@ impl Kept for WarmUp {
 impl Algorithm for WarmUp {
     type State = WarmUpState;
 
-    /// Returns the state of a key never seen before: free, and as cold as can be.
+    /// Returns the state of a key never seen before: free, and completely cold.
     fn fresh(&self, now: Tick) -> WarmUpState {
         self.state(now, (Moment::at(now), Moment::of(self.slope.coldest)), None)
     }
@@ -225,7 +226,8 @@ impl Algorithm for WarmUp {
         let wait = span(wait);
         let next = self.state(at, self.charged((free, cold), units), state.carried.as_deref().copied());
         let left = next.next.parts();
-        // What settling needs and the receipt does not say: how cold it was, the fraction of the free moment, and the next one.
+        // What settling needs and the receipt has no field for: the coldness, the fraction of the free moment, and
+        // the next free moment.
         let mark = (cold << PART) | u128::from(Moment::of(free).part);
         Transition::Allowed {
             wait,
@@ -234,10 +236,10 @@ impl Algorithm for WarmUp {
         }
     }
 
-    /// Returns what may be asked now, see [`Algorithm::standing`]: the whole burst or, while a debt is open, nothing.
+    /// Returns the units that can be asked for now, see [`Algorithm::standing`]: the whole burst, or none while a debt is open.
     ///
-    /// `reset_after` is the wait until the debt is paid; how cold the limit is does not show. `debt` is what that wait is worth in
-    /// units at the stable price, rounded up.
+    /// `reset_after` is the wait until the debt is paid off; the coldness does not show. `debt` is that wait in units
+    /// at the stable price, rounded up.
     fn standing(&self, state: &WarmUpState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let debt = state.next.parts().saturating_sub(Moment::at(at).parts());
@@ -245,12 +247,13 @@ impl Algorithm for WarmUp {
         let stable = u128::from(self.slope.ns) << PART;
         let units = mul_div_ceil(debt, u128::from(self.slope.units), stable).min(u128::from(Rate::MAX_COUNT));
         let reset_after = span(debt.div_ceil(1 << PART));
-        // Bounded in the line before the last.
+        // `units` is at most `Rate::MAX_COUNT`, so it fits 64 bits.
         Standing { limit: self.burst, remaining, debt: units as u64, reset_after }
     }
 
-    /// Makes the last charge as small as what was used, exactly and at any time; zero undoes it. Once somebody else was charged
-    /// nothing comes back, see the module. What was used beyond the charge is charged now at the price of now, behind everybody.
+    /// Reduces the last charge to the units used, exactly and at any time; zero undoes it. Once somebody else was
+    /// charged, nothing comes back, see the module. Units used beyond the charge are charged now, at the current
+    /// price, behind everybody.
     fn settle(&self, state: &WarmUpState, now: Tick, receipt: &Receipt, used: u64) -> WarmUpState {
         let at = now.max(state.last);
         let carried = state.carried.as_deref().copied();
@@ -275,7 +278,7 @@ impl Algorithm for WarmUp {
         self.state(at, left, carried)
     }
 
-    /// Carries a state over: the open debt in units at the new rate, the coldness as the same share of the new period.
+    /// Carries a state over: the open debt keeps its units at the new rate, the coldness its share of the new period.
     fn carry(&self, old: &Self, state: &WarmUpState, now: Tick, how: Replace) -> WarmUpState {
         let last = now.max(state.last);
         let carried = self.change(state, last);

@@ -10,7 +10,7 @@ fn calls(budget: &RetryBudget, state: &mut RetryBudgetState, at: Tick, calls: us
     (0..calls).for_each(|_| budget.call(state, at));
 }
 
-/// tower's budget turns a share into whole calls per retry: 0.3 becomes a third, and all shares above a half become one.
+/// tower's budget turns a share into whole calls per retry: 0.3 becomes a third, and every share above a half becomes one.
 #[test]
 fn a_share_is_exact() {
     for (share, expected) in
@@ -24,7 +24,7 @@ fn a_share_is_exact() {
     }
 }
 
-/// Finagle's reserve for ten seconds may be spent at once: a hundred retries by each client that has just started.
+/// Finagle's reserve for ten seconds may be spent at once: a hundred retries for each client that has just started.
 #[test]
 fn a_new_caller_has_one_second_of_the_floor() {
     let budget = RetryBudget::default();
@@ -70,7 +70,7 @@ fn a_clock_that_steps_back_stands_still() {
     assert_eq!(granted(&budget, &mut state, Tick::from_secs(100), 9), 1);
 }
 
-/// An hour of calls would otherwise be counted as if they had come at once, and the floor be empty for as long.
+/// Otherwise an hour of calls would be counted as if they had come at once, and the floor would be empty for an hour.
 #[test]
 fn a_clock_that_is_set_back_begins_anew() {
     let budget = RetryBudget::new(0.5).unwrap();
@@ -98,10 +98,10 @@ fn bad_parameters_are_refused_by_name() {
     assert_eq!(said, "span 0ns is not a span to count calls in; use 10 ms to an hour");
 }
 
-/// What a budget is, written down from scratch: every call and retry with its time.
+/// A budget in its plainest form: every call and retry with its time.
 struct Plain {
     share: u64,
-    /// When, and whether it was a retry.
+    /// The time, and whether it was a retry.
     seen: Vec<(u64, bool)>,
 }
 

@@ -1,8 +1,8 @@
-//! The units that windows of the calendar come in.
+//! The units of calendar windows.
 
 use core::time::Duration;
 
-/// How long one calendar window is.
+/// The length of a calendar window.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum CalendarUnit {
@@ -23,11 +23,11 @@ pub enum CalendarUnit {
 }
 
 impl CalendarUnit {
-    /// Every unit, in the order of their numbers in stored cells, where a new unit comes last.
+    /// Every unit, in the order of their numbers in stored cells. A new unit is added at the end.
     pub const ALL: [Self; 7] =
         [Self::Minute, Self::Hour, Self::Day, Self::Week, Self::Month, Self::Year, Self::Second];
 
-    /// Returns the word for it: `second` to `year`.
+    /// Returns its name: `second` to `year`.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -41,8 +41,7 @@ impl CalendarUnit {
         }
     }
 
-    /// Returns the length of a usual one: 30 days for a month, 365 for a year. For headers and pictures, not for
-    /// deciding.
+    /// Returns the usual length: 30 days for a month, 365 for a year. For headers and charts, not for decisions.
     #[must_use]
     pub const fn usual(self) -> Duration {
         Duration::from_secs(match self {

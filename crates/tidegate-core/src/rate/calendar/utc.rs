@@ -8,10 +8,10 @@ use crate::time::Tick;
 const SECOND: i128 = 1_000_000_000;
 const DAY: i128 = 86_400 * SECOND;
 
-/// Returns the first nanosecond of the window around a tick, and the first of the next, where windows of one length follow each other from
-/// 1970 on.
+/// Returns the first nanosecond of the window around a tick, and the first of the next, where windows of equal length
+/// follow each other from 1970 on.
 pub(super) fn even(length: Duration, tick: Tick) -> (i128, i128) {
-    // At most a year.
+    // The length is at most a year, so it fits.
     let (nanos, length) = (i128::from(tick.as_nanos()), length.as_nanos() as i128);
     let start = nanos - nanos % length;
     (start, start + length)
@@ -49,9 +49,9 @@ const BEFORE_1970: i64 = 719_468;
 /// Days in 400 years, after which the calendar repeats.
 const DAYS_OF_400_YEARS: i64 = 146_097;
 
-/// The year, and the month from 1 to 12, that a day since 1970 lies in.
+/// Returns the year, and the month from 1 to 12, of a day since 1970.
 ///
-/// Years are counted from March on, so that the day of a leap year is their last.
+/// Years are counted from March, so that the leap day is the last of its year.
 ///
 /// # Source
 /// Howard Hinnant, "chrono-compatible low-level date algorithms", `civil_from_days`.
@@ -65,7 +65,7 @@ fn month_of(day: i64) -> (i64, i64) {
     if from_march < 10 { (year, from_march + 3) } else { (year + 1, from_march - 9) }
 }
 
-/// The day since 1970 on which a month begins; month 13 is the first of the next year.
+/// Returns the day since 1970 on which a month begins; month 13 is the first of the next year.
 ///
 /// # Source
 /// As [`month_of`], `days_from_civil`.
@@ -84,7 +84,7 @@ fn first_day(year: i64, month: i64) -> i64 {
 mod tests {
     use super::*;
 
-    /// Every month from 1970 to 2554 follows the one before it, and is as long as everybody learns.
+    /// Every month from 1970 to 2554 follows the one before it, and has the length of the Gregorian calendar.
     #[test]
     fn months_are_as_long_as_they_are() {
         let mut day = 0;
@@ -105,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The weeks of other rate limiters begin on Thursdays, and their months are 30 days, whatever the calendar says.
+    /// In other rate limiters, weeks begin on Thursdays and months have 30 days, whatever the calendar says.
     #[test]
     fn windows_since_the_epoch_are_cut_at_multiples_of_their_length() {
         let now = Tick::from_secs(1_762_059_600);

@@ -1,5 +1,5 @@
-//! The clock of one place, from the table of zones that is compiled in (IANA, through `jiff`): all nodes of one build agree,
-//! whatever their machines hold.
+//! The clock of one place, from the table of zones that is compiled in (IANA, through `jiff`). So all nodes of one
+//! build agree, whatever their machines have installed.
 
 use std::sync::LazyLock;
 
@@ -10,7 +10,7 @@ use jiff::{Timestamp, ToSpan};
 use super::CalendarUnit;
 use crate::time::Tick;
 
-/// The table. It reads a zone when it is first asked for and keeps it: at most as many as there are, some six hundred.
+/// The table of zones. It reads a zone at the first request and keeps it: at most all of them, some six hundred.
 static ZONES: LazyLock<TimeZoneDatabase> = LazyLock::new(TimeZoneDatabase::bundled);
 
 /// Returns all names, in alphabetical order.
@@ -52,7 +52,7 @@ impl Zone {
 
     fn dates_around(&self, unit: CalendarUnit, instant: Timestamp) -> (Timestamp, Timestamp) {
         let mut first = first_date(unit, self.0.to_datetime(instant).date());
-        // A clock put back over midnight shows yesterday's date again after today has begun: the instant then belongs
+        // A clock put back over midnight shows yesterday's date again after today has begun. The instant then belongs
         // to today, whose first instant has passed.
         loop {
             let next = next_date(unit, first);
@@ -64,14 +64,14 @@ impl Zone {
         }
     }
 
-    /// The first instant that shows a date, or a later one if the place never had it.
+    /// Returns the first instant that shows a date, or a later one if the place never had that date.
     fn first_instant(&self, date: Date) -> Timestamp {
         let midnight = DateTime::from(date);
         let offset = match self.0.to_ambiguous_timestamp(midnight).offset() {
             AmbiguousOffset::Unambiguous { offset } => offset,
-            // Midnight comes twice: the day has begun at the first.
+            // Midnight comes twice: the day begins at the first.
             AmbiguousOffset::Fold { before, .. } => before,
-            // Midnight is jumped over: the day begins where the clock lands, which is the moment of the jump.
+            // The clock jumps over midnight: the day begins where the clock lands, at the moment of the jump.
             AmbiguousOffset::Gap { after, .. } => {
                 let not_yet = after.to_timestamp(midnight).expect(IN_RANGE);
                 return self.0.following(not_yet).next().expect("the jump follows").timestamp();
@@ -80,14 +80,14 @@ impl Zone {
         offset.to_timestamp(midnight).expect(IN_RANGE)
     }
 
-    /// The last instant not after `instant` at which the clock showed a full unit of `secs`.
+    /// Returns the last instant not after `instant` at which the clock showed a full unit of `secs`.
     fn full(&self, instant: Timestamp, secs: i64) -> Timestamp {
         let mut instant = instant;
         loop {
             let offset = i64::from(self.0.to_offset(instant).seconds());
             let full = (whole_second(instant) + offset).div_euclid(secs) * secs - offset;
             let full = Timestamp::from_second(full).expect(IN_RANGE);
-            // The jump under whose offset `instant` is read; `preceding` leaves out the instant it is given.
+            // The jump that set the offset at `instant`. `preceding` leaves out the instant that it is given.
             let after = instant.checked_add(1.nanosecond()).expect(IN_RANGE);
             match self.0.preceding(after).next() {
                 Some(jump) if full < jump.timestamp() => {
@@ -98,7 +98,7 @@ impl Zone {
         }
     }
 
-    /// The first instant after `instant` at which the clock shows a full unit of `secs`.
+    /// Returns the first instant after `instant` at which the clock shows a full unit of `secs`.
     fn next_full(&self, instant: Timestamp, secs: i64) -> Timestamp {
         let offset = i64::from(self.0.to_offset(instant).seconds());
         let second = whole_second(instant);
@@ -120,7 +120,7 @@ impl Zone {
     }
 }
 
-/// First date of the window that holds a date.
+/// Returns the first date of the window that holds a date.
 fn first_date(unit: CalendarUnit, date: Date) -> Date {
     match unit {
         CalendarUnit::Week => date.saturating_sub(i64::from(date.weekday().to_monday_zero_offset()).days()),
@@ -130,7 +130,7 @@ fn first_date(unit: CalendarUnit, date: Date) -> Date {
     }
 }
 
-/// First date of the window after the one that begins with a date.
+/// Returns the first date of the window after the one that begins with a date.
 fn next_date(unit: CalendarUnit, first: Date) -> Date {
     first.saturating_add(match unit {
         CalendarUnit::Week => 1.week(),
@@ -142,7 +142,7 @@ fn next_date(unit: CalendarUnit, first: Date) -> Date {
 
 const IN_RANGE: &str = "ticks begin in 1970 and end in 2554, well inside the calendar";
 
-/// The second an instant lies in, rounded down also before 1970. Ticks have at most 2^64 ns, so it fits.
+/// Returns the second in which an instant lies, rounded down also before 1970. Ticks have at most 2^64 ns, so it fits.
 fn whole_second(instant: Timestamp) -> i64 {
     instant.as_nanosecond().div_euclid(1_000_000_000) as i64
 }

@@ -1,9 +1,10 @@
-//! Windows one after another, for settling: which of them a charge acts in, and what is left when it is undone.
+//! Settling a fixed window: in which window a charge acts, and what is left when it is undone.
 //!
-//! A rolling window stands where its first charge put it. When that charge is undone and later ones are left, they would have
-//! opened a window of their own, later, and one that ended with the charge that is gone would forget them too soon. When the first
-//! of those left acted is not known; so the window begins anew at the settlement, and all of them count as acting by its beginning.
-//! It stays there until the last of *them* is undone: no charge is ever held up twice, and none by more than a period.
+//! The first charge determines where a rolling window stands. If that charge is undone and later ones are left, those
+//! would have opened a window of their own, later. A window that kept its end would forget them too soon. The tick at
+//! which the first of them acted is not known. So the window starts anew at the settlement, and all of them count as
+//! acting by its beginning. It stays there until the last of *them* is undone: no charge is ever held up twice, and
+//! none by more than a period.
 
 use core::time::Duration;
 
@@ -21,7 +22,7 @@ impl FixedWindow {
         let (start, through) = self.window_at(act);
         let top = Span { start, through, used: units.min(MOST_UNITS), opened: start, early: 0 };
         if act <= at {
-            // Nothing before it is left to settle.
+            // No earlier window is left to settle.
             return FixedWindowState::of(at, top, Vec::new(), false, state.carried());
         }
         let (mut before, mut gap) = (state.before().to_vec(), state.gap());
@@ -48,12 +49,12 @@ impl FixedWindow {
         let mut spans: SmallVec<[Span; 2]> = SmallVec::from_slice(state.before());
         spans.push(state.top());
         spans.retain(|span| span.through >= at);
-        // Windows that begin anew overlap the first tick of the next, so the newest that was open by then is the one.
+        // A window that started anew overlaps the first tick of the next. So the right one is the newest that was open by then.
         let found = spans.iter().rposition(|span| span.opened <= receipt.act);
         let outdated = state.carried().is_some_and(|carried| carried.outdates(receipt));
         match found.filter(|found| receipt.act <= spans[*found].through) {
             Some(found) if outdated => {
-                // Nothing comes back, but it may have been the one that opened the window.
+                // Nothing comes back, but the charge may have opened the window.
                 let rolls = matches!(self.window, Window::Rolling(_));
                 if !(undone && rolls) || receipt.act > spans[found].start {
                     return state.clone();
@@ -76,8 +77,8 @@ impl FixedWindow {
                     self.begin_anew(&mut spans[found..], at);
                 }
             }
-            // The charge acts in a window ahead that was forgotten, and may have opened it. Then all windows that follow have begun
-            // too early, by less than a period.
+            // The charge acts in a forgotten window ahead, and may have opened it. Then all windows that follow have
+            // begun too early, by less than a period.
             None if undone && state.gap() && !outdated && self.precedes(receipt, &spans[0]) => {
                 let late = spans[0].opened.after(self.period());
                 self.shift(&mut spans, late);
@@ -88,7 +89,7 @@ impl FixedWindow {
         let newest = spans.pop().expect("the newest window has not ended");
         spans.retain(|span| span.used > 0);
         let top = match spans.last() {
-            // Nobody is left in a window opened ahead of time: the one before it is open again.
+            // Nobody is left in a window opened ahead of time, so the one before it is open again.
             Some(_) if newest.used == 0 => spans.pop().expect("there is one"),
             None if newest.used == 0 && !(gap && newest.start > at) => {
                 gap = false;
@@ -99,7 +100,7 @@ impl FixedWindow {
         FixedWindowState::of(at, top, spans.into_vec(), gap, state.carried())
     }
 
-    /// Begins the first of these windows anew at a tick, unless it begins later anyway; those behind it make way.
+    /// Starts the first of these windows anew at a tick, unless it begins later anyway; those behind it make way.
     fn begin_anew(&self, spans: &mut [Span], at: Tick) {
         let late = spans.first().map_or(at, |first| first.start.max(at));
         self.shift(spans, late);
@@ -108,7 +109,8 @@ impl FixedWindow {
         }
     }
 
-    /// Moves rolling windows on so that the first begins at `late` or after it, and none before the one in front of it ends.
+    /// Moves rolling windows on, so that the first begins at `late` or later, and each of the others after the end of
+    /// the one before.
     fn shift(&self, spans: &mut [Span], mut late: Tick) {
         if matches!(self.window, Window::Calendar(_)) {
             return;

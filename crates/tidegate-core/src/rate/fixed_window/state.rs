@@ -1,24 +1,25 @@
-//! What a fixed window remembers of a key: the window in use, and what settling needs to know of the ones before it.
+//! The state of a fixed window: the window in use, and what settling has to know of earlier ones.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
 use crate::rate::windows::{MOST_UNITS, wide};
 use crate::time::Tick;
 
-/// What [`FixedWindow`](super::FixedWindow) remembers of a key: 40 bytes, the window and what was spent in it. On the heap, 100 bytes while a change of
-/// parameters or an undone opener matters, and 40 per window that was opened ahead of time, of at most 64.
+/// The state of [`FixedWindow`](super::FixedWindow) for one key, 40 bytes: the window, and the units spent in it. On
+/// the heap, 72 bytes while a change of parameters, an undone opening charge or a window opened ahead of time matters,
+/// and 40 for each window kept before the newest, at most 64 of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FixedWindowState {
     pub(super) last: Tick,
-    /// First tick of the window; later than `last` when a reservation has opened it ahead of time.
+    /// First tick of the window; later than `last` if a reservation has opened it ahead of time.
     pub(super) start: Tick,
-    /// Last tick of the window, so that the one that holds the last tick of all has an end too.
+    /// Last tick of the window. Not the tick after it, so that the window that holds [`Tick::MAX`] has an end too.
     pub(super) through: Tick,
     pub(super) used: u64,
     pub(super) more: Option<Box<More>>,
 }
 
-/// The one window that a [`FixedWindowState`] consists of, where nothing else is remembered: for stores that keep these numbers instead.
+/// The only window of a [`FixedWindowState`] that holds nothing else: for stores that keep these numbers instead of a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OneWindow {
     /// The tick of the last change.
@@ -31,11 +32,11 @@ pub struct OneWindow {
     pub used: u64,
 }
 
-/// In the receipt of the charge that opened a window.
+/// The mark in the receipt of a charge that opened a window.
 pub(super) const OPENER: u128 = 1;
 
-/// The most windows remembered before the newest. Who reserves further ahead than this can still settle, but of what acts in
-/// windows forgotten nothing comes back, and the limit stays closed over them.
+/// The most windows kept before the newest. A caller that reserves further ahead can still settle, but charges that
+/// act in forgotten windows give nothing back, and the limit stays closed over those windows.
 pub(super) const MOST_BEFORE: u64 = 64;
 
 /// One window.
@@ -44,27 +45,27 @@ pub(super) struct Span {
     pub(super) start: Tick,
     pub(super) through: Tick,
     pub(super) used: u64,
-    /// The first tick at which something in it may have acted: before `start` once it has begun anew.
+    /// The first tick at which a unit in it may have acted: before `start` once the window has started anew.
     pub(super) opened: Tick,
-    /// Units that act by `start`, once it has begun anew; zero while its opener stands for them.
+    /// Units that count as acting by `start`, once the window has started anew; zero while its opening charge stands.
     pub(super) early: u64,
 }
 
-/// What most keys never need, on the heap for those that do.
+/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
     pub(super) opened: Tick,
     pub(super) early: u64,
-    /// The windows before the newest that are not past, oldest first; none is empty.
+    /// The windows before the newest that are not over, oldest first; none is empty.
     pub(super) before: Vec<Span>,
-    /// Windows between now and the oldest were forgotten, with promises in them.
+    /// Whether windows between now and the oldest, with promises in them, were forgotten.
     pub(super) gap: bool,
     pub(super) carried: Option<Carried>,
 }
 
 impl FixedWindowState {
-    /// Returns the window that is all there is to the state; `None` where the state holds more: windows that were opened ahead of time, a
-    /// change of the limit, settlements that have moved a window.
+    /// Returns the window if it is all that the state holds. `None`: the state holds more, because of windows opened
+    /// ahead of time, a change of the limit, or settlements that moved a window.
     #[must_use]
     pub fn one_window(&self) -> Option<OneWindow> {
         let Self { last, start, through, used, .. } = *self;
@@ -88,17 +89,16 @@ impl FixedWindowState {
         Self { last, start, through, used, more: None }
     }
 
-    /// The most bytes that a state is written in.
+    /// The size of the largest state in byte form.
     pub(super) const LARGEST: usize = 8 + 40 + 1 + Carried::LARGEST + 8 + MOST_BEFORE as usize * 40;
 
-    /// Says whether the window still counts at `at`: something was spent in it, or a reservation has moved its start
-    /// ahead.
+    /// Says whether the window still counts at `at`: units were spent in it, or a reservation has moved its start ahead.
     pub(super) const fn counts(&self, at: Tick) -> bool {
         let (at, start) = (at.as_nanos(), self.start.as_nanos());
         at <= self.through.as_nanos() && (self.used > 0 || start > at)
     }
 
-    /// The tick after the window.
+    /// Returns the tick after the window.
     pub(super) fn end(&self) -> u128 {
         wide(self.through) + 1
     }
@@ -119,14 +119,14 @@ impl FixedWindowState {
         self.more.as_ref().is_some_and(|more| more.gap)
     }
 
-    /// The newest window.
+    /// Returns the newest window.
     pub(super) fn top(&self) -> Span {
         let early = self.more.as_ref().map_or(0, |more| more.early);
         let Self { start, through, used, .. } = *self;
         Span { start, through, used, opened: self.opened(), early }
     }
 
-    /// Puts a state together and leaves out what matters no more.
+    /// Makes a state, without the parts that no longer matter.
     pub(super) fn of(
         last: Tick,
         top: Span,
@@ -136,7 +136,8 @@ impl FixedWindowState {
     ) -> Self {
         before.retain(|span| span.through >= last);
         if !is_in_order(&before, &top) {
-            // Reached only under other parameters than the state was made under. To forget these windows gives no capacity away.
+            // Happens only under other parameters than those the state was made under. Forgetting these windows frees
+            // no capacity.
             before.clear();
             gap = true;
         }
@@ -144,7 +145,7 @@ impl FixedWindowState {
         let Span { start, through, used, early, .. } = top;
         let opened = if early > 0 { top.opened } else { start };
         let state = Self { last, start, through, used, more: None };
-        // A charge older than the change can act in no window opened after its latest act.
+        // A charge made before the change cannot act in a window that opened after the latest act of such charges.
         let oldest =
             if state.counts(last) { before.first().map_or(opened, |span| span.opened) } else { last };
         let carried = carried.filter(|carried| carried.until() >= oldest);
@@ -173,7 +174,7 @@ impl FixedWindowState {
     }
 }
 
-/// Says whether windows follow one another.
+/// Says whether the windows follow one another.
 pub(super) fn is_in_order(before: &[Span], newest: &Span) -> bool {
     before.iter().chain([newest]).is_sorted_by(|a, b| a.opened < b.opened && a.start <= b.start)
 }

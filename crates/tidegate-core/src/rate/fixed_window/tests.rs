@@ -94,8 +94,8 @@ fn charged(
     (next, receipt)
 }
 
-/// Somebody who undid the first charge of a window had the limit full again before those charged after it were a window old: asking
-/// and taking it back was worth more than not asking.
+/// A caller that undid the first charge of a window used to have the full limit again before the later charges were a
+/// window old: asking and undoing gained more than not asking.
 #[test]
 fn a_window_does_not_outlive_the_charge_that_opened_it() {
     let limit = FixedWindow::rolling(Rate::new(5, Duration::from_secs(1)).unwrap());
@@ -105,11 +105,11 @@ fn a_window_does_not_outlive_the_charge_that_opened_it() {
     assert_eq!(limit.standing(&anew, ms(950)).remaining, 1);
     assert_eq!(limit.standing(&anew, ms(1900)).remaining, 1, "those of 900 count a whole window");
     assert_eq!(limit.standing(&anew, ms(1950)).remaining, 5);
-    // What is left of it acts before the window's new beginning, and is still found there.
+    // The rest of its units act before the new beginning of the window, and are still found there.
     assert_eq!(limit.standing(&limit.settle(&anew, ms(1000), &second, 1), ms(1000)).remaining, 4);
     let nothing = limit.settle(&anew, ms(1000), &second, 0);
     assert_eq!(limit.standing(&nothing, ms(1000)), limit.standing(&limit.fresh(ms(1000)), ms(1000)));
-    // In part, it stands where it was opened.
+    // If only a part is undone, the window stays where it was opened.
     let (two, first) = (charged(&limit, &charged(&limit, &limit.fresh(ms(0)), 0, 2).0, 900, 3).0, first);
     let part = limit.settle(&two, ms(950), &Receipt { cost: Cost::new(2).unwrap(), ..first }, 1);
     assert_eq!(limit.standing(&part, ms(950)).remaining, 1);
@@ -125,7 +125,7 @@ fn an_undone_opener_moves_the_windows_that_follow_and_no_promise() {
     assert_eq!(promised.act, ms(1000));
     let moved = limit.settle(&ahead, ms(500), &first, 0);
     assert_eq!(charged(&limit, &moved, 500, 1).1.act, ms(1500), "when the one that began anew ends");
-    // The one ahead undone, the one before it is open again, where it stands now.
+    // When the one ahead is undone, the one before it is open again, where it stands now.
     let back = limit.settle(&moved, ms(600), &promised, 0);
     assert_eq!(limit.standing(&back, ms(600)).remaining, 1);
     assert_eq!(limit.standing(&back, ms(1500)).remaining, 2);
@@ -141,7 +141,7 @@ fn windows_ahead_are_emptied_in_any_order() {
     let only_third = limit.settle(&c, ms(10), &second, 0);
     assert_eq!(charged(&limit, &only_third, 10, 1).1.act, ms(3000), "nobody overtakes the third");
     assert_eq!(limit.settle(&only_third, ms(0), &third, 0).top(), a.top());
-    // Far more of them than are remembered: closed over the forgotten ones, and no larger for them.
+    // Far more windows than are kept: the limit stays closed over the forgotten ones, and the state does not grow.
     let (mut state, mut receipts) = (c, vec![second, third]);
     for _ in 0..200 {
         let (next, receipt) = charged_far(&limit, &state);
@@ -170,7 +170,7 @@ fn a_debt_stays_in_its_window() {
     let standing = limit.standing(&debt, ms(500));
     assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 4, 500));
     assert_eq!(charged(&limit, &debt, 500, 5).1.act, ms(1000), "the window that follows is not filled");
-    // Told when the window is past, it counts in a window of now.
+    // If the excess is settled after the window has ended, it counts in a window of now.
     let late = limit.settle(&one, ms(3000), &first, 9);
     let standing = limit.standing(&late, ms(3000));
     assert_eq!((standing.remaining, standing.debt, standing.reset_after.as_millis()), (0, 0, 1000));

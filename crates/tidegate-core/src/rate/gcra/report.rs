@@ -1,10 +1,10 @@
-//! What a GCRA word says at one moment, worked out when somebody asks.
+//! The report of a GCRA word at one moment, computed only when it is read.
 
 use core::time::Duration;
 
 use crate::decision::{Retry, Standing};
 
-/// What one word of a limit says at one tick. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
+/// The report of one word of a limit at one tick. Four numbers, `Copy`: making it costs a subtraction, reading it divisions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraReport {
     pub(super) unit: u64,
@@ -15,7 +15,7 @@ pub struct GcraReport {
 }
 
 impl GcraReport {
-    /// Returns what the limit looks like.
+    /// Returns the standing of the limit.
     #[must_use]
     #[inline]
     pub fn standing(&self) -> Standing {
@@ -26,24 +26,24 @@ impl GcraReport {
         Standing { limit: self.burst, remaining, debt, reset_after: self.span(self.spent) }
     }
 
-    /// Returns when `units` could be spent: after no time where they can be, never above the burst.
+    /// Returns when `units` can be spent: after zero time if they can be now, never if they are above the burst.
     #[must_use]
     pub fn retry(&self, units: u64) -> Retry {
         if units > self.burst {
             return Retry::Never;
         }
-        // At most a burst, which fits beside any word.
+        // At most a burst, which fits 64 bits when added to any word.
         let wanted = self.spent + units * self.unit;
         Retry::After(self.span(wanted.saturating_sub(self.full())))
     }
 
-    /// Units below empty, rounded up.
+    /// Returns the units below empty, rounded up.
     #[cold]
     fn debt(&self) -> u64 {
         self.spent.saturating_sub(self.full()).div_ceil(self.unit.max(1))
     }
 
-    /// A form's burst times its unit fits.
+    /// Returns the burst in scaled time. In every word form it fits 64 bits.
     const fn full(&self) -> u64 {
         self.burst.wrapping_mul(self.unit)
     }
@@ -55,8 +55,8 @@ impl GcraReport {
     }
 }
 
-/// Returns how often `part` is contained in `scaled`. No part is zero; saying what becomes of one keeps a panic out of the way, so
-/// that a division costs nothing where nobody asks for its result.
+/// Returns `scaled / part`, rounded down. `part` is never zero. The result for zero only avoids a panic path, so that
+/// a division whose result is not used costs nothing.
 #[inline]
 pub(super) const fn whole(scaled: u64, part: u64) -> u64 {
     match scaled.checked_div(part) {

@@ -1,10 +1,11 @@
 //! A GCRA state in one 64-bit word.
 //!
-//! The arrival time alone, in the same scaled time as the general form but counted from an origin of its own: 64 bits then
-//! last for 146 years of a limit whose unit takes whole nanoseconds, and `2⁶² / scale` nanoseconds of any other. Nothing is rounded,
-//! so a word and a [`GcraState`] of the same history give the same answers for as long as the word can be used. Two things
-//! it does not hold, and whoever keeps words does without them or goes back to the general form: the tick of the last change
-//! (ticks must not step back), and promises that the arrival time no longer shows (see [`GcraWord::narrow`]).
+//! The word is the arrival time alone, in the same scaled time as the general form, but counted from an origin of its
+//! own. So 64 bits last for 146 years of a limit whose unit takes whole nanoseconds, and for `2⁶² / scale`
+//! nanoseconds of any other. Nothing is rounded, so a word and a [`GcraState`] of the same history give the same
+//! answers as long as the word can be used. A word does not hold two things, without which its user has to manage or
+//! go back to the general form: the tick of the last change (ticks must not step back), and promises that the arrival
+//! time no longer shows (see [`GcraWord::narrow`]).
 
 use core::hint::cold_path;
 use core::time::Duration;
@@ -15,15 +16,17 @@ use crate::decision::{Retry, Standing};
 use crate::rate::line::{Line, Pace, arrival};
 use crate::time::Tick;
 
-/// Scaled time runs to here; less than as much more is a full burst, and twice that for debts still fits 64 bits.
+/// The largest scaled time. A full burst is less than this, and a word with debts less than three times this, which
+/// fits 64 bits.
 const LIMIT: u64 = 1 << 62;
 
-/// A limit that is worth a word lasts this long from its origin: an hour. Then a new origin is taken.
+/// The shortest time for which a word form is worth making, in nanoseconds from its origin: an hour. After it, a new
+/// origin is taken.
 const SHORTEST: u64 = 3_600_000_000_000;
 
-/// A [`Gcra`] whose states are words. Six numbers, `Copy`; every call is a few instructions and never allocates.
+/// A [`Gcra`] whose states are words. Six numbers, `Copy`; every call takes a few instructions and never allocates.
 ///
-/// The word 0 is a limit never used, hence full.
+/// The word 0 is a limit that was never used, and so is full.
 ///
 /// # Examples
 /// ```
@@ -41,26 +44,27 @@ const SHORTEST: u64 = 3_600_000_000_000;
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GcraWord {
-    /// Scaled time that one unit takes. Not zero. The type does not say so, since whoever reads it from an atomic would have to
-    /// check.
+    /// Scaled time that one unit takes; never zero. The type does not say so, because a reader of atomics would have
+    /// to check it.
     unit: u64,
     /// Scaled time that the burst takes.
     full: u64,
-    /// How much scaled time passes in a nanosecond; not zero.
+    /// Scaled time that passes in a nanosecond; never zero.
     scale: u64,
     /// The tick at which scaled time is 0, in nanoseconds.
     origin: u64,
-    /// How many nanoseconds from the origin on a word can follow.
+    /// How many nanoseconds from the origin a word can represent.
     lasts: u64,
     burst: u64,
 }
 
 impl GcraWord {
-    /// A number that is no word, and larger than all words: a mark for whoever keeps words in atomics. [`GcraWord::take`] refuses
-    /// any units on it.
+    /// A number that is not a word and is larger than every word: a marker for users that keep words in atomics.
+    /// [`GcraWord::take`] refuses any units on it.
     pub const NONE: u64 = 3 * LIMIT;
 
-    /// Makes the word form of a limit, counted from `origin`; `None` where a word would not last an hour.
+    /// Makes the word form of a limit, counted from `origin`. `None`: a word would not last an hour, or the burst
+    /// takes 2⁶² or more of scaled time.
     #[must_use]
     pub fn new(limit: &Gcra, origin: Tick) -> Option<Self> {
         let Pace { scale, unit, at_once: burst } = limit.pace;
@@ -70,15 +74,15 @@ impl GcraWord {
         (lasts >= SHORTEST).then_some(Self { unit, full, scale, origin, lasts, burst })
     }
 
-    /// Makes it from the numbers that [`GcraWord::parts`] gave. Other numbers make a form whose answers mean nothing; taking units
-    /// by it does not panic, so that a reader may use numbers first and check afterwards whether they belong together.
+    /// Makes the form from the numbers that [`GcraWord::parts`] returned. With other numbers its answers mean nothing, but
+    /// taking units does not panic. So a reader may use numbers first and check afterwards whether they belong together.
     #[must_use]
     #[inline]
     pub const fn from_parts([unit, full, scale, origin, lasts, burst]: [u64; 6]) -> Self {
         Self { unit, full, scale, origin, lasts, burst }
     }
 
-    /// Returns its numbers, for whoever keeps them in atomics.
+    /// Returns the numbers of the form, to be kept in atomics.
     #[must_use]
     pub const fn parts(&self) -> [u64; 6] {
         [self.unit, self.full, self.scale, self.origin, self.lasts, self.burst]
@@ -96,22 +100,22 @@ impl GcraWord {
         self.burst
     }
 
-    /// Returns scaled time at a tick: 0 up to the origin, `None` where a word cannot reach any more.
+    /// Returns the scaled time at a tick: 0 up to the origin, `None` after the last tick that a word can represent.
     #[must_use]
     #[inline]
     pub fn scaled(&self, tick: Tick) -> Option<u64> {
         let (elapsed, early) = tick.as_nanos().overflowing_sub(self.origin);
         if early {
-            // Marked as rare, so that the usual case needs no choice between two numbers.
+            // Marked as cold, so that the usual case does not select between two numbers.
             cold_path();
             return Some(0);
         }
         (elapsed <= self.lasts).then_some(elapsed.wrapping_mul(self.scale))
     }
 
-    /// Spends `units` at once: the next word, or `None` and nothing changes.
+    /// Spends `units` at once. Returns the next word; `None`: they cannot be spent now.
     ///
-    /// `now` comes from [`GcraWord::scaled`]. Units above the burst are refused for ever.
+    /// `now` comes from [`GcraWord::scaled`]. Units above the burst are always refused.
     #[must_use]
     #[inline]
     pub fn take(&self, word: u64, now: u64, units: u64) -> Option<u64> {
@@ -123,27 +127,27 @@ impl GcraWord {
         (tat <= now.wrapping_add(self.full)).then_some(tat)
     }
 
-    /// Returns the arrival time that so many units would make. A word is below 2⁶³ + 2⁶², which leaves room for a burst.
+    /// Returns the arrival time after a charge of `units`. A word is below 2⁶³ + 2⁶², so a burst can be added without overflow.
     #[inline]
     fn arrival(&self, word: u64, now: u64, units: u64) -> u64 {
         arrival(word, now, self.time_of(units), u64::wrapping_add)
     }
 
-    /// Returns when `units` could be spent: after no time where they can be, never above the burst.
+    /// Returns when `units` can be spent: after zero time if they can be now, never if they are above the burst.
     #[must_use]
     #[inline]
     pub fn retry(&self, word: u64, now: u64, units: u64) -> Retry {
         self.report(word, now).retry(units)
     }
 
-    /// Returns what the limit looks like.
+    /// Returns the standing of the limit.
     #[must_use]
     #[inline]
     pub fn standing(&self, word: u64, now: u64) -> Standing {
         self.report(word, now).standing()
     }
 
-    /// Returns what a word says at one moment, to be worked out when somebody asks.
+    /// Returns the report of a word at one moment, to be computed when it is read.
     #[must_use]
     #[inline]
     pub const fn report(&self, word: u64, now: u64) -> GcraReport {
@@ -151,7 +155,7 @@ impl GcraWord {
         GcraReport { unit, scale, burst, spent: word.saturating_sub(now) }
     }
 
-    /// Scaled time that `units` take; right for all up to the burst.
+    /// Returns the scaled time that `units` take; correct for all numbers up to the burst.
     #[inline]
     const fn time_of(&self, units: u64) -> u64 {
         units.wrapping_mul(self.unit)
@@ -164,7 +168,7 @@ impl GcraWord {
         whole(self.full.saturating_sub(word.saturating_sub(now)), self.unit)
     }
 
-    /// Returns how many whole units time has not given back yet.
+    /// Returns how many whole units are spent and have not returned yet.
     #[must_use]
     #[inline]
     pub fn outstanding(&self, word: u64, now: u64) -> u64 {
@@ -178,15 +182,15 @@ impl GcraWord {
         word.saturating_sub(units.saturating_mul(self.unit))
     }
 
-    /// Returns the share of the limit that is spent, out of 2³²; more than all of it for debts.
+    /// Returns the spent share of the limit, in units of 2⁻³²; above 2³² for debts.
     #[must_use]
     pub fn spent_share(&self, word: u64, now: u64) -> u64 {
         let share = (u128::from(word.saturating_sub(now)) << 32) / u128::from(self.full);
-        // A full is at least 1 and a word at most 2^64: saturates for debts that no store meets.
+        // `full` is at least 1 and a word below 2^64. So this saturates only for debts that no store meets.
         u64::try_from(share).unwrap_or(u64::MAX)
     }
 
-    /// Says whether a word stands for a full limit, which is as good as none.
+    /// Says whether a word represents a full limit, which is equivalent to no word at all.
     #[must_use]
     #[inline]
     pub const fn is_full(&self, word: u64, now: u64) -> bool {
@@ -200,14 +204,15 @@ impl GcraWord {
         word.saturating_sub(now) > self.full.wrapping_sub(self.unit)
     }
 
-    /// Returns the state that a word stands for, at a tick not before the word's last change.
+    /// Returns the state that a word represents. `now` must not be before the word's last change.
     #[must_use]
     pub fn widen(&self, word: u64, now: Tick) -> GcraState {
         GcraState(Line::new(self.widened(word), now))
     }
 
-    /// Returns the word of a state at `now`, or `None` where it needs the general form: charges were settled out of order or the limit
-    /// was changed, and receipts from before may still be settled; or its debts reach further than a word.
+    /// Returns the word of a state at `now`. `None`: the state needs the general form. Either charges were settled
+    /// out of order or the limit was changed, and receipts from before may still be settled; or `now` or a debt is
+    /// beyond the range of a word.
     #[must_use]
     pub fn narrow(&self, state: &GcraState, now: Tick) -> Option<u64> {
         let GcraState(line) = state;
@@ -217,11 +222,11 @@ impl GcraWord {
         }
         // An arrival time before the origin lies in the past, so the limit is full.
         let word = u64::try_from(line.tat().saturating_sub(self.origin_scaled())).ok()?;
-        // Below `NONE`, for a full burst is below `LIMIT`.
+        // Below `NONE`, because a full burst is below `LIMIT`.
         (word <= LIMIT * 2 + self.full).then_some(word)
     }
 
-    /// Returns the mark of a receipt for units spent at once; `word` is the one that taking them made.
+    /// Returns the mark of a receipt for units spent at once; `word` is the word after they were taken.
     #[must_use]
     #[inline]
     pub fn mark(&self, word: u64) -> [u64; 4] {
@@ -237,7 +242,7 @@ impl GcraWord {
         u128::from(self.origin) * u128::from(self.scale)
     }
 
-    /// Returns the tick whose scaled time `now` is, rounded down to the nanosecond.
+    /// Returns the tick at which scaled time is `now`, rounded down to the nanosecond.
     #[must_use]
     pub fn tick(&self, now: u64) -> Tick {
         Tick::from_nanos(self.origin.saturating_add(whole(now, self.scale)))
@@ -264,7 +269,7 @@ mod tests {
     }
 
     proptest! {
-        /// The word and the general form, side by side, over the same asks: every answer is the same.
+        /// The word and the general form give the same answer to each of the same requests.
         #[test]
         fn a_word_answers_like_the_general_form(
             count in prop_oneof![1u64..2000, Just(999_983), Just(1_000_000)],

@@ -1,13 +1,13 @@
 //! The arithmetic of Guava's `RateLimiter`: `SmoothBursty` and `SmoothWarmingUp`.
 //!
-//! Stored permits in 64-bit floats, the next free ticket in whole microseconds since the limiter was made. A caller waits for
-//! the ticket and leaves its own cost to the next one. Where it breaks our laws: every part of a cost is truncated to whole
-//! microseconds, so fast rates run fast; any cost is granted once the ticket is free; a bursty limiter starts empty; a change of
-//! rate leaves the debt already made at the old one.
+//! Stored permits are 64-bit floats; the next free ticket is in whole microseconds since the limiter was made. A
+//! caller waits for the ticket and leaves its own cost to the next caller. It breaks our laws in these points: every
+//! part of a cost is truncated to whole microseconds, so fast rates run too fast; any cost is granted once the ticket
+//! is free; a bursty limiter starts empty; a change of rate leaves the debt so far at the old rate.
 //!
-//! The peer gives nothing back and books nothing afterwards. Here the last charge can be made smaller or undone at any time, exactly
-//! as if it had been so from the start; once somebody was charged after it nothing comes back. What was used beyond the charge is
-//! taken like any cost.
+//! Guava gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any time,
+//! exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back. Units used
+//! beyond the charge are taken like any cost.
 
 mod bytes;
 
@@ -42,20 +42,20 @@ pub struct GuavaWarming {
     cold_factor: f64,
 }
 
-/// What both remember of a key: 32 bytes.
+/// The state of both for one key: 32 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct GuavaState {
-    /// When the limiter was made; its microseconds count from here.
+    /// When the limiter was made; microseconds count from here.
     start: Tick,
     stored: f64,
-    /// The next free ticket.
+    /// The next free ticket, in microseconds since `start`.
     free: u64,
-    /// How many charges and changes it has seen: a receipt of the last charge carries the same number.
+    /// The number of charges and changes so far. The receipt of the last charge carries the same number.
     charges: u64,
 }
 
 impl GuavaBursty {
-    /// Makes a limiter of `rate` permits a second that stores up to `seconds` of them; the peer's is 1.
+    /// Makes a limiter of `rate` permits a second that stores up to `seconds` worth of them; Guava uses 1.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a rate or a time that is not above zero and finite.
@@ -74,7 +74,7 @@ impl GuavaBursty {
 }
 
 impl GuavaWarming {
-    /// Makes a limiter of `rate` permits a second that takes `warm_up` to get there from `rate / cold_factor`.
+    /// Makes a limiter of `rate` permits a second that takes the time `warm_up` to reach it from `rate / cold_factor`.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a rate that is not above zero and finite, or a cold factor not above 1.
@@ -95,7 +95,7 @@ impl GuavaWarming {
         Ok(Self { rate: positive("rate", rate)?, warm_up: micros as f64, cold_factor })
     }
 
-    /// Returns the same limiter at another rate: what `setRate` changes.
+    /// Returns the same limiter at another rate, as `setRate` does.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a rate that is not above zero and finite.
@@ -120,7 +120,7 @@ fn positive(name: &'static str, value: f64) -> Result<f64, QuotaError> {
     Err(QuotaError::Parameter { name, value: value.to_string(), want: "must be above 0 and finite" })
 }
 
-/// Microseconds between two permits at the stable rate.
+/// Returns the microseconds between two permits at the stable rate.
 fn stable(rate: f64) -> f64 {
     1e6 / rate
 }
@@ -131,12 +131,12 @@ trait Smooth {
     fn most(&self) -> f64;
     /// Microseconds until one more permit is stored.
     fn cool_down(&self) -> f64;
-    /// Microseconds that taking stored permits costs.
+    /// The price of taking stored permits, in microseconds.
     fn price(&self, stored: f64, take: f64) -> u64;
     fn rate(&self) -> f64;
     /// Permits stored by a new limiter.
     fn initial(&self) -> f64;
-    /// Tells their receipts apart.
+    /// A number that tells the receipts of the two apart.
     fn profile(&self) -> u8;
 }
 
@@ -183,7 +183,7 @@ impl Smooth for GuavaWarming {
         if above > 0.0 {
             let steep = above.min(take);
             let time = |permits: f64| stable + permits * self.slope();
-            // Casts truncate and saturate, as Java's do.
+            // Casts truncate and saturate, as Java's casts do.
             micros = (steep * (time(above) + time(above - steep)) / 2.0) as u64;
             take -= steep;
         }
@@ -249,7 +249,7 @@ impl GuavaState {
             return self.charged(by, self.micros(now), excess(receipt, used));
         }
         let (before, charges) = receipt.marks();
-        // The halves of a mark.
+        // Each half of the mark fits 64 bits.
         let (stored, free) = (f64::from_bits((before >> 64) as u64), before as u64);
         if used == units || charges != counted(by.profile(), self.charges) || stored.is_nan() || stored < 0.0
         {
@@ -267,17 +267,17 @@ impl GuavaState {
         let refill = (by.most() - state.stored).max(0.0) * by.cool_down();
         Standing {
             limit: (by.most() as u64).max(1),
-            // Once the ticket is free any cost is granted; stored permits are those that cost nobody.
+            // Once the ticket is free, any cost is granted; the next caller pays nothing for stored permits.
             remaining: if debt > 0 { 0 } else { (state.stored as u64).max(1) },
             debt: ((debt as f64 / stable(by.rate())).ceil() as u64).min(Rate::MAX_COUNT),
             reset_after: Duration::from_micros(debt.saturating_add(refill as u64)),
         }
     }
 
-    /// As `setRate`: what is stored keeps its share, the debt stays.
+    /// As `setRate`: stored permits keep their share, and the debt stays.
     fn carry(&self, old: &impl Smooth, new: &impl Smooth, now: Tick) -> Self {
         let state = self.resync(old, self.micros(now));
-        // A warm-up of no length stores nothing. The quotient is then 0/0, no number, and `max` makes it 0.
+        // A warm-up of zero length stores nothing. The quotient is then 0/0, which is NaN, and `max` makes it 0.
         let stored = (state.stored * new.most() / old.most()).max(0.0);
         Self { stored, charges: self.charges.wrapping_add(1), ..state }
     }
@@ -309,7 +309,8 @@ macro_rules! smooth_algorithm {
                 state.standing(self, now)
             }
 
-            /// Exact for the last charge, nothing for any other; more is charged now. The peer has none of it.
+            /// The last charge is reduced exactly, and any other gives nothing back; more than charged is charged
+            /// now. Guava has no settling.
             fn settle(&self, state: &GuavaState, now: Tick, receipt: &Receipt, used: u64) -> GuavaState {
                 state.settle(self, now, receipt, used)
             }
@@ -323,7 +324,8 @@ macro_rules! smooth_algorithm {
                 }
             }
 
-            /// Returns `None`: the microseconds of a state count from when it was made, so that no state is as good as a fresh one.
+            /// Returns `None`: the microseconds of a state count from when it was made, so no state is equivalent to
+            /// a fresh one.
             fn full_at(&self, _state: &GuavaState) -> Option<Tick> {
                 None
             }

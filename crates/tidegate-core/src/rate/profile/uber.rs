@@ -1,12 +1,12 @@
 //! The arithmetic of `go.uber.org/ratelimit`: a pacer that hands out times, with slack.
 //!
-//! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack` intervals.
-//! Where it breaks our laws: the interval is `period / rate` truncated to whole nanoseconds, so a rate above a billion a second
-//! does not limit, and a clock that steps back makes callers wait for the old time to return.
+//! Each take is due one interval after the one before; a caller that fell behind may catch up on at most `slack`
+//! intervals. It breaks our laws in two points: the interval is `period / rate` truncated to whole nanoseconds, so a rate
+//! above a billion a second does not limit; and a clock that steps back makes callers wait for the old time to return.
 //!
-//! The peer gives nothing back and books nothing afterwards. Here the last charge can be made smaller or undone at any time, exactly
-//! as if it had been so from the start; once somebody was charged after it nothing comes back, for those are due an interval after
-//! it. What was used beyond the charge is so many takes more.
+//! The library gives nothing back and books nothing afterwards. Here the last charge can be reduced or undone at any
+//! time, exactly as if it had been so from the start. Once somebody was charged after it, nothing comes back, because
+//! later takes are due an interval after it. Units used beyond the charge count as as many further takes.
 
 use core::time::Duration;
 
@@ -21,7 +21,7 @@ use crate::time::{Rate, Tick, nanos};
 
 /// A pacer: an interval and the slack.
 ///
-/// The peer only ever waits. Here `max_wait` bounds the wait, and a longer one is a denial that changes nothing.
+/// The library only ever waits. Here `max_wait` bounds the wait, and a longer one is a denial that changes nothing.
 ///
 /// # Source
 /// go.uber.org/ratelimit 0.3, the limiter on one 64-bit integer: `Take`.
@@ -31,19 +31,19 @@ pub struct UberPacer {
     slack: u32,
 }
 
-/// What [`UberPacer`] remembers of a key, 24 bytes: when the last take is due; `None` before the first.
+/// The state of [`UberPacer`] for one key, 24 bytes: when the last take is due, `None` before the first; and a count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UberPacerState {
     due: Option<u64>,
-    /// How many charges and changes it has seen: a receipt of the last charge carries the same number.
+    /// The number of charges and changes so far. The receipt of the last charge carries the same number.
     charges: u64,
 }
 
 impl UberPacer {
-    /// The peer's default slack.
+    /// The library's default slack.
     pub const SLACK: u32 = 10;
 
-    /// Makes a pacer of `rate` that may catch up on `slack` intervals; 10 is the peer's default, 0 is its `WithoutSlack`.
+    /// Makes a pacer of `rate` that may catch up on `slack` intervals; 10 is the library's default, 0 is its `WithoutSlack`.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] for a slack above a million.
@@ -73,8 +73,8 @@ impl UberPacer {
         self.interval.saturating_mul(u64::from(self.slack))
     }
 
-    /// When an ask that would wait longer than it may is worth repeating. Time helps by as much as can be caught up on, and a
-    /// pacer that nobody has asked yet has fallen behind nothing.
+    /// Returns when a request that would wait too long is worth repeating. Time helps by at most the time that can be
+    /// caught up on. A pacer that has not been asked yet has fallen behind nothing.
     fn retry(&self, state: &UberPacerState, units: u64, wait: u64, max_wait: u64) -> Retry {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         if more.saturating_sub(self.longest()) > max_wait {
@@ -86,7 +86,7 @@ impl UberPacer {
         }
     }
 
-    /// When the next single take is due.
+    /// Returns when the next single take is due.
     fn next(&self, state: &UberPacerState, now: u64) -> u64 {
         let Some(due) = state.due else { return now };
         let behind = now.saturating_sub(due);
@@ -99,7 +99,7 @@ impl UberPacer {
         due.saturating_add(self.interval)
     }
 
-    /// Returns the state after so many takes at once.
+    /// Returns the state after `units` takes at once.
     fn charged(&self, state: &UberPacerState, now: u64, units: u64) -> UberPacerState {
         let more = self.interval.saturating_mul(units.saturating_sub(1));
         let due = self.next(state, now).saturating_add(more);
@@ -122,7 +122,7 @@ impl Algorithm for UberPacer {
         UberPacerState { due: None, charges: 0 }
     }
 
-    /// As `Take`; a cost of n is n takes at once, and waits for the last.
+    /// As `Take`; a cost of n is n takes at once, and waits for the last of them.
     fn decide(&self, state: &UberPacerState, ask: Ask) -> Transition<UberPacerState> {
         let now = ask.now.as_nanos();
         let next = self.charged(state, now, ask.cost.units());
@@ -155,7 +155,8 @@ impl Algorithm for UberPacer {
         Standing { limit, remaining, debt, reset_after: Tick::from_nanos(full).since(now) }
     }
 
-    /// Exact for the last charge, nothing for any other; more is taken now. The peer has none of it.
+    /// The last charge is reduced exactly, and any other gives nothing back; more than charged is taken now. The
+    /// library has no settling.
     fn settle(&self, state: &UberPacerState, now: Tick, receipt: &Receipt, used: u64) -> UberPacerState {
         let units = receipt.cost.units();
         if used > units {
@@ -165,7 +166,7 @@ impl Algorithm for UberPacer {
         if used == units || charges != counted(1, state.charges) {
             return *state;
         }
-        // The lower half of the mark.
+        // The lower half of the mark's first number.
         let due = (before >> 64 > 0).then_some(before as u64);
         let before = UberPacerState { due, charges: state.charges.wrapping_sub(1) };
         if used == 0 { before } else { self.charged(&before, receipt.at.as_nanos(), used) }
@@ -177,7 +178,7 @@ impl Algorithm for UberPacer {
         UberPacerState { charges, ..state }
     }
 
-    /// Returns `None`: a pacer that was idle may catch up, a fresh one may not, so that no state is as good as a fresh one.
+    /// Returns `None`: a pacer that was idle may catch up and a fresh one may not, so no state is equivalent to a fresh one.
     fn full_at(&self, _state: &UberPacerState) -> Option<Tick> {
         None
     }
@@ -218,7 +219,7 @@ mod tests {
     use super::*;
     use crate::decision::Cost;
 
-    /// Takes at these milliseconds, in order; returns when each is due.
+    /// Takes at these milliseconds, in order; returns the millisecond at which each is due.
     fn takes(slack: u32, at: &[u64]) -> Vec<u64> {
         let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), slack).unwrap();
         let mut state = pacer.fresh(Tick::EPOCH);
@@ -247,8 +248,8 @@ mod tests {
         assert_eq!(takes(10, &at), [vec![0], vec![1000; 11], vec![1010]].concat());
     }
 
-    /// A refusal promised a wait after which it refused again: a pacer that nobody has asked yet makes up for nothing, and
-    /// none makes up for more than its slack.
+    /// A refusal used to name a wait after which it refused again: a pacer that has not been asked yet makes up for
+    /// nothing, and none makes up for more than its slack.
     #[test]
     fn a_wait_is_promised_only_where_it_helps() {
         let pacer = UberPacer::new(Rate::new(100, Duration::from_secs(1)).unwrap(), 10).unwrap();

@@ -1,16 +1,17 @@
 //! The arithmetic of Go's `golang.org/x/time/rate`.
 //!
-//! A token bucket in 64-bit floats: tokens grow with `seconds · limit`, a reservation may take them below zero, and the wait is
-//! the debt divided by the limit, truncated to the nanosecond. A new limiter has its whole burst, also one whose limit is so low,
-//! or zero, that it never came back (so since v0.7.0 of 2024). Where it breaks our laws:
+//! A token bucket in 64-bit floats: tokens grow with `seconds · limit`, a reservation may take them below zero, and the
+//! wait is the debt divided by the limit, truncated to the nanosecond. A new limiter has its whole burst, even if its
+//! limit is so low, or zero, that the burst would never return (since v0.7.0 of 2024). It breaks our laws in these points:
 //! * a time before the last one is taken as it is and becomes the last one, so the time until the old one counts twice;
 //! * the truncated wait may be a nanosecond short, and rates are floats, so nothing is exact;
-//! * a reservation that has acted gives nothing back, and one that has not gives back what was not reserved since.
+//! * a reservation that has acted gives nothing back, and one that has not gives back only units that were not reserved since.
 //!
-//! It differs from the peer in three cases where the peer's answer does harm: a wait of `InfDuration` (292 years, what a limit of
-//! zero asks for) is never granted, where `ReserveN` says yes to it; tokens at an infinite limit are the burst, where a change of
-//! the limit at the tick of the last one computes 0·∞ and leaves the limiter open for good; and a reservation made before a change
-//! of the limit gives nothing back, where `CancelAt` returns tokens that may never have been taken.
+//! It differs from the library in three cases where the library's answer does harm. A wait of `InfDuration` (292
+//! years, the wait at a limit of zero) is never granted, where `ReserveN` grants it. Tokens at an infinite limit are
+//! the burst, where a change of the limit at the tick of the last one computes 0·∞ and leaves the limiter open for
+//! ever. And a reservation made before a change of the limit gives nothing back, where `CancelAt` returns tokens that
+//! may never have been taken.
 
 use core::time::Duration;
 
@@ -23,7 +24,7 @@ use crate::kept::Kept;
 use crate::rate::windows::excess;
 use crate::time::{Rate, Tick, nanos};
 
-/// Go's longest `time.Duration`, 292 years: its word for a wait without end.
+/// Go's longest `time.Duration`, 292 years, which stands for an endless wait.
 const LONGEST: i64 = i64::MAX;
 
 /// A limit of `golang.org/x/time/rate`: events per second as a float, and a burst.
@@ -38,23 +39,23 @@ pub struct XTime {
     burst: u64,
 }
 
-/// What [`XTime`] remembers of a key: 40 bytes.
+/// The state of [`XTime`] for one key: 40 bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct XTimeState {
     tokens: f64,
     last: Tick,
     last_event: Tick,
-    /// The latest act that was ever promised.
+    /// The latest tick that was ever promised to a charge.
     until: Tick,
-    /// How often the limit has changed: receipts from before give nothing back.
+    /// How often the limit has changed. Receipts from before the last change give nothing back.
     changes: u32,
 }
 
 impl XTime {
-    /// Makes a limit of `limit` events a second, from 0 to infinity, and `burst` at once.
+    /// Makes a limit of `limit` events a second, from 0 to infinity, with a burst of `burst`.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] for a negative limit or none.
+    /// [`QuotaError::Parameter`] for a negative limit or NaN.
     ///
     /// # Examples
     /// ```
@@ -83,12 +84,12 @@ impl XTime {
         ((span / SECOND) as f64 + (span % SECOND) as f64 / 1e9) * limit
     }
 
-    /// Time that so many tokens take; negative for negative tokens, and the longest for a limit of zero.
+    /// Returns the ns that a number of tokens takes; negative for negative tokens, and the longest for a limit of zero.
     fn time_of(limit: f64, tokens: f64) -> i64 {
         if limit <= 0.0 {
             return LONGEST;
         }
-        // Truncates towards zero like Go, and saturates where Go's result is left open.
+        // Truncates towards zero as in Go, and saturates where Go leaves the result undefined.
         (1e9 * (tokens / limit)) as i64
     }
 
@@ -132,7 +133,7 @@ impl Algorithm for XTime {
         XTimeState { tokens: self.burst as f64, last: now, last_event, until, changes: 0 }
     }
 
-    /// As `ReserveN` limited to `max_wait`; zero is `AllowN`.
+    /// As `ReserveN` with a wait of at most `max_wait`; zero is `AllowN`.
     fn decide(&self, state: &XTimeState, ask: Ask) -> Transition<XTimeState> {
         let units = ask.cost.units();
         if self.limit == f64::INFINITY {
@@ -161,7 +162,7 @@ impl Algorithm for XTime {
         }
         let tokens = self.advance(state, now);
         let missing = Self::time_of(self.limit, (self.burst as f64 - tokens).max(0.0));
-        // Casts saturate: what remains at zero for a debt, and the debt at zero without one.
+        // Casts saturate: `remaining` is zero for a debt, and `debt` is zero without one.
         Standing {
             limit: self.burst,
             remaining: tokens as u64,
@@ -170,10 +171,10 @@ impl Algorithm for XTime {
         }
     }
 
-    /// As `CancelAt` of what was not used: until the act, tokens come back but for those reserved since; after it, none. The peer tells
-    /// those by when the last reservation acts: where that is sooner than this one, as it can be once another was undone, it gives
-    /// back more than was charged, and so does this. What was used beyond the charge takes tokens now, below zero if need be; the
-    /// peer has no such thing.
+    /// As `CancelAt` of the unused units: until the act, tokens come back except those reserved since; after it,
+    /// none. The library tells the tokens reserved since by the act of the last reservation. If that is sooner than
+    /// this act, as it can be once another reservation was undone, it gives back more than was charged, and so does
+    /// this. Units used beyond the charge take tokens now, below zero if need be; the library has no such call.
     fn settle(&self, state: &XTimeState, now: Tick, receipt: &Receipt, used: u64) -> XTimeState {
         let units = receipt.cost.units();
         if self.limit == f64::INFINITY || used == units {
@@ -185,7 +186,7 @@ impl Algorithm for XTime {
             return XTimeState { tokens, last: now, ..*state };
         }
         let (limit, changes) = receipt.marks();
-        // The lower half of the mark.
+        // The lower half of the mark's first number.
         let limit = f64::from_bits(limit as u64);
         if receipt.act < now || changes != counted(2, u64::from(state.changes)) || !limit.is_finite() {
             return *state;
@@ -209,7 +210,7 @@ impl Algorithm for XTime {
         next
     }
 
-    /// As `SetLimitAt` and `SetBurstAt`: the tokens stay, not what was spent.
+    /// As `SetLimitAt` and `SetBurstAt`: tokens left are kept, not units spent.
     fn carry(&self, old: &Self, state: &XTimeState, now: Tick, how: Replace) -> XTimeState {
         let (tokens, last_event) = match how {
             Replace::Reset => (self.burst as f64, Tick::EPOCH),
@@ -224,7 +225,7 @@ impl Algorithm for XTime {
     }
 
     fn full_at(&self, state: &XTimeState) -> Option<Tick> {
-        // Until the latest act somebody may still cancel, and a fresh state would not know what was reserved since.
+        // Until the latest act a charge may still be cancelled, and a fresh state would not know the reservations made since.
         let settled =
             if state.until == Tick::EPOCH { Tick::EPOCH } else { state.until.after(Duration::from_nanos(1)) };
         if self.limit == f64::INFINITY {
@@ -232,7 +233,7 @@ impl Algorithm for XTime {
         }
         let missing = Self::time_of(self.limit, (self.burst as f64 - state.tokens).max(0.0));
         let tick = state.last.after(Duration::from_nanos(missing.unsigned_abs().saturating_add(1)));
-        // Floats may fall a hair short of full for ever; then the state is kept.
+        // Floats may stay slightly below full for ever; then the state is kept.
         (self.advance(state, tick) >= self.burst as f64).then_some(tick.max(settled))
     }
 }

@@ -1,25 +1,25 @@
-//! What a sliding counter remembers.
+//! The state of a sliding counter.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::rate::carried::Carried;
 use crate::rate::windows::MOST_UNITS;
 use crate::time::Tick;
 
-/// What [`SlidingCounter`](super::SlidingCounter) remembers of a key: 32 bytes, two counts and a tick. On the
-/// heap, 16 bytes per promise ahead, of at most 64, and 48 while there is one or a change of parameters matters.
+/// The state of [`SlidingCounter`](super::SlidingCounter) for one key, 32 bytes: two counts and a tick. On the heap,
+/// 16 bytes for each promise ahead, at most 64 of them, and 48 while there is one or a change of parameters matters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SlidingCounterState {
-    /// The window it lies in is the current one.
+    /// The tick of the last change. The window in which it lies is the current one.
     pub(super) last: Tick,
     pub(super) previous: u64,
     pub(super) current: u64,
     pub(super) more: Option<Box<More>>,
 }
 
-/// What most keys never need, on the heap for those that do.
+/// Rarely needed, so it lies on the heap.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct More {
-    /// What acts after `last`, in order: nobody else acts before the latest.
+    /// Units that act after `last`, in order; no new charge acts before the latest of them.
     pub(super) promises: Vec<Promise>,
     pub(super) carried: Option<Carried>,
 }
@@ -30,12 +30,12 @@ pub(super) struct Promise {
     pub(super) units: u64,
 }
 
-/// The most promises kept apart. Of more, the oldest two of one window count as one that acts with the later of them: the estimate
-/// stays, and so does what comes back.
+/// The most promises that are kept apart. Of more, the oldest two of one window are merged into one that acts with
+/// the later of them. That changes neither the estimate nor the units that can be given back.
 pub(super) const MOST_PROMISES: usize = 64;
 
 impl SlidingCounterState {
-    /// The most bytes that a state is written in.
+    /// The size of the largest state in byte form.
     pub(super) const LARGEST: usize = 3 * 8 + Carried::LARGEST + 8 + MOST_PROMISES * 16;
 
     pub(super) fn promises(&self) -> &[Promise] {

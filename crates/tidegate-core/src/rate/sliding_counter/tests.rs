@@ -56,7 +56,7 @@ fn a_charge_of_the_window_before_gives_back_there() {
     assert_eq!(left(&limit.settle(&two, ms(1500), &first, 0), 1500), 8);
     assert_eq!(left(&limit.settle(&two, ms(1500), &first, 4), 1500), 6);
     assert_eq!(left(&limit.settle(&two, ms(2000), &first, 0), 2000), 8, "of two windows ago nothing");
-    // Seven more than was charged: above the limit in this window, and they fade through the next.
+    // Seven more units than charged: above the limit in this window, and they fade through the next.
     let debt = limit.settle(&two, ms(1500), &second, 9);
     assert_eq!((left(&debt, 1500), limit.standing(&debt, ms(1500)).debt), (0, 3));
     assert_eq!(left(&debt, 2500), 5);

@@ -1,4 +1,4 @@
-//! One rate of a token bucket: what it weighs, what comes back, and when.
+//! One rate of a token bucket: the weight of a unit, and the amounts that come back over time.
 
 use super::state::Level;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -7,10 +7,10 @@ use crate::error::{QuotaError, burst_in_range};
 use crate::rate::exact::mul_div_ceil;
 use crate::time::{Rate, Tick, nanos};
 
-/// How the tokens of a [`Bandwidth`] come back.
+/// How the tokens of a [`Bandwidth`] return.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Refill {
-    /// Evenly: after half of the period half of the count is back.
+    /// Evenly: after half of the period, half of the count has returned.
     #[default]
     Continuous,
     /// All at once: the whole count at the end of each period, counted from the first use of a full bucket.
@@ -24,9 +24,9 @@ pub struct Bandwidth {
     capacity: u64,
     pub(super) initial: u64,
     pub(super) refill: Refill,
-    /// What a nanosecond brings back (continuous) or a period does (interval), in amounts.
+    /// The amount that returns each nanosecond (continuous) or each period (interval).
     pub(super) gain: u64,
-    /// What one unit weighs: the reduced period (continuous), or one (interval).
+    /// The amount of one unit: the reduced period (continuous), or one (interval).
     pub(super) weight: u64,
 }
 
@@ -48,16 +48,16 @@ impl Bandwidth {
         Self { rate, capacity, initial: 0, refill, gain, weight }
     }
 
-    /// Sets how tokens come back.
+    /// Sets how tokens return.
     #[must_use]
     pub fn refill(self, refill: Refill) -> Self {
         Self { initial: self.initial, ..Self::weighed(self.rate, self.capacity, refill) }
     }
 
-    /// Sets how many tokens a key has when it is first met, from 0 to the capacity.
+    /// Sets how many tokens a key has when it is first seen, from 0 to the capacity.
     ///
-    /// A bucket that starts below its capacity is never as good as forgotten, see [`Algorithm::full_at`](crate::Algorithm::full_at): a store keeps
-    /// such a key until it needs the place.
+    /// If a bucket starts below its capacity, no state is ever equivalent to a fresh one, see
+    /// [`Algorithm::full_at`](crate::Algorithm::full_at): a store keeps such a key until it needs the place.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when there are more than the bucket holds.
@@ -88,7 +88,7 @@ impl Bandwidth {
         self.initial
     }
 
-    /// How much a nanosecond brings back, and what a unit weighs; for one that refills evenly.
+    /// Returns the amount that returns each nanosecond, and the amount of a unit; for a bandwidth that refills evenly.
     pub(crate) const fn pace(&self) -> (u64, u64) {
         (self.gain, self.weight)
     }
@@ -97,7 +97,7 @@ impl Bandwidth {
         self.refill
     }
 
-    /// The amount of a number of units. Below 2^126, since a weight is at most 2^62.
+    /// Returns the amount of a number of units. Below 2^126, since a weight is at most 2^62.
     pub(super) fn amount(&self, units: u64) -> u128 {
         u128::from(units) * u128::from(self.weight)
     }
@@ -106,7 +106,7 @@ impl Bandwidth {
         Level::of(self.amount(self.capacity - self.initial), 0)
     }
 
-    /// Returns what a level becomes when `elapsed` ns pass.
+    /// Returns a level after `elapsed` ns have passed.
     pub(super) fn settle(&self, level: Level, elapsed: u64) -> Level {
         let (spent, gain) = (level.spent(), u128::from(self.gain));
         match self.refill {
@@ -115,13 +115,13 @@ impl Bandwidth {
                 let period = u128::from(self.rate.period_nanos());
                 let into = u128::from(level.into) + u128::from(elapsed);
                 let left = spent.saturating_sub((into / period).saturating_mul(gain));
-                // Below the period, which fits. The next use of a full bucket starts a period.
+                // Below the period, which fits 64 bits. The next use of a full bucket starts a period.
                 self.level(left, (into % period) as u64)
             }
         }
     }
 
-    /// The ns that pass until `amount` has come back to a level.
+    /// Returns the ns until `amount` has returned to a level.
     pub(super) fn time_for(&self, amount: u128, into: u64) -> u128 {
         let steps = amount.div_ceil(u128::from(self.gain));
         match self.refill {
@@ -132,19 +132,19 @@ impl Bandwidth {
         }
     }
 
-    /// A level after units are charged, and the ns until what they owe has come back.
+    /// Returns a level after a charge, and the ns until its debt has returned.
     pub(super) fn charge(&self, level: Level, units: u64) -> (Level, u128) {
         let level = level.charge(self.amount(units));
         let debt = self.debt(level);
         (level, if debt == 0 { 0 } else { self.time_for(debt, level.into) })
     }
 
-    /// What is spent beyond the capacity: what reservations have been promised and is not there yet.
+    /// Returns the amount spent beyond the capacity: promised to reservations and not there yet.
     pub(super) fn debt(&self, level: Level) -> u128 {
         level.spent().saturating_sub(self.amount(self.capacity))
     }
 
-    /// What comes back from `at`, the tick of the level, until a tick not before it.
+    /// Returns the amount that returns from `at`, the tick of the level, until the later tick `tick`.
     pub(super) fn back_by(&self, level: Level, at: Tick, tick: Tick) -> u128 {
         let elapsed = u128::from(nanos(tick.since(at)));
         let steps = match self.refill {
@@ -154,8 +154,8 @@ impl Bandwidth {
         steps * u128::from(self.gain)
     }
 
-    /// What would have come back from the first tick of all until the last refill: with what is spent, it stands still while time
-    /// passes, and never falls. Below 2^124.
+    /// Returns the amount that would have returned from tick 0 until the last refill. The sum of this and the amount
+    /// spent does not change as time passes, and never falls. Below 2^124.
     pub(super) fn base(&self, level: Level, at: Tick) -> u128 {
         let steps = match self.refill {
             Refill::Continuous => at.as_nanos(),
@@ -164,7 +164,7 @@ impl Bandwidth {
         u128::from(steps) * u128::from(self.gain)
     }
 
-    /// A level with so much spent. A full bucket has no period running.
+    /// Makes a level from the amount spent. A full bucket has no running period.
     pub(super) fn level(&self, spent: u128, into: u64) -> Level {
         Level::of(spent, if spent == 0 { 0 } else { into })
     }

@@ -1,4 +1,4 @@
-//! Settling a token bucket, and carrying it over; the law stands in the head of the bucket's file.
+//! Settling a token bucket, and carrying it over; the module of the bucket states the law.
 
 use super::state::{Level, Levels};
 use super::{Bandwidth, Refill, TokenBucket, TokenBucketState};
@@ -7,30 +7,31 @@ use crate::rate::book::{Amounts, Book};
 use crate::rate::line::read_mark;
 use crate::time::{Rate, Tick};
 
-/// A charge that is being settled with less.
+/// A charge that is settled with fewer units than charged.
 struct Settled {
     at: Tick,
     charged: Tick,
-    /// A bit for each bandwidth whose running period was begun by the charge.
+    /// A bit for each bandwidth whose running period the charge started.
     began: u64,
     undone: bool,
     back: u64,
-    /// What others hold who were charged since, in positions.
+    /// What charges made since then hold, in positions.
     standing: u128,
-    /// Nothing is withheld of charges that were settled before.
+    /// No earlier settlement has withheld anything.
     first: bool,
 }
 
 impl TokenBucket {
-    /// Returns the book of a state. For a state without one it is a new book that says the same as the levels.
+    /// Returns the book of a state. For a state without one, it is a new book that says the same as the levels.
     pub(super) fn book(&self, state: &TokenBucketState, levels: &Levels, at: Tick) -> Book {
         let kept = state.book().filter(|book| !book.has_passed(at));
         kept.cloned().unwrap_or_else(|| Book::new(self.full(levels, at), self.shown(levels, at)))
     }
 
-    /// Makes a state, with a book for as long as that says what the levels do not. While somebody waits it is kept even where both
-    /// name the same promise, since they no longer do once the last charge is undone. For the same reason the book of several
-    /// bandwidths, whose positions tell nothing of time, is kept to its end; unless it was opened only now, as `new` says.
+    /// Makes a state, with a book only while that says more than the levels. While somebody waits, the book is kept
+    /// even if both name the same promise, since they no longer do once the last charge is undone. For the same
+    /// reason, the book of several bandwidths, whose positions do not tell time, is kept to its end; unless it
+    /// was opened just now, as `new` says.
     pub(super) fn state(
         &self,
         at: Tick,
@@ -46,7 +47,7 @@ impl TokenBucket {
         TokenBucketState::new(at, levels, charged, book)
     }
 
-    /// Books units behind all that was promised, down to [`Rate::MAX_COUNT`] units below empty.
+    /// Books units behind all promises, down to [`Rate::MAX_COUNT`] units below empty.
     pub(super) fn owe(&self, state: &TokenBucketState, at: Tick, units: u64) -> TokenBucketState {
         let (units, new) = (units.min(Rate::MAX_COUNT), state.book().is_none());
         let mut levels = self.levels(state, at);
@@ -63,8 +64,8 @@ impl TokenBucket {
         self.state(at, &levels, state.charged().saturating_add(u128::from(units)), book, new)
     }
 
-    /// What stays charged of a bandwidth when a charge is settled that others, who hold `standing`, came after. May begin the
-    /// period anew: `level` is then changed.
+    /// Returns the amount of a bandwidth that stays charged when a charge is settled. Charges made after it hold
+    /// `standing`. May restart the period, which changes `level`.
     fn floor(&self, index: usize, level: &mut Level, settled: &Settled, book: &mut Book) -> u128 {
         let bandwidth = &self.bandwidths[index];
         let (mut refill, at) = (0, settled.at);
@@ -88,17 +89,17 @@ impl TokenBucket {
         }
         let front = bandwidth.back_by(*level, at, book.promise.max(at));
         let floor = front.saturating_add(settled.standing.saturating_mul(self.weight(bandwidth)));
-        // Units that were charged before this charge kept the period running with or without it.
+        // Units charged before this charge kept the period running, with or without it.
         let before = settled.first && level.spent().saturating_sub(bandwidth.amount(settled.back)) > floor;
         if before { floor } else { floor.saturating_add(refill) }
     }
 
-    /// What one step of a position weighs in a bandwidth.
+    /// Returns the weight of one step of a position in a bandwidth.
     fn weight(&self, bandwidth: &Bandwidth) -> u128 {
         if self.single().is_some() { 1 } else { u128::from(bandwidth.weight) }
     }
 
-    /// Gives `back` units of a charge back in all bandwidths.
+    /// Gives `back` units of a charge back, in all bandwidths.
     pub(super) fn give_back(
         &self,
         state: &TokenBucketState,
@@ -110,9 +111,9 @@ impl TokenBucket {
         let mut levels = self.levels(state, at);
         let mut book = self.book(state, &levels, at);
         let mut end = self.bare_end(&levels, at, state.charged()).wrapping_add(book.given);
-        // Where the end of the line has reached the largest number, positions mean nothing.
+        // Once the end of the line has reached the largest number, positions mean nothing.
         let known = position > book.since && position <= end && end < u128::MAX;
-        // A charge from before a period that began anew is settled until that period ends.
+        // A charge from before a period was restarted can be settled until that period ends.
         let passed = arrival <= at && arrival < Tick::MAX && !book.outlives(arrival);
         let gone = passed || levels.iter().all(|level| level.spent() == 0);
         if gone || !known {
@@ -121,8 +122,7 @@ impl TokenBucket {
         let first = state.book().is_none();
         let alone = first && position == end;
         let standing = book.standing_after(position, end);
-        // The low half. Marks of a bandwidth that refills evenly hold another number there, and only refills at intervals look at
-        // this one.
+        // The low half. With an even refill, marks hold another number there, but only refills at intervals read this one.
         let began = receipt.marks().0 as u64;
         let undone = back == receipt.cost.units();
         let settled = Settled { at, charged: receipt.at, began, undone, back, standing, first };
@@ -147,21 +147,21 @@ impl TokenBucket {
         }
         let full = self.full(&levels, at);
         if alone && undone {
-            // All is as it was before the charge, promises included.
+            // Everything is as it was before the charge, promises included.
             return TokenBucketState::new(at, &levels, end, None);
         }
-        // Every promise that is still to come lies before the limit is full.
+        // Every promise still ahead acts before the limit is full.
         book.promise = book.promise.min(full);
-        // A period that begins anew ends later than any receipt says.
+        // A period that was restarted ends later than any receipt says.
         book.high = if alone { book.high.min(full) } else { book.high.max(full) };
         if self.single().is_some() {
-            // Below zero where a period that begins anew has moved the bare end up.
+            // Below zero, and so wrapped, if a restarted period has moved the bare end up.
             book.given = end.wrapping_sub(self.bare_end(&levels, at, 0));
         }
         self.state(at, &levels, end, book, alone)
     }
 
-    /// The state as it was at its last change, as if that had been at `to`, which is earlier.
+    /// Returns the state as it was at its last change, as if that had been at `to`, an earlier tick.
     pub(super) fn rewound(&self, state: &TokenBucketState, to: Tick) -> TokenBucketState {
         let from = state.last;
         let levels = self.levels(state, from);
@@ -174,7 +174,7 @@ impl TokenBucket {
         TokenBucketState::new(to, &levels, charged, Some(book))
     }
 
-    /// Carries a state over. Receipts issued up to here give nothing back, for their units weighed otherwise.
+    /// Carries a state over. Receipts issued so far give nothing back, because their units had another weight.
     pub(super) fn carried(
         &self,
         old: &Self,

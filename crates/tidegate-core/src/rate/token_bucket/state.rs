@@ -1,4 +1,4 @@
-//! What a token bucket remembers.
+//! The state of a token bucket.
 
 use smallvec::SmallVec;
 
@@ -9,9 +9,10 @@ use crate::time::Tick;
 /// The most bandwidths of one bucket.
 pub(super) const MOST_BANDWIDTHS: usize = 8;
 
-/// What [`TokenBucket`](super::TokenBucket) remembers of a key: 40 bytes. On the heap, for more than one bandwidth: 24 for each other one and 160 more.
+/// The state of [`TokenBucket`](super::TokenBucket) for one key: 40 bytes. With several bandwidths, 160 bytes more on
+/// the heap, and 24 for each bandwidth but the first.
 ///
-/// Charges that are settled out of order need as much, and at most 5 KiB (one bandwidth), until the bucket is full.
+/// Charges that are settled out of order need as much more, at most 5 KiB (one bandwidth), until the bucket is full.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TokenBucketState {
     pub(super) last: Tick,
@@ -19,17 +20,17 @@ pub struct TokenBucketState {
     pub(super) more: Option<Box<More>>,
 }
 
-/// What most token buckets do without.
+/// The parts that most token buckets do not need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct More {
-    /// Several bandwidths: all units charged so far. One bandwidth alone tells it by its level.
+    /// With several bandwidths: all units charged so far. For one bandwidth, the level tells it.
     charged: u128,
     others: Vec<Level>,
     book: Option<Book>,
 }
 
 impl TokenBucketState {
-    /// The most bytes that a state of so many bandwidths is written in.
+    /// The size of the largest state of a number of bandwidths, in byte form.
     pub(super) const fn largest(bandwidths: usize) -> usize {
         8 + 1 + 24 * bandwidths + 16 + Book::largest(bandwidths)
     }
@@ -62,7 +63,8 @@ impl TokenBucketState {
     }
 }
 
-/// One bandwidth at the tick of the last change. Two halves instead of a `u128` spare its alignment: a state stays small.
+/// One bandwidth at the tick of the last change. Two halves instead of a `u128` avoid its alignment, which would
+/// enlarge the state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Level {
     spent: [u64; 2],
@@ -72,7 +74,7 @@ pub(super) struct Level {
 
 impl Level {
     pub(super) fn of(spent: u128, into: u64) -> Self {
-        // Both halves fit by construction.
+        // Each half fits 64 bits.
         Self { spent: [(spent >> 64) as u64, spent as u64], into }
     }
 
@@ -85,7 +87,7 @@ impl Level {
     }
 }
 
-/// The levels of all bandwidths at one tick. Four lie on the stack; more than four take a list on the heap.
+/// The levels of all bandwidths at one tick. Up to four lie on the stack; more take a list on the heap.
 pub(super) type Levels = SmallVec<[Level; 4]>;
 
 impl Bytes for TokenBucketState {

@@ -42,7 +42,7 @@ fn a_timeline() {
 #[test]
 fn a_whole_warm_up_takes_the_period() {
     let limit = limit();
-    // From quite cold to the foot of the slope are 7.5 units at this rate; two rounds of them show it whole.
+    // From completely cold to the foot of the slope it takes 7.5 units at this rate; two rounds of them show the whole slope.
     let double =
         WarmUp::new(Rate::new(10, Duration::from_secs(1)).unwrap(), limit.period(), limit.cold).unwrap();
     let double = double.burst(15).unwrap();
@@ -70,7 +70,7 @@ fn the_last_charge_is_settled_exactly_and_no_other() {
     assert_eq!(limit.settle(&c, Tick::EPOCH, &third, 0), b);
     assert_eq!(limit.settle(&c, Tick::EPOCH, &second, 0), c);
     assert_eq!(limit.settle(&b, Tick::EPOCH, &second, 3), reserve(&limit, &a, Tick::EPOCH, 3).0);
-    // Long after the work acted, and the last first.
+    // Long after the work acted, and the last charge first.
     let later = Tick::from_secs(2);
     let undone = limit.settle(&limit.settle(&b, later, &second, 0), later, &first, 0);
     let never = limit.fresh(Tick::EPOCH);

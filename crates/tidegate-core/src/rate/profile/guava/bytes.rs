@@ -1,4 +1,4 @@
-//! The byte forms of both limiters and their state.
+//! The byte forms of both limiters and of their state.
 
 use core::time::Duration;
 
