@@ -195,7 +195,8 @@ mod tests {
             (1, 20, Overloaded),
             (9000, 20, Ignored),
         ];
-        // In flight twice makes the limit: 10 is too few for 21, 11 is enough. Five seconds are in time, a millisecond more is not.
+        // The limit grows if twice the number in flight reaches it: 10 is too few for 21, 11 is enough. Five seconds
+        // are in time, a millisecond more is not.
         assert_eq!(after(wide, &samples), [21, 21, 22, 23, 20, 18, 18]);
         assert_eq!(after(Aimd::default(), &[(1, 20, Overloaded)]), [20], "the least is 20");
         let narrow = Aimd::default().bounds(Bounds::known(20, 21));

@@ -1,4 +1,4 @@
-//! Classifies one sample: how fast the service is, that it is overloaded, or nothing.
+//! Classifies one sample: as a latency of the service, as overload, or as no evidence.
 //!
 //! Other libraries use the latency of every sample that was not ignored. But an error that comes back at once does
 //! not show that the service is fast, and a caller who sends nonsense could teach a law that ten microseconds are

@@ -22,10 +22,11 @@
 //!
 //! # Overload
 //! Netflix' law ignores overload signals. A service whose every call runs into the same time-out has a perfectly
-//! steady latency, so the limit grows to its largest. Here an overload leaves nine tenths of the limit. Further
-//! overloads then count only from work that entered after that: the law waits for the sample's own latency or the
-//! long average, whichever is longer. A failure that took longer than the tolerance allows counts as a time-out and
-//! so as overload; a quicker failure changes nothing. [`Gradient::netflix`] has Netflix' arithmetic.
+//! steady latency, so the limit grows to its largest. Here an overload leaves nine tenths of the limit. After that,
+//! overloads of work that was inside at that time do not count again: an overload counts only if it ends later than
+//! the last back-off by more than its own latency and by more than the long average. A failure that took longer than
+//! the tolerance allows counts as a time-out and so as overload; a quicker failure changes nothing.
+//! [`Gradient::netflix`] has Netflix' arithmetic.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).

@@ -21,8 +21,8 @@
 //! | requests | 1 to 100,000 | 50 | how many a measurement takes |
 //! | seed | any | 0 | of the jitter of measurements |
 //!
-//! When the limit has been at its least for five intervals, the latency is measured again at once: the last
-//! measurement may have been too short. Work that began before a measurement does not count after it.
+//! When the limit has been at its least for five intervals, the latency is measured again at once, since the measured
+//! latency may be too low. Work that began before a measurement does not count after it.
 //!
 //! # What is corrected
 //! Envoy counts the latency of every response. A service whose every call runs into the same time-out then measures

@@ -1,10 +1,10 @@
 //! A PID controller on the rejection ratio: the refused share follows how fast the waiting queue grows.
 //!
-//! In each period some arrivals were admitted and some work was started. Arrivals admitted beyond that joined the
-//! queue; work that could have been started besides is the free places. The error is `(let in − begun − free)/begun`:
-//! above zero the queue grows, below zero there is spare room. The refused share is that error plus its integral over
-//! time, each with a gain. The queue then stays short and the places full. There is no derivative part, since it was
-//! found to be of no use.
+//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). Arrivals admitted beyond
+//! the started work join the queue. `free` is the work that could have been started in addition. The error is `(let
+//! in − begun − free)/begun`: above zero the queue grows, below zero there is spare room. The refused share is that
+//! error plus its integral over time, each with a gain. The queue then stays short and the places full. There is no
+//! derivative part, since it was found to be of no use.
 //!
 //! # When
 //! Right in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty without

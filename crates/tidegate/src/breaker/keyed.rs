@@ -129,13 +129,13 @@ impl KeyedBreaker {
     /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
     /// [`Breaker::force`](crate::Breaker::force).
     ///
-    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A forced
-    /// state with an end is dropped after that end, once the key was unused for
+    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A key
+    /// forced with an end gives its room back after that end, once it was unused for
     /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
-    /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it admitted calls and none came. A
-    /// forced state without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table a
-    /// key that is forced open is evicted only if all other candidates are refused as well. A key that is forced to
-    /// admit calls may be evicted as any other key, and then goes by its calls again.
+    /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
+    /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full
+    /// table a key that is forced open is evicted only if all other candidates are refused as well. A key that is
+    /// forced to admit calls may be evicted as any other key, and then goes by its calls again.
     ///
     /// # Examples
     /// ```

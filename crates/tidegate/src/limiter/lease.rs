@@ -195,7 +195,7 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let held = drawn.form.outstanding(drawn.word.saturating_sub(returned), scaled);
     let Some(left) = Cost::new(left.units().min(held)) else { return };
     // While others wait for the limit, or reservations may still be settled, the units are given back under the lock,
-    // as a charge that was only partly spent: the word does not hold what was promised to whom.
+    // as a charge that was only partly spent: the word does not record promises to waiters.
     let reserved = shared.returns.receipts.load(Ordering::Relaxed) > now.as_nanos();
     let by_word = !reserved
         && read.is_some_and(|(form, word)| {

@@ -28,7 +28,7 @@ pub enum TurnedBy {
     Signal,
 }
 
-/// For whom a switch is off, until when, and why.
+/// The priorities for which a switch is off, until when, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TurnedOff<'a> {

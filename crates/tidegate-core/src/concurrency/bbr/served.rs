@@ -1,4 +1,4 @@
-//! The best moments of a service: the most served in a bucket, and the least average latency of one.
+//! The best moments of a service: the most work served in one bucket, and the least average latency of one bucket.
 
 use core::time::Duration;
 

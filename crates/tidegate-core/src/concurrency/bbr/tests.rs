@@ -53,7 +53,7 @@ fn the_least_average_is_rounded_up_by_aegis_and_kept_by_ours() {
     }
 }
 
-/// A service of 0.1 ms that serves 10,000 a second has one inside. The peers count it as ten.
+/// A service of 0.1 ms that serves 10,000 a second has one request inside. The other libraries count it as ten.
 #[test]
 fn whole_milliseconds_are_ten_times_too_long_for_quick_work() {
     for (law, limit) in [(Bbr::default(), 1), (Bbr::aegis(), 11)] {
@@ -123,8 +123,8 @@ fn quick_failures_are_the_peers_best_moment_and_not_ours() {
     }
 }
 
-/// go-zero: 10 inside in the best moments, of which half at 950 thousandths, and never less than a tenth; and no limit while fewer are
-/// inside on average.
+/// go-zero: 10 inside in the best moments; half of that at 950 thousandths, and never less than a tenth. No limit
+/// while fewer are inside on average.
 #[test]
 fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
     let law = Bbr::go_zero().smoothing(0.0)?;

@@ -312,7 +312,7 @@ impl Bytes for Epoch {
             full: from.count("full")?,
             wider: from.count("wider")?,
             peak: from.count("peak")?,
-            // A count beyond `u32` reads as the largest; [`MOST_PAUSES`] makes no difference between the two.
+            // Counts beyond `u32` saturate: only counts up to [`MOST_PAUSES`] make a difference.
             pauses: u32::try_from(from.count("pauses")?).unwrap_or(u32::MAX),
             latencies: from.within("latencies", 0.0..=f64::MAX)?,
         })

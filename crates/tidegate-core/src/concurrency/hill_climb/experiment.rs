@@ -109,9 +109,9 @@ impl HillClimbState {
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Places that brought much less than in proportion are partly a queue, so their latency is no base. The
-            // latency with more of them is none either: if the service becomes faster by itself meanwhile, each step
-            // seems to have caused it.
+            // Places that brought much less than in proportion are partly a queue, so their latency is not a base.
+            // The latency with still more places is not a base either: if the service becomes faster by itself
+            // meanwhile, each step seems to have caused that.
             let queued = up && (verdict.gain < NEEDED || known.queued);
             (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);

@@ -45,7 +45,7 @@ pub struct HillClimbState {
     /// (`may_plunge`).
     pub(super) may_leap: bool,
     pub(super) may_plunge: bool,
-    /// Whether a loss of most of the best goodput may still be answered with more places: false once that was tried
+    /// Whether a loss of most of the best goodput may be answered with more places: false once that was tried in vain
     /// during the loss.
     pub(super) may_regain: bool,
     /// Whether more places were tried because of such a loss since the goodput was last forgotten.
