@@ -10,14 +10,16 @@
 //!     └───────────────────────────────────────────────────────────────────────────────── after the last step all
 //! ```
 //!
-//! * What a closed breaker counts is a [`Window`]: of the last calls, or of time.
-//! * Half-open it is a bulkhead of a few places, whose holders lapse: a probe that is lost gives its place up, so that no breaker stays
-//!   half-open because somebody never came back. One that is cancelled says nothing, and gives its place back.
-//! * The calls of each step are judged by a [`Judgement`]. A step doubles how many may be in flight, and does not let a share of all calls
-//!   through: what overwhelms a service that comes back is work at once, and neither refusals nor random numbers have to be kept.
-//! * A person can [`Force`] it into a state, for a time and a reason.
+//! * A closed breaker counts calls in a [`Window`]: the last calls, or those of a span of time.
+//! * Half-open it is a bulkhead with few places, and the places lapse. A lost probe gives its place up, so no breaker
+//!   stays half-open because a holder never came back. A cancelled probe has no outcome, and gives its place back.
+//! * The calls of each step are judged by a [`Judgement`]. Each step doubles how many calls may be in flight, instead
+//!   of letting a share of all calls through: work in flight is what overwhelms a recovering service, and a limit on
+//!   it needs neither counts of refusals nor random numbers.
+//! * A person can [`Force`] the breaker into a state, for a time and with a reason.
 //!
-//! Profiles named after other libraries compare as those do; see the methods of [`BreakerBuilder`].
+//! Profiles named after other libraries compare in the same way as those libraries; see the methods of
+//! [`BreakerBuilder`].
 
 mod builder;
 mod by_time;

@@ -1,27 +1,29 @@
-//! CoDel for a line of waiting work: drop what has waited long, and only while *everybody* waits long.
+//! CoDel for a queue of waiting work: drops work that has waited long, but only while *all* work waits long.
 //!
-//! A burst makes some wait, which is what a line is for. A line in which even the quickest has waited is no burst: more arrives than can be
-//! served. So the least wait of each interval decides: above the target, the service is overloaded for the next interval, and whoever has
-//! waited twice the target by the time of its turn is dropped instead of served, since its caller is about to give up.
+//! A burst makes some work wait; that is what a queue is for. If even the quickest had to wait, it is no burst: more
+//! arrives than can be served. So the least wait of each interval decides. If it is above the target, the service
+//! counts as overloaded for the next interval. During that, work that has waited more than twice the target by its
+//! turn is dropped instead of served, since its caller is about to give up.
 //!
-//! Once a line has stood for an interval, it is served from its *newest* end (adaptive LIFO): the newest still has somebody waiting for its
-//! answer, the oldest may not. A line that empties is served in order again.
+//! Once a queue has stood for an interval, it is served from its *newest* end (adaptive LIFO): the caller of the
+//! newest work still waits for an answer, the caller of the oldest may not. After the queue was empty it is served in
+//! order again.
 //!
 //! # When
-//! Right for any line in front of a limit: it needs no knowledge of the service, and idles while all is well. Wrong where each wait is
-//! long by design, as a batch of jobs; and it drops after the wait: what should not even be let in is refused by a throttle or a limit.
-//!
-//! # Knobs
+//! Right for any queue in front of a limit: it needs no knowledge of the service, and does nothing while all is well.
+//! Wrong where waits are long by design, as for batch jobs. It drops work only after a wait; to refuse work on
+//! arrival, use a throttle or a limit.
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | target | 1 ns to 1 h | 5 ms | the least wait of an interval above which the service is overloaded |
-//! | interval | 1 ns to 1 h | 100 ms | how long a least wait is taken over |
+//! | interval | 1 ns to 1 h | 100 ms | the span over which a least wait is taken |
 //!
 //! # Source
-//! The form of folly's `Codel`: not CoDel's growing rate of drops but all that waited twice the target; and B. Maurer, "Fail at Scale", ACM
-//! Queue 13(8), 2015, for adaptive LIFO and the longest wait of [`Codel::longest_wait`]. CoDel itself is RFC 8289; that an empty line ends
-//! the overload is from there. In folly the first turn of all is an interval by itself, so that one long wait at the start is an overload;
-//! here it begins one.
+//! The form of folly's `Codel`: it drops all work that waited more than twice the target, without CoDel's growing
+//! rate of drops. Adaptive LIFO and the longest wait of [`Codel::longest_wait`] are from B. Maurer, "Fail at Scale",
+//! ACM Queue 13(8), 2015. CoDel itself is RFC 8289, which is also the source for an empty queue ending the overload.
+//! In folly the very first turn is an interval by itself, so one long wait at the start is an overload; here it
+//! begins an interval.
 
 use core::time::Duration;
 
@@ -29,7 +31,7 @@ use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::{Tick, onward};
 
-/// Decides who of a waiting line is served.
+/// Decides which work of a waiting queue is served.
 ///
 /// # Examples
 /// ```
@@ -43,9 +45,9 @@ use crate::time::{Tick, onward};
 ///     let at = Tick::EPOCH.after(Duration::from_millis(at));
 ///     codel.take(&mut state, at, Duration::from_millis(waited))
 /// };
-/// // For an interval nobody waited less than 20 ms.
+/// // For an interval nothing waited less than 20 ms.
 /// assert_eq!([take(1, 20), take(2, 20), take(60, 20), take(90, 20)], [Turn::Serve; 4]);
-/// // The first after it only begins the next, in which those are dropped who waited more than 10 ms.
+/// // The first turn after it only begins the next interval, in which work that waited more than 10 ms is dropped.
 /// assert_eq!([take(103, 20), take(104, 11), take(105, 10)], [Turn::Serve, Turn::Drop, Turn::Serve]);
 /// assert_eq!(codel.end(&state, Tick::from_secs(1)), End::Newest);
 /// ```
@@ -55,36 +57,36 @@ pub struct Codel {
     interval: Duration,
 }
 
-/// What [`Codel`] remembers of a line: 48 bytes.
+/// What [`Codel`] remembers of a queue: 48 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CodelState {
-    /// The latest tick that was told.
+    /// The latest tick seen.
     last: Tick,
-    /// When the interval ends, after which the least wait of it counts.
+    /// When the interval ends. Its least wait then decides about overload.
     interval_ends: Tick,
     /// The least wait of the interval; `None` before its first turn.
     least: Option<Duration>,
     overloaded: bool,
-    /// When the line was last empty.
+    /// When the queue was last empty.
     emptied: Tick,
 }
 
-/// What becomes of whoever is taken out of the line.
+/// What to do with work that is taken out of the queue.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[must_use = "whoever is to be dropped must not be served"]
 pub enum Turn {
-    /// It is served.
+    /// Serve it.
     Serve,
-    /// It is refused: it has waited too long in an overloaded line.
+    /// Refuse it: it has waited too long in an overloaded queue.
     Drop,
 }
 
-/// The end of a line from which the next is taken.
+/// The end of a queue from which the next work is taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum End {
-    /// Whoever has waited longest.
+    /// The work that has waited longest.
     Oldest,
-    /// Whoever came last.
+    /// The work that came last.
     Newest,
 }
 
@@ -95,7 +97,8 @@ impl Default for Codel {
 }
 
 impl Codel {
-    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h. Twice as much is dropped.
+    /// Sets the least wait of an interval above which the service is overloaded, 1 ns to 1 h. While overloaded, work
+    /// that waited more than twice this is dropped.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -103,7 +106,7 @@ impl Codel {
         Ok(Self { target: up_to_an_hour("target", wait)?, ..self })
     }
 
-    /// Sets how long a least wait is taken over, 1 ns to 1 h.
+    /// Sets the span over which a least wait is taken, 1 ns to 1 h.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -111,13 +114,14 @@ impl Codel {
         Ok(Self { interval: up_to_an_hour("interval", span)?, ..self })
     }
 
-    /// Returns the state of an empty line.
+    /// Returns the state of an empty queue.
     #[must_use]
     pub const fn start(&self, now: Tick) -> CodelState {
         CodelState { last: now, interval_ends: now, least: None, overloaded: false, emptied: now }
     }
 
-    /// Takes somebody out of the line who has waited `waited`, and says what becomes of it. The first turn of an interval is always served.
+    /// Takes in that work which waited for `waited` leaves the queue, and returns what to do with it. The first turn
+    /// of an interval is always served.
     pub fn take(&self, state: &mut CodelState, at: Tick, waited: Duration) -> Turn {
         let at = step(state, at);
         let least = match state.least {
@@ -132,35 +136,39 @@ impl Codel {
         if state.overloaded && waited > self.target * 2 { Turn::Drop } else { Turn::Serve }
     }
 
-    /// Says whether somebody who has waited `waited`, and whose turn it is not, need not wait on: it would be dropped at its turn, or it
-    /// is being passed over, for the line is served from its newest end, and has waited longer than an interval. Counts nothing.
+    /// Says whether work that has waited for `waited` may give up before its turn. There are two cases: it would be
+    /// dropped at its turn, or it is being passed over because the queue is served from its newest end, and has
+    /// waited longer than an interval. Changes nothing.
     ///
-    /// While the newest are served their waits are short, and the line is not overloaded by them; only this finds the oldest.
+    /// While the newest are served their waits are short, so they do not make the queue overloaded; only this method
+    /// finds the oldest.
     #[must_use]
     pub fn given_up(&self, state: &CodelState, now: Tick, waited: Duration) -> bool {
         (state.overloaded && waited > self.target * 2) || (self.stands(state, now) && waited > self.interval)
     }
 
-    /// Takes in that the line is empty: there is no overload.
+    /// Takes in that the queue is empty, which ends an overload.
     pub fn emptied(&self, state: &mut CodelState, at: Tick) {
         state.emptied = step(state, at);
         state.overloaded = false;
     }
 
-    /// Returns from which end the next is taken: the newest once the line has not been empty for longer than an interval.
+    /// Returns the end from which the next work is taken: the newest once the queue has not been empty for longer
+    /// than an interval.
     #[must_use]
     pub fn end(&self, state: &CodelState, now: Tick) -> End {
         if self.stands(state, now) { End::Newest } else { End::Oldest }
     }
 
-    /// Returns the longest that somebody who joins now may wait before being refused: the interval as a rule, and the target once
-    /// the line has not been empty for longer than an interval. For lines whose waiters give up by a timer rather than at their turn.
+    /// Returns how long work that joins now may wait before being refused: usually the interval, but the target once
+    /// the queue has not been empty for longer than an interval. For queues whose waiters give up by a timer rather
+    /// than at their turn.
     #[must_use]
     pub fn longest_wait(&self, state: &CodelState, now: Tick) -> Duration {
         if self.stands(state, now) { self.target } else { self.interval }
     }
 
-    /// Returns whether the last interval was one of overload.
+    /// Returns whether the service counts as overloaded: the last complete interval was one of overload.
     #[must_use]
     pub const fn overloaded(&self, state: &CodelState) -> bool {
         state.overloaded
@@ -171,7 +179,8 @@ impl Codel {
     }
 }
 
-/// Moves time on, and returns what the tick counts as. After a long step back of the clock, what lies ahead of it begins now.
+/// Advances the time, and returns the tick to use. If the clock was set far back, ticks that lie ahead of it move to
+/// now.
 fn step(state: &mut CodelState, at: Tick) -> Tick {
     let at = onward(state.last, at);
     if at < state.last {

@@ -1,5 +1,6 @@
-//! How much may be in flight, one file for each algorithm: guards that admit by places, and not by units that time returns; and the laws
-//! that move their limits.
+//! Concurrency limits: guards that bound how many pieces of work are in flight, and the control laws that move such a
+//! limit. One file for each algorithm. A unit of a concurrency limit is a *place*: work takes it on entry and returns
+//! it when it ends; time alone does not refill it.
 
 mod adaptive;
 mod aimd;

@@ -1,10 +1,10 @@
-//! Throttles: laws that say which share of what arrives is refused, by how earlier work ended.
+//! Throttles: control laws that refuse a share of the arrivals, computed from how earlier work ended.
 //!
-//! A concurrency law says how many may be inside; a throttle says with what chance somebody is let in at all. It suits callers, who do not
-//! know how many others there are, and sits in front of a limit on a server. Chance comes in as an argument, so that the same arrivals and
-//! the same draws always end the same way.
+//! A concurrency law limits how many are in flight; a throttle sets the probability of admission. It suits callers,
+//! which do not know how many others there are, and it can sit in front of a limit on a server. Random draws are
+//! passed in as an argument, so the same arrivals with the same draws always give the same answers.
 //!
-//! All refuse the least important first: see [`Throttle`].
+//! All throttles refuse the least important arrivals first: see [`Throttle`].
 
 mod law;
 mod pid;

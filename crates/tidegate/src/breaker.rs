@@ -1,6 +1,7 @@
-//! Circuit breakers: calls to a service that fails are refused until it answers again.
+//! Circuit breakers: they refuse calls to a service that fails until it answers again.
 //!
-//! The law is core's ([`CircuitBreaker`]); here are the lock around it, the call that reports how it went, and what observers are told.
+//! The rules are those of [`CircuitBreaker`] in `tidegate-core`. This module adds the lock around its state, the call
+//! that reports its outcome, and the reports to observers.
 
 mod call;
 mod keyed;
@@ -27,11 +28,11 @@ use crate::answer::Denied;
 use crate::clock::{Clock, SystemClock, Time};
 use crate::observer::Observer;
 
-/// Refuses calls to a service while it fails, and lets them back in by steps.
+/// Refuses calls to a service while it fails, and admits them again step by step.
 ///
-/// A clone shares the state. Entering and leaving is one short lock each, and one reading of the clock; neither allocates while it is
-/// closed, but for the first call in an empty window. It holds some 200 bytes, and its window: a quarter of a byte for each call that
-/// it counts, or twelve bytes for each bucket of time.
+/// A clone shares the state. Entering and leaving each take one short lock and one clock reading. A closed breaker
+/// allocates only for the first call in an empty window. It takes some 200 bytes, and its window: a quarter of a byte
+/// for each call that it counts, or twelve bytes for each bucket of time.
 ///
 /// # Examples
 /// ```
@@ -70,11 +71,11 @@ pub struct Breaker {
 }
 
 impl Breaker {
-    /// Makes a closed breaker that lives by the [`SystemClock`]. Where nothing is wished otherwise,
-    /// [`CircuitBreaker::builder`] is what to begin with.
+    /// Makes a closed breaker on the [`SystemClock`]. For a breaker with default settings, begin with
+    /// [`CircuitBreaker::builder`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
+    /// [`QuotaError`] names the setting that is out of range.
     pub fn new<L>(law: L) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,
@@ -87,26 +88,27 @@ impl Breaker {
         Self { shared: Arc::new(Shared::new(law, time, observer)) }
     }
 
-    /// Returns a breaker that lives by `clock`. A step of construction: the result is closed and shares nothing with earlier clones.
+    /// Returns a breaker on `clock`. A construction step: the result is closed, and shares nothing with earlier
+    /// clones.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let Shared { law, observer, .. } = &*self.shared;
         Self::build(law.clone(), Time::new(clock), observer.clone())
     }
 
-    /// Returns a breaker whose changes of state `observer` is told ([`Observer::on_change`]). A step of construction, as
-    /// [`Breaker::with_clock`] is.
+    /// Returns a breaker that reports its changes of state to `observer` ([`Observer::on_change`]). A construction
+    /// step, as [`Breaker::with_clock`] is.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let Shared { law, time, .. } = &*self.shared;
         Self::build(law.clone(), time.again(), Some(Arc::new(observer)))
     }
 
-    /// Enters, now or not at all.
+    /// Enters, or refuses at once.
     ///
     /// # Errors
-    /// [`Denied`]: with the time until the first probe while it is open, with [`Retry::Unknown`](crate::Retry::Unknown) while as many calls try the service as may,
-    /// and while a person holds it open without end.
+    /// [`Denied`]: while open, with the time until the first probe. With [`Retry::Unknown`](crate::Retry::Unknown)
+    /// while the allowed number of probes is in flight, or while a person holds it open without an end.
     pub fn try_enter(&self) -> Result<Call, Denied> {
         let entered = self
             .shared
@@ -117,14 +119,15 @@ impl Breaker {
         }
     }
 
-    /// Awaits `work` where the breaker lets it through; success and failure are what its result says. Where it is refused, it is dropped
+    /// Awaits `work` if the breaker admits it. `Ok` counts as success and `Err` as failure. Refused work is dropped
     /// without being polled.
     ///
     /// # Errors
-    /// [`CallError`]: refused, or the error of the work.
+    /// [`CallError`]: the refusal, or the error of the work.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it counts neither as success nor as failure, and a probe's place is free for the next.
+    /// If the future is dropped before it ends, it counts neither as success nor as failure, and a probe's place
+    /// becomes free.
     ///
     /// # Examples
     /// ```
@@ -143,7 +146,7 @@ impl Breaker {
         run::flat(self.run_with(work, run::by_result).await)
     }
 
-    /// Awaits `work` where the breaker lets it through; `classify` says how it went.
+    /// Awaits `work` if the breaker admits it; `classify` turns its result into an outcome.
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`].
@@ -175,16 +178,16 @@ impl Breaker {
         Ok(result)
     }
 
-    /// Does `work` on this thread where the breaker lets it through; success and failure are what its result says. A panic goes through, and
-    /// counts as neither.
+    /// Runs `work` on this thread if the breaker admits it. `Ok` counts as success and `Err` as failure. A panic
+    /// propagates, and counts as neither.
     ///
     /// # Errors
-    /// [`CallError`]: refused, or the error of the work.
+    /// [`CallError`]: the refusal, or the error of the work.
     pub fn blocking_run<T, E>(&self, work: impl FnOnce() -> Result<T, E>) -> Result<T, CallError<E>> {
         run::flat(self.blocking_run_with(work, run::by_result))
     }
 
-    /// Does `work` on this thread where the breaker lets it through; `classify` says how it went.
+    /// Runs `work` on this thread if the breaker admits it; `classify` turns its result into an outcome.
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`].
@@ -199,26 +202,26 @@ impl Breaker {
         Ok(result)
     }
 
-    /// Returns which state it is in now.
+    /// Returns the current condition of the breaker.
     #[must_use]
     pub fn state(&self) -> Condition {
         self.shared.look(CircuitBreaker::condition)
     }
 
-    /// Returns the calls that count now: those in the window while it is closed, those of this step while it is half-open.
+    /// Returns the calls that count now: those in the window while closed, those of the current step while half-open.
     #[must_use]
     pub fn totals(&self) -> Totals {
         self.shared.look(CircuitBreaker::totals)
     }
 
-    /// Returns what a person has forced it to, until when, and why.
+    /// Returns the state that a person has forced the breaker into, until when, and why; `None` if it is not forced.
     #[must_use]
     pub fn forced(&self) -> Option<Forced> {
         self.shared.look(CircuitBreaker::forced)
     }
 
-    /// Puts it in a state by hand, for so long, or until [`Breaker::auto`] where that is `None`. The reason is for people; of it 255 bytes
-    /// are kept. In place of an earlier forced state; one of no time at all ends it.
+    /// Forces the breaker into a state, for `time`, or until [`Breaker::auto`] if that is `None`. The reason is for
+    /// people; its first 255 bytes are kept. Replaces an earlier forced state; a `time` of zero only ends it.
     ///
     /// # Examples
     /// ```
@@ -241,12 +244,13 @@ impl Breaker {
         });
     }
 
-    /// Ends what was forced by hand: from now on it goes by its calls again. After [`Force::Open`] the service is tried by probes first.
+    /// Ends a forced state: from now on the breaker goes by its calls again. After [`Force::Open`] the service is
+    /// tried by probes first.
     pub fn auto(&self) {
         self.shared.change(|law, state, now, tell| law.force_in_place(state, now, None, tell));
     }
 
-    /// Returns what it goes by.
+    /// Returns the parameters of the breaker.
     #[must_use]
     pub fn law(&self) -> &CircuitBreaker {
         &self.shared.law

@@ -1,10 +1,11 @@
-//! Where ticks come from, and what wakes a waiter at its tick.
+//! Clocks: the source of ticks, and of the timers that wake waiters.
 //!
-//! Nothing below a limiter or a gate reads the time by itself: a clock is read once per check and the tick is passed down.
-//! [`SystemClock`] is the only code that asks the machine; with [`ManualClock`], tests and replays set the time themselves.
+//! Code below a limiter or a gate never reads the time itself: a clock is read once per check and the tick is passed
+//! down. [`SystemClock`] is the only code that asks the machine. With [`ManualClock`], tests and replays set the time
+//! themselves.
 //!
-//! A clock has its own timer, as provided methods: so a limiter that goes by a virtual clock cannot wait by a real one, and there is no
-//! second thing to pass in. To wait on another runtime's timer, wrap a clock and override
+//! A clock includes its timer, as provided methods. So a limiter on a virtual clock cannot wait by a real one, and no
+//! separate timer has to be passed in. To wait on another runtime's timer, wrap a clock and override
 //! [`Clock::sleep_until`], as [`TokioClock`] (feature `tokio`) does.
 
 mod deadline;
@@ -30,33 +31,37 @@ use std::time::{Duration, Instant};
 
 use tidegate_core::Tick;
 
-/// A sleep that has begun; dropping it ends it.
+/// A sleep in progress; dropping it cancels it.
 pub type Sleep = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The longest single sleep: timers add it to an `Instant`, which cannot hold a limit's 146 years. Who sleeps looks at the
-/// clock again afterwards, so a longer one is only taken in pieces.
+/// The longest single sleep: timers add it to an `Instant`, which cannot represent the 146 years of a limit. Sleepers
+/// check the clock again afterwards, so a longer sleep is only split.
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
-/// A source of now, and of waiting until then.
+/// A source of the current tick, and of sleeps until a tick.
 pub trait Clock: Debug + Send + Sync {
-    /// Returns the current tick. Called once per check. May stand still; limits treat a step back as standing still.
+    /// Returns the current tick. Called once per check. It may stand still; limits treat a step back as standing
+    /// still.
     fn now(&self) -> Tick;
 
-    /// Returns a tick that costs less than [`Clock::now`] and may be a little older, never later than what `now` would say. Called
-    /// once per check in place of `now`, which is then asked only before a refusal (see [`crate::Precision`]).
+    /// Returns a tick that costs less than [`Clock::now`]. It may be a little older, but is never later than `now`.
+    /// Called once per check in place of `now`, which is then called only before a refusal (see
+    /// [`crate::Precision`]).
     ///
-    /// The default is `now` itself: a clock without a cheaper answer has no staleness.
+    /// The default calls `now`: a clock without a cheaper source has no staleness.
     fn recent(&self) -> Tick {
         self.now()
     }
 
-    /// Returns the tick of an `Instant` of the machine's monotonic clock. Called once per wait whose deadline is an `Instant`.
+    /// Returns the tick of an `Instant` of the machine's monotonic clock. Called once per wait whose deadline is an
+    /// `Instant`.
     ///
-    /// The default lays it as far from this clock's present as it lies from the machine's, exact to the time between two readings: right for
-    /// every clock that runs with real time.
+    /// The default gives the tick the same distance from this clock's present as the `Instant` has from the
+    /// machine's, exact to the time between the two readings. That is right for every clock that runs with real time.
     #[allow(clippy::disallowed_methods, reason = "where the machine's clock and this one are compared")]
     fn tick_of(&self, instant: Instant) -> Tick {
-        // This clock first: a tick is then early by the time between the readings, and no wait ends after its deadline.
+        // This clock is read first: the tick is then early by the time between the readings, so no wait ends after
+        // its deadline.
         let now = self.now();
         let here = Instant::now();
         match instant.checked_duration_since(here) {
@@ -65,17 +70,17 @@ pub trait Clock: Debug + Send + Sync {
         }
     }
 
-    /// Returns a future that ends when the clock has come to `tick`. Called when an async waiter has to wait, once or more
-    /// per wait: a sleep may end early, and the waiter then asks again.
+    /// Returns a future that ends when the clock reaches `tick`. Called when an async waiter has to wait, once or
+    /// more per wait: a sleep may end early, and the waiter then asks again.
     ///
-    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none; it is right for every clock
-    /// that runs with real time.
+    /// The default sleeps on a timer thread of its own (`futures-timer`), on any runtime or none. It is right for
+    /// every clock that runs with real time.
     fn sleep_until(&self, tick: Tick) -> Sleep {
         let span = tick.since(self.now()).min(LONGEST_SLEEP);
         Box::pin(futures_timer::Delay::new(span))
     }
 
-    /// Holds the calling thread until the clock has come to `tick`. Called by the blocking waits only.
+    /// Blocks the calling thread until the clock reaches `tick`. Called by the blocking waits only.
     ///
     /// The default puts the thread to sleep, which is right for every clock that runs with real time.
     #[allow(clippy::disallowed_methods, reason = "the one place that sleeps")]

@@ -1,6 +1,8 @@
-//! The point in time by which a caller wants an answer, and how it travels: in from a header, through the task, out to the next service.
+//! Deadlines: when a caller wants an answer, read from a header, carried through the task, and sent on to the next
+//! service.
 //!
-//! How much time a request and each of its steps get is [`Timeouts`]' arithmetic; a [`Step`] holds work to it, and counts what had no time.
+//! [`Timeouts`] computes how much time a request and each of its steps get. A [`Step`] holds work to that time, and
+//! counts the work that ran out of it.
 
 mod carried;
 pub mod header;
@@ -16,10 +18,10 @@ pub use tidegate_core::deadline::Timeouts;
 
 use crate::clock::Clock;
 
-/// When a wait ends at the latest: a tick of the clock that the limiter goes by, or an `Instant` of the machine's.
+/// The end of a wait: a tick of the limiter's clock, or an `Instant` of the machine.
 ///
-/// An `Instant` becomes a tick when the wait begins ([`Clock::tick_of`]). Calls take `impl Into<Deadline>`, so either is handed in as it is;
-/// with the feature `tokio` an instant of tokio's clock too.
+/// An `Instant` is converted to a tick when the wait begins ([`Clock::tick_of`]). Methods take `impl Into<Deadline>`,
+/// so either can be passed directly, and with the feature `tokio` also an instant of tokio's clock.
 ///
 /// # Examples
 /// ```
@@ -41,13 +43,13 @@ pub enum Deadline {
 }
 
 impl Deadline {
-    /// Returns the tick of the deadline by a clock. A tick is taken to be of that clock.
+    /// Returns the deadline as a tick of `clock`. A tick is returned unchanged: it must be of that clock.
     #[must_use]
     pub fn at(self, clock: &impl Clock) -> Tick {
         self.tick(clock)
     }
 
-    /// As [`Deadline::at`], for clocks of any kind.
+    /// As [`Deadline::at`], for a trait object.
     pub(crate) fn tick(self, clock: &dyn Clock) -> Tick {
         match self {
             Self::Tick(tick) => tick,

@@ -1,8 +1,8 @@
-//! One limit per key, in memory that is bounded up front.
+//! Limits by key, in a table of bounded memory.
 //!
-//! For callers of whom there may be any number: a key that is full again takes no memory, and a flood of new keys cannot grow
-//! the table (see [`MemoryStore`] for which key is evicted when it is full). For several limits at once, or for stores
-//! beyond the process, there is [`crate::store`] and the gate over it.
+//! For an unbounded number of callers: a key that is full again takes no memory, and a flood of new keys cannot grow the table (see
+//! [`MemoryStore`] for which key is evicted from a full table). For several limits at once, or for stores outside the process, see
+//! [`crate::store`] and the gate over it.
 
 mod fast_path;
 mod shared;
@@ -27,10 +27,10 @@ use crate::reservation::Reservation;
 use crate::store::{MemoryStore, Occupancy, Store};
 use crate::wait::Wait;
 
-/// One limit per key, for at most a chosen number of live keys.
+/// One limit for each key, for a bounded number of live keys.
 ///
-/// A [`Key`] is text, bytes, an IP address, a whole number, or a tuple of these. It is hashed under a secret seed and not kept. A clone shares
-/// the state; it costs one count of references.
+/// A [`Key`] is text, bytes, an IP address, a whole number, or a tuple of these. It is hashed under a secret seed and not stored. A clone shares
+/// the state and costs one reference count.
 ///
 /// # Examples
 /// ```
@@ -49,11 +49,11 @@ pub struct KeyedLimiter {
 }
 
 impl KeyedLimiter {
-    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to [`MemoryStore::MAX_KEYS`], living by the
+    /// Makes a limiter in which every key starts full, with room for `capacity` live keys, 1 to [`MemoryStore::MAX_KEYS`], on the
     /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is no limit, or the capacity where it is out of range or more than the system has memory for.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if it is out of range or the system has too little memory for it.
     pub fn new<Q>(quota: Q, capacity: usize) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -76,27 +76,27 @@ impl KeyedLimiter {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns a limiter that lives by `clock`. A step of construction: the result starts full and shares nothing with
-    /// earlier clones, for ticks of two clocks cannot be compared.
+    /// Returns a limiter on `clock`. A construction step: the result starts full and shares nothing with earlier clones, because ticks of two
+    /// clocks cannot be compared.
     ///
     /// # Panics
-    /// Where the system has no memory for the table once more.
+    /// If the system has too little memory for a second table.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         self.rebuilt(|shared| shared.time = Time::new(clock))
     }
 
-    /// Returns a limiter in another [`Precision`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter in another [`Precision`]. A construction step, as [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         self.rebuilt(|shared| shared.precision = precision)
     }
 
-    /// Returns a limiter that tells keys apart by the keys and not by their fingerprints, in twice the memory and at about twice
-    /// the cost of a check; see [`MemoryStore::with_full_keys`]. A step of construction, as [`KeyedLimiter::with_clock`] is.
+    /// Returns a limiter that stores whole keys instead of fingerprints, in twice the memory and at about twice the cost of a check; see
+    /// [`MemoryStore::with_full_keys`]. A construction step, as [`KeyedLimiter::with_clock`] is.
     ///
     /// # Panics
-    /// Where the system has no memory for a table of twice the size.
+    /// If the system has too little memory for a table of twice the size.
     #[must_use]
     pub fn with_full_keys(self) -> Self {
         self.rebuilt(|shared| {
@@ -105,18 +105,19 @@ impl KeyedLimiter {
         })
     }
 
-    /// Returns a limiter whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A step of construction, as
+    /// Returns a limiter that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A construction step, as
     /// [`KeyedLimiter::with_clock`] is.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.rebuilt(|shared| shared.observer = Some(Arc::new(observer)))
     }
 
-    /// Returns a limiter that asks `own` for the limit of each key; `None` means the standard one. A step of construction, as
+    /// Returns a limiter that calls `own` for the limit of each key; `None` means the standard one. A construction step, as
     /// [`KeyedLimiter::with_clock`] is.
     ///
-    /// `own` is handed the key's bytes, which [`Key`] says for each kind of key. It is called once per operation, outside every lock, so it
-    /// should look up rather than compute, and hand out clones of one `Arc` per class of keys. Of a key whose limit changes, what was spent stays.
+    /// `own` gets the key's bytes, which [`Key`] documents for each kind of key. It is called once per operation, outside every lock. It should
+    /// look up rather than compute, and return clones of one `Arc` per class of keys. When the limit of a key changes, the units spent are
+    /// carried over.
     ///
     /// # Examples
     /// ```
@@ -158,9 +159,9 @@ impl KeyedLimiter {
 
     /// Spends one unit of the key now, or refuses and changes nothing.
     ///
-    /// For a GCRA quota without an observer or limits per key: one load of the shared tick ([`Precision`] chooses otherwise), one hash
-    /// and one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a
-    /// known key and a quota whose state is of fixed size.
+    /// For a GCRA quota without an observer or limits per key this takes one load of the shared tick ([`Precision`] changes this), one hash and
+    /// one short lock of the key's cache line. All others read the clock and take a little longer. Never allocates for a known key and a quota
+    /// whose state has a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow(&self, key: impl Key) -> Answer {
@@ -170,7 +171,7 @@ impl KeyedLimiter {
     /// Spends `cost` of the key now, or refuses and changes nothing. A cost above the burst is refused for good.
     ///
     /// # Errors
-    /// [`NotACost`], as of [`Limiter::allow_n`](crate::Limiter::allow_n).
+    /// [`NotACost`], as for [`Limiter::allow_n`](crate::Limiter::allow_n).
     #[inline]
     pub fn allow_n(
         &self,
@@ -181,17 +182,17 @@ impl KeyedLimiter {
         Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
-    /// Spends one unit of the key now and says whether it did: [`KeyedLimiter::allow`] where nothing else of the answer is wanted.
+    /// Spends one unit of the key now and returns whether it did: [`KeyedLimiter::allow`] without the rest of the answer.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn admit(&self, key: impl Key) -> bool {
         key.with_bytes(|key| self.shared.decide(key, Cost::ONE))
     }
 
-    /// Spends `cost` of the key now and says whether it did; see [`KeyedLimiter::admit`].
+    /// Spends `cost` of the key now and returns whether it did; see [`KeyedLimiter::admit`].
     ///
     /// # Errors
-    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
+    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
     #[inline]
     pub fn admit_n(
         &self,
@@ -202,12 +203,11 @@ impl KeyedLimiter {
         Ok(key.with_bytes(|key| self.shared.decide(key, cost)))
     }
 
-    /// Spends one unit of each of `keys`, in order, as [`KeyedLimiter::allow`] would one by one, and hands each with its answer to
+    /// Spends one unit of each of `keys`, in order, as separate calls of [`KeyedLimiter::allow`] would, and passes each key with its answer to
     /// `tell`.
     ///
-    /// The keys share one clock reading, and their memory is fetched together: a third of the time of single calls where
-    /// there are more keys than the processor's caches hold. Takes any number of keys, sixteen at a time. Not one
-    /// decision but many: each key is charged or refused for itself.
+    /// The keys share one clock reading, and their memory is fetched together. This takes a third of the time of single calls if there are more
+    /// keys than the processor's caches hold. Takes any number of keys, and works on sixteen at a time. Each key is charged or refused by itself.
     ///
     /// # Examples
     /// ```
@@ -227,16 +227,16 @@ impl KeyedLimiter {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends one unit of each of `keys` and says whether it did; see [`KeyedLimiter::allow_each`].
+    /// Spends one unit of each of `keys` and passes whether it did; see [`KeyedLimiter::allow_each`].
     pub fn admit_each<K: Key>(&self, keys: &[K], tell: impl FnMut(&K, bool)) {
         self.shared.decide_each(keys, tell);
     }
 
-    /// Spends `cost` of the key under a limit the caller names for this call, in place of its own. What was spent under another limit is
-    /// carried over. Hand in clones of one `Arc`, not a new one each time.
+    /// Spends `cost` of the key under `quota` for this call, in place of the key's own limit. Units spent under another limit are carried over.
+    /// Pass clones of one `Arc`, not a new one each time.
     ///
     /// # Errors
-    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
+    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
     pub fn allow_with(
         &self,
         key: impl Key,
@@ -252,7 +252,7 @@ impl KeyedLimiter {
     /// Spends `cost` of the key now for work that acts after a delay of at most `max_wait`; see [`crate::Limiter::reserve`].
     ///
     /// # Errors
-    /// [`TakeError::Denied`] when the delay would be longer, [`TakeError::NotACost`] for zero and less.
+    /// [`TakeError::Denied`] if the delay would be longer, [`TakeError::NotACost`] for zero and less.
     pub fn reserve(
         &self,
         key: impl Key,
@@ -284,10 +284,10 @@ impl KeyedLimiter {
         Wait::new(key.with_bytes(|key| KeySource::of(&self.shared, key)), cost.try_into().map_err(Into::into))
     }
 
-    /// Holds the calling thread until `cost` of the key may be spent, at most for `timeout`. Not for async code.
+    /// Blocks the calling thread until `cost` of the key may be spent, for at most `timeout`. Not for async code.
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, when `timeout` cannot be met, or for a number that is no cost.
+    /// [`TakeError`], at once and with nothing spent, if `timeout` cannot be met, or if `cost` is not valid.
     pub fn blocking_wait(
         &self,
         key: impl Key,
@@ -297,10 +297,10 @@ impl KeyedLimiter {
         self.wait(key, cost).within(timeout).block()
     }
 
-    /// Holds the calling thread until `cost` of the key may be spent, `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
+    /// Blocks the calling thread until `cost` of the key may be spent, until `deadline` at the latest; see [`KeyedLimiter::blocking_wait`].
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, when `deadline` cannot be met or has passed, or for a number that is no cost.
+    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
     pub fn blocking_wait_until(
         &self,
         key: impl Key,
@@ -310,16 +310,16 @@ impl KeyedLimiter {
         self.wait(key, cost).until(deadline).block()
     }
 
-    /// Says what [`KeyedLimiter::allow`] would answer now; changes nothing, takes no room for the key and tells no observer.
+    /// Returns what [`KeyedLimiter::allow`] would answer now. Changes nothing, adds no key to the table and tells no observer.
     #[must_use]
     pub fn peek(&self, key: impl Key) -> Answer {
         key.with_bytes(|key| self.shared.peek(key, Cost::ONE))
     }
 
-    /// Says what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
+    /// Returns what [`KeyedLimiter::allow_n`] would answer; see [`KeyedLimiter::peek`].
     ///
     /// # Errors
-    /// [`NotACost`], as of [`KeyedLimiter::allow_n`].
+    /// [`NotACost`], as for [`KeyedLimiter::allow_n`].
     pub fn peek_n(
         &self,
         key: impl Key,
@@ -329,30 +329,30 @@ impl KeyedLimiter {
         Ok(key.with_bytes(|key| self.shared.peek(key, cost)))
     }
 
-    /// Forgets the key: its limit is full again. Of earlier reservations nothing comes back, unless a full limiter pushes the key out.
+    /// Forgets the key: its limit is full again. Earlier reservations give nothing back, unless the key is evicted from a full table.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.reset(key));
     }
 
-    /// Returns how the key stands now.
+    /// Returns the key's current standing.
     #[must_use]
     pub fn standing(&self, key: impl Key) -> Standing {
         self.peek(key).standing()
     }
 
-    /// Returns the standard limit that holds now.
+    /// Returns the current standard limit.
     #[must_use]
     pub fn quota(&self) -> Arc<Quota> {
         Arc::clone(&self.shared.standard.load().quota)
     }
 
-    /// Puts `quota` in the place of the standard limit, for all keys and all clones. A key takes over what it spent, as `how`
-    /// says, when it is next used; until then it goes on refilling at the old rate.
+    /// Replaces the standard limit by `quota`, for all keys and all clones. A key carries over the units spent, as `how` determines, when it is
+    /// next used; until then it refills at the old rate.
     ///
-    /// Costs the same for one key and for a million. Reservations made before a change give nothing back when settled after.
+    /// The cost does not depend on the number of keys. Reservations made before a change give nothing back when settled after it.
     ///
     /// # Errors
-    /// [`QuotaError`] when the new numbers are no limit; the old ones then stay.
+    /// [`QuotaError`] if the new quota is out of range; the old one then stays.
     pub fn change<Q>(&self, quota: Q, how: Replace) -> Result<(), QuotaError>
     where
         Q: TryInto<Quota>,
@@ -368,13 +368,13 @@ impl KeyedLimiter {
         Ok(())
     }
 
-    /// Returns how full the memory is and what had to be given up.
+    /// Returns how full the table is, and how many keys were evicted.
     #[must_use]
     pub fn occupancy(&self) -> Occupancy {
         self.shared.store.occupancy()
     }
 
-    /// Returns the digest by which events name the key.
+    /// Returns the digest that stands for the key in events.
     #[must_use]
     pub fn digest(&self, key: impl Key) -> KeyDigest {
         key.with_bytes(|key| self.shared.digest(key))
@@ -386,7 +386,7 @@ mod tests {
     use super::*;
     use crate::ManualClock;
 
-    /// As of a limiter of one: a check by a tick that was read before the last charge is not refused what is there.
+    /// The same as for a limiter without keys: a check whose tick was read before the last charge is not refused available units.
     #[test]
     fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
         let clock = ManualClock::default();

@@ -1,13 +1,12 @@
-//! One limit, or several that hold together.
+//! One limit, or several that are charged together.
 //!
-//! Three lines make the paved path: a quota, a limiter, a check. Reserve and wait ask the same question with a delay; all of
-//! them are one step of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
+//! The common path has three steps: a quota, a limiter, a check. Reserving and waiting are the same step with a delay. All of them are one step
+//! of [`crate::store::settle`], so a limiter decides exactly as a gate over a store does.
 //!
-//! One GCRA quota, the paved path, is one atomic word (the `word` module): checks of it take no lock. All other states are
-//! behind one lock, held for the arithmetic only: no clock is read, no observer called and nothing allocated under it
-//! (states that grow, as logs do, and lists of more than two quotas excepted). The clock is read before the lock is taken, so
-//! two threads may arrive in another order than their ticks; the later arrival with the earlier tick counts as
-//! simultaneous, which never gives anything away.
+//! One GCRA quota, the common case, is one atomic word (the `word` module), and checks of it take no lock. All other states are behind one lock,
+//! held for the arithmetic only: no clock is read, no observer called and nothing allocated under it (except for states that grow, such as logs,
+//! and lists of more than two quotas). The clock is read before the lock is taken, so two threads may arrive in another order than their ticks.
+//! The later arrival with the earlier tick then counts as simultaneous, which never admits too much.
 
 mod fast_path;
 mod lease;
@@ -34,8 +33,8 @@ use crate::wait::Wait;
 
 /// One limit of any [`Quota`], or several that are charged all or none.
 ///
-/// A clone shares the state; it costs one count of references, so a limiter goes into a struct field, a handler's state or a
-/// closure as it is. There are no type parameters to carry along.
+/// A clone shares the state and costs one reference count, so a limiter can be stored in a struct field, a handler's state or a closure. It has
+/// no type parameters.
 ///
 /// # Examples
 /// ```
@@ -67,10 +66,10 @@ pub struct Limiter {
 }
 
 impl Limiter {
-    /// Makes a limiter that starts full and lives by the [`SystemClock`].
+    /// Makes a limiter that starts full, on the [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is no limit.
+    /// [`QuotaError`] names the setting that is out of range.
     pub fn new<Q>(quota: Q) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -79,14 +78,13 @@ impl Limiter {
         Self::all([quota])
     }
 
-    /// Makes a limiter of several quotas: a check passes when all of them allow it, and then all are charged; otherwise none
-    /// is. Answers name the binding one by its place in the list, from 0.
+    /// Makes a limiter of several quotas. A check passes if all of them allow it, and then all are charged; otherwise none is. Answers name the
+    /// binding quota by its index in the list, from 0.
     ///
-    /// A check costs one decision per quota. A reservation that waits for one quota is charged to the others when it is made,
-    /// not when it acts.
+    /// A check costs one decision per quota. A reservation that waits for one quota is charged to the others when it is made, not when it acts.
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is no limit; an empty list is none either.
+    /// [`QuotaError`] names the setting that is out of range, or says that the list is empty.
     pub fn all<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -108,24 +106,23 @@ impl Limiter {
         Arc::clone(&self.shared) as Arc<dyn Source>
     }
 
-    /// Returns a limiter of the same quotas that lives by `clock`. A step of construction: the result starts full and shares
-    /// nothing with earlier clones, for ticks of two clocks cannot be compared.
+    /// Returns a limiter of the same quotas on `clock`. A construction step: the result starts full and shares nothing with earlier clones,
+    /// because ticks of two clocks cannot be compared.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
         Self::of(quotas, Time::new(clock), self.shared.precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A step of construction, as
-    /// [`Limiter::with_clock`] is.
+    /// Returns a limiter of the same quotas and clock in another [`Precision`]. A construction step, as [`Limiter::with_clock`] is.
     #[must_use]
     pub fn with_precision(self, precision: Precision) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
         Self::of(quotas, self.shared.time.again(), precision, self.shared.observer.clone())
     }
 
-    /// Returns a limiter of the same quotas and clock whose decisions `observer` is told; hand in an `Arc` to keep a hold of it. A
-    /// step of construction: the result starts full and shares nothing with earlier clones.
+    /// Returns a limiter of the same quotas and clock that reports its decisions to `observer`. Pass an `Arc` to keep access to it. A
+    /// construction step: the result starts full and shares nothing with earlier clones.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         let quotas = self.shared.limits.lock().quotas.clone();
@@ -134,21 +131,21 @@ impl Limiter {
 
     /// Spends one unit now, or refuses and changes nothing.
     ///
-    /// Lock-free for one GCRA quota without an observer: a load of the shared tick and one compare-exchange when permitted, a
-    /// clock read when refused; [`Precision`] chooses otherwise. One clock read and one short lock for all others. Never allocates
-    /// for quotas whose state is of fixed size.
+    /// For one GCRA quota without an observer this is lock-free: a load of the shared tick and one compare-exchange if permitted, plus a clock
+    /// read if refused; [`Precision`] changes this. All others take one clock read and one short lock. Never allocates for quotas whose state has
+    /// a fixed size.
     #[must_use = "a refusal goes unnoticed otherwise"]
     #[inline]
     pub fn allow(&self) -> Answer {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now, or refuses and changes nothing: a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for good:
-    /// the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
+    /// Spends `cost` now, or refuses and changes nothing. `cost` is a number, a `NonZero` or a [`Cost`]. A cost above the burst is refused for
+    /// good: the answer's `retry()` is [`Retry::Never`](tidegate_core::Retry::Never).
     ///
     /// # Errors
-    /// [`NotACost`] for a number that is none, zero or less: nothing is decided, and observers are not told. A [`Cost`] or a `NonZero` always
-    /// is one.
+    /// [`NotACost`] for a number that is zero or less. Then nothing is decided, and observers are not told. A [`Cost`] or a `NonZero` is always
+    /// valid.
     ///
     /// # Examples
     /// ```
@@ -168,7 +165,7 @@ impl Limiter {
         Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
     }
 
-    /// Spends one unit now and says whether it did: [`Limiter::allow`] where nothing else of the answer is wanted, at half the cost.
+    /// Spends one unit now and returns whether it did: [`Limiter::allow`] without the rest of the answer, at half the cost.
     ///
     /// # Examples
     /// ```
@@ -184,10 +181,10 @@ impl Limiter {
         self.shared.decide(Cost::ONE)
     }
 
-    /// Spends `cost` now and says whether it did; see [`Limiter::admit`].
+    /// Spends `cost` now and returns whether it did; see [`Limiter::admit`].
     ///
     /// # Errors
-    /// [`NotACost`], as of [`Limiter::allow_n`].
+    /// [`NotACost`], as for [`Limiter::allow_n`].
     #[inline]
     pub fn admit_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<bool, NotACost> {
         Ok(self.shared.decide(cost.try_into().map_err(Into::into)?))
@@ -195,13 +192,12 @@ impl Limiter {
 
     /// Spends `cost` now for work that acts after a delay of at most `max_wait`, or refuses and changes nothing.
     ///
-    /// Whoever reserves first acts first. Zero `max_wait` is [`Limiter::allow`] with a receipt, so that
-    /// [`Reservation::cancel`] can take it back; [`Duration::MAX`] accepts any delay.
+    /// Reservations act in the order in which they were made. With a `max_wait` of zero this is [`Limiter::allow`] with a receipt, which
+    /// [`Reservation::cancel`] can undo; [`Duration::MAX`] accepts any delay.
     ///
     /// # Errors
-    /// [`TakeError::Denied`] when the delay would be longer; its `retry()` has the wait after which the same ask, with the same
-    /// `max_wait`, succeeds: [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst. [`TakeError::NotACost`] for zero and
-    /// less.
+    /// [`TakeError::Denied`] if the delay would be longer. Its `retry()` is the wait after which the same ask with the same `max_wait` succeeds,
+    /// or [`Retry::Never`](tidegate_core::Retry::Never) for a cost above the burst. [`TakeError::NotACost`] for zero and less.
     ///
     /// # Examples
     /// ```
@@ -247,11 +243,11 @@ impl Limiter {
         Wait::new(self.source(), cost.try_into().map_err(Into::into))
     }
 
-    /// Holds the calling thread until `cost` may be spent, at most for `timeout`. Not for async code: it would hold the
-    /// executor's thread.
+    /// Blocks the calling thread until `cost` may be spent, for at most `timeout`. Not for async code, where it would block the executor's
+    /// thread.
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, when `timeout` cannot be met, or for a number that is no cost.
+    /// [`TakeError`], at once and with nothing spent, if `timeout` cannot be met, or if `cost` is not valid.
     pub fn blocking_wait(
         &self,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
@@ -260,10 +256,10 @@ impl Limiter {
         self.wait(cost).within(timeout).block()
     }
 
-    /// Holds the calling thread until `cost` may be spent, `deadline` at the latest; see [`Limiter::blocking_wait`].
+    /// Blocks the calling thread until `cost` may be spent, until `deadline` at the latest; see [`Limiter::blocking_wait`].
     ///
     /// # Errors
-    /// [`TakeError`], at once and with nothing spent, when `deadline` cannot be met or has passed, or for a number that is no cost.
+    /// [`TakeError`], at once and with nothing spent, if `deadline` cannot be met or has passed, or if `cost` is not valid.
     pub fn blocking_wait_until(
         &self,
         cost: impl TryInto<Cost, Error: Into<NotACost>>,
@@ -272,21 +268,21 @@ impl Limiter {
         self.wait(cost).until(deadline).block()
     }
 
-    /// Says what [`Limiter::allow`] would answer, with the standing of now; changes nothing and tells no observer.
+    /// Returns what [`Limiter::allow`] would answer, with the standing of now. Changes nothing and tells no observer.
     #[must_use]
     pub fn peek(&self) -> Answer {
         self.shared.peek(Cost::ONE)
     }
 
-    /// Says what [`Limiter::allow_n`] would answer; see [`Limiter::peek`].
+    /// Returns what [`Limiter::allow_n`] would answer; see [`Limiter::peek`].
     ///
     /// # Errors
-    /// [`NotACost`], as of [`Limiter::allow_n`].
+    /// [`NotACost`], as for [`Limiter::allow_n`].
     pub fn peek_n(&self, cost: impl TryInto<Cost, Error: Into<NotACost>>) -> Result<Answer, NotACost> {
         Ok(self.shared.peek(cost.try_into().map_err(Into::into)?))
     }
 
-    /// Returns how the limit stands now: of several quotas, the one with the least remaining.
+    /// Returns the current standing; of several quotas, that of the one with the least remaining.
     #[must_use]
     pub fn standing(&self) -> Standing {
         if let Some(answer) = self.shared.peek_by_clock(1) {
@@ -303,20 +299,20 @@ impl Limiter {
         })
     }
 
-    /// Returns the quotas that hold now, in order.
+    /// Returns the current quotas, in order.
     #[must_use]
     pub fn quotas(&self) -> Vec<Arc<Quota>> {
         self.shared.limits.lock().quotas.to_vec()
     }
 
-    /// Puts `quota` in the place of what held until now, for all clones. `how` says what becomes of what was spent: with
-    /// [`Replace::AsIs`] no caller gets a fresh burst out of a change.
+    /// Replaces the quota by `quota`, for all clones. `how` determines what is carried over of the units spent: with [`Replace::AsIs`] no caller
+    /// gets a fresh burst from a change.
     ///
-    /// Reservations keep their times; those made before a change give nothing back when settled or cancelled after it, since their
-    /// receipts speak of another limit.
+    /// Reservations keep their times. Those made before a change give nothing back when settled or cancelled after it, since their receipts
+    /// belong to another limit.
     ///
     /// # Errors
-    /// [`QuotaError`] when the new numbers are no limit; the old ones then stay.
+    /// [`QuotaError`] if the new quota is out of range; the old one then stays.
     ///
     /// # Examples
     /// ```
@@ -336,11 +332,11 @@ impl Limiter {
         self.change_all([quota], how)
     }
 
-    /// Puts a new list of quotas in the place of the old: each takes over what was spent of the one that stood in its place.
-    /// Places that are new start full; what was spent in places that are gone is forgotten.
+    /// Replaces the list of quotas. Each new quota takes over the units spent from the old one at the same index. Additional quotas start full,
+    /// and the units spent from removed ones are forgotten.
     ///
     /// # Errors
-    /// As [`Limiter::change`]; an empty list is refused.
+    /// As [`Limiter::change`]; an empty list is refused, too.
     pub fn change_all<Q>(&self, quotas: impl IntoIterator<Item = Q>, how: Replace) -> Result<(), QuotaError>
     where
         Q: TryInto<Quota>,
@@ -363,7 +359,7 @@ impl Limiter {
     }
 }
 
-/// Checks a list of quotas, once and at the border.
+/// Converts and checks a list of quotas.
 fn parse<Q>(quotas: impl IntoIterator<Item = Q>) -> Result<SmallVec<[Arc<Quota>; 1]>, QuotaError>
 where
     Q: TryInto<Quota>,
@@ -383,8 +379,8 @@ mod tests {
     use super::*;
     use crate::ManualClock;
 
-    /// Who takes the lock has read the clock before. A check that came in between, a nanosecond later, used to count as lying in the
-    /// future: the other was refused the last unit, with a `retry_after` of that nanosecond.
+    /// A caller of the lock has read the clock before. Regression: a check that came in between, a nanosecond later, counted as lying in the
+    /// future, so the other was refused the last unit with a `retry_after` of that nanosecond.
     #[test]
     fn a_charge_of_a_later_tick_does_not_refuse_what_is_there() {
         let clock = ManualClock::default();

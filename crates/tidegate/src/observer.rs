@@ -1,8 +1,8 @@
-//! Observers: code that is told of each decision, of each change of a breaker, a switch or a limit that moves, and of what layers, pools,
-//! coalesced calls and retriers do, for metrics, logs and alerts.
+//! Observers: code that is called with each decision of a limiter, each change of a breaker, a switch or a moving
+//! limit, and the actions of layers, pools, coalesced calls and retriers, for metrics, logs and alerts.
 //!
-//! A limiter or a layer without an observer pays one branch per check. Events carry no keys, only digests, so that a metric or a log
-//! line cannot become a list of callers' addresses.
+//! A limiter or a layer without an observer pays one branch per check. Events contain no keys, only digests, so that
+//! a metric or a log line cannot become a list of callers' addresses.
 
 mod protection;
 
@@ -16,12 +16,12 @@ use tidegate_core::{Cost, Decision, Outcome, Retry, Tick};
 pub use self::protection::{CoalesceDid, PoolDid, RetryDecided, SwitchTurned, TurnedBy, TurnedOff};
 use crate::store::StoreError;
 
-/// Is told what a limiter decided, how a breaker, a switch or the limit of a bulkhead changed, and what a layer, a pool, a coalesced call or a
-/// retrier did.
+/// Receives decisions of limiters, changes of breakers, switches and bulkhead limits, and actions of layers, pools,
+/// coalesced calls and retriers.
 ///
-/// Calls come on the thread of the check, after the decision is made and outside every lock: an observer may use the same
-/// limiter, and a slow one slows that caller only. Calls of different threads may arrive in another order than their
-/// decisions were made. A panic goes through to the caller of the check; what was decided stays decided.
+/// Methods are called on the thread of the check, after the decision is made and outside every lock: an observer may
+/// use the same limiter, and a slow observer delays only that caller. Calls from different threads may arrive in
+/// another order than their decisions were made. A panic propagates to the caller of the check; the decision stands.
 ///
 /// # Examples
 /// ```
@@ -49,64 +49,70 @@ use crate::store::StoreError;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 pub trait Observer: fmt::Debug + Send + Sync {
-    /// Called once for every allow, reserve or wait that was decided; not for peeks.
+    /// Called once for every decided allow, reserve or wait; not for peeks.
     fn on_decision(&self, event: &Event) {
         let _ = event;
     }
 
-    /// Called when an allowed charge is undone, with the event of its decision: a reservation that was cancelled, a waiter
-    /// that was dropped before it acted. What it gave back may be less than its cost; see [`crate::Reservation::settle`].
+    /// Called when an allowed charge is undone, with the event of its decision: a reservation was cancelled, or a
+    /// waiter was dropped before it acted. The amount given back may be less than its cost; see
+    /// [`crate::Reservation::settle`].
     fn on_cancel(&self, event: &Event) {
         let _ = event;
     }
 
-    /// Called when an allowed charge is settled with the units really spent, 1 or more; with the event of its decision.
+    /// Called when an allowed charge is settled with the units really spent, 1 or more, with the event of its
+    /// decision.
     fn on_settle(&self, event: &Event, used: u64) {
         let _ = (event, used);
     }
 
-    /// Called when a [`Breaker`](crate::Breaker) changes its state: who or what changed it, and by which figure. A change that time brings
-    /// about is told when somebody next enters, leaves or forces. Changes of different threads may be told in another order than they came
-    /// about; their ticks order them.
+    /// Called when a [`Breaker`](crate::Breaker) changes its state, with the cause and the figure. A change by time
+    /// alone is reported with the next call that enters, leaves or forces a state. Changes from different threads may
+    /// be reported in another order than they happened; their ticks order them.
     fn on_change(&self, change: &Change) {
         let _ = change;
     }
 
-    /// Called when the breaker of one key of a [`KeyedBreaker`](crate::KeyedBreaker) changes its state. Goes to [`Observer::on_change`] unless
-    /// written, so that one method hears of every breaker.
+    /// Called when the breaker of one key of a [`KeyedBreaker`](crate::KeyedBreaker) changes its state. By default it
+    /// calls [`Observer::on_change`], so that one method receives the changes of every breaker.
     fn on_key_change(&self, change: &Change, key: KeyDigest) {
         let _ = key;
         self.on_change(change);
     }
 
-    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) was changed: by its law, which may move it with each piece of work
-    /// that ends, or by hand. Changes of different threads may be told in another order than they came about; their ticks order them.
+    /// Called when the number of places of a [`Bulkhead`](crate::Bulkhead) changes, by hand or by its law, which may
+    /// move it with each finished piece of work. Changes from different threads may be reported in another order than
+    /// they happened; their ticks order them.
     fn on_limit(&self, moved: &LimitMoved) {
         let _ = moved;
     }
 
-    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it let pass has ended.
+    /// Called when a layer of `tidegate-tower` has refused a request, or when a request that it admitted has ended.
     fn on_layer(&self, event: &LayerEvent<'_>) {
         let _ = event;
     }
 
-    /// Called when one of [`Switches`](crate::switches::Switches) is turned off or on: each time by hand, and by a signal where it is then off
-    /// for other priorities than before. That the time of what was turned off is over is not told: [`TurnedOff::until`] says it beforehand.
+    /// Called when one of [`Switches`](crate::switches::Switches) is turned off or on: each time by hand, but by a
+    /// signal only if the set of affected priorities changes. The end of a timed turn-off is not reported:
+    /// [`TurnedOff::until`] gives it in advance.
     fn on_switch(&self, turned: &SwitchTurned<'_>) {
         let _ = turned;
     }
 
-    /// Called when a [`BlockingPool`](crate::blocking_pool::BlockingPool) refused work, when a caller's time was up, and when work ended.
+    /// Called when a [`BlockingPool`](crate::blocking_pool::BlockingPool) refuses work, when a caller's time is up,
+    /// and when work ends.
     fn on_pool(&self, did: PoolDid) {
         let _ = did;
     }
 
-    /// Called when a call of [`Coalesce`](crate::coalesce::Coalesce) goes out, when another caller waits for it, and when it ends.
+    /// Called when a call of [`Coalesce`](crate::coalesce::Coalesce) is made, when another caller waits for it, and
+    /// when it ends.
     fn on_coalesce(&self, did: CoalesceDid) {
         let _ = did;
     }
 
-    /// Called when a [`Retrier`](crate::retries::Retrier) decided what follows a try that did not succeed.
+    /// Called when a [`Retrier`](crate::retries::Retrier) has decided what follows a try that did not succeed.
     fn on_retry(&self, decided: &RetryDecided) {
         let _ = decided;
     }
@@ -158,85 +164,85 @@ impl<O: Observer + ?Sized> Observer for Arc<O> {
     }
 }
 
-/// Another number of places in a bulkhead.
+/// A change of the number of places of a bulkhead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LimitMoved {
-    /// When, by the bulkhead's clock.
+    /// When it changed, by the bulkhead's clock.
     pub at: Tick,
-    /// How many places there were.
+    /// The number of places before.
     pub from: u64,
-    /// How many there are.
+    /// The number of places after.
     pub to: u64,
 }
 
-/// What a layer around a service did with one request.
+/// An action of a layer around a service on one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LayerEvent<'a> {
-    /// The name that the layer was given, or the word for its kind.
+    /// The name that the layer was given, or else the word for its kind.
     pub layer: &'a str,
     /// What it did.
     pub did: LayerDid,
-    /// What a store said, of [`LayerDid::NotSettled`].
+    /// The store's error, for [`LayerDid::NotSettled`].
     pub error: Option<&'a StoreError>,
 }
 
 impl<'a> LayerEvent<'a> {
-    /// Makes an event: for layers of other crates.
+    /// Makes an event, for layers in other crates.
     #[must_use]
     pub const fn new(layer: &'a str, did: LayerDid) -> Self {
         Self { layer, did, error: None }
     }
 
-    /// Adds what a store said.
+    /// Adds a store's error.
     #[must_use]
     pub const fn with_error(self, error: &'a StoreError) -> Self {
         Self { error: Some(error), ..self }
     }
 }
 
-/// What a layer did.
+/// An action of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum LayerDid {
-    /// It refused a request, or gave it up.
+    /// It refused a request, or gave up on it.
     Refused {
         /// Why.
         cause: RefusalCause,
-        /// When asking again is worthwhile.
+        /// When a retry is worthwhile.
         retry: Retry,
     },
-    /// A request that it let pass has ended; [`Outcome::Ignored`] where its caller went away before. Told by layers that judge how requests
-    /// end: those of concurrency, breakers and gates.
+    /// A request that it admitted has ended; [`Outcome::Ignored`] if its caller went away before. Reported by layers
+    /// that judge how requests end: those of concurrency limits, breakers and gates.
     Ended {
         /// How it ended.
         outcome: Outcome,
     },
-    /// The store of a gate did not settle a request that has ended: limits keep what they were charged, which may be more or less than was spent,
-    /// and places are left if they can be. [`LayerEvent::error`] says why.
+    /// The store of a gate did not settle a request that has ended. Limits keep the amount charged, which may be more
+    /// or less than was spent, and places are returned if possible. [`LayerEvent::error`] has the reason.
     NotSettled,
-    /// It tried a call again.
+    /// It retried a call.
     TriedAgain,
-    /// It put something else in the place of a failure.
+    /// It replaced a failure by a fallback.
     FellBack,
 }
 
-/// What stood in the way of a request.
+/// Why a request was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum RefusalCause {
-    /// Its caller asked too often.
+    /// Its caller exceeded a rate limit.
     RateLimit,
-    /// As many as there may be are being served already.
+    /// The allowed number of requests is in progress.
     Concurrency,
     /// The service was not ready for it.
     Busy,
-    /// The service is left alone, because it failed too often.
+    /// The breaker is open, because the service failed too often.
     Open,
-    /// A policy of a gate refuses it.
+    /// A policy of a gate refused it.
     Policy,
-    /// Nobody could decide about it: a store did not answer.
+    /// No decision was possible: a store did not answer.
     Undecided,
     /// Its time was up before it was begun, or would have been before it could end.
     NoTimeLeft,
@@ -259,7 +265,7 @@ impl fmt::Display for RefusalCause {
     }
 }
 
-/// One decision. Plain numbers, `Copy`.
+/// One decision of a limiter. Plain numbers, `Copy`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Event {
@@ -269,15 +275,15 @@ pub struct Event {
     pub cost: Cost,
     /// The longest delay the caller accepted; zero for an allow, [`Duration::MAX`] for a wait without a deadline.
     pub max_wait: Duration,
-    /// What was decided, by the quota that binds.
+    /// The decision, by the binding quota.
     pub decision: Decision,
-    /// Which of the limiter's quotas `decision` comes from, counted from 0.
+    /// The index of the quota that `decision` comes from, from 0.
     pub binding: usize,
     /// The digest of the key that was charged; `None` for a limiter without keys.
     pub key: Option<KeyDigest>,
 }
 
-/// A number that stands for a key: equal for equal keys of one limiter, unrelated from one limiter or process to the next.
+/// A number that stands for a key: equal for equal keys of one limiter, but unrelated between limiters or processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct KeyDigest(pub(crate) u64);
 

@@ -1,11 +1,13 @@
-//! How much a request matters, and how that travels: in from a header, through the task, out to the next service.
+//! Priorities: how important a request is, read from a header, carried through the task, and sent on to the next
+//! service.
 //!
-//! What a task carries is the priority of whatever in it names none: an entry into a [`Bulkhead`](crate::Bulkhead) goes by it, and so does a
-//! function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A [`Check`](crate::Check) of a gate and a
-//! [switch](crate::switches) are told theirs: `priority::carried().unwrap_or_default()`.
+//! The carried priority applies to all work inside the task that names none itself: an entry into a
+//! [`Bulkhead`](crate::Bulkhead), or a function that a [`BlockingPool`](crate::blocking_pool::BlockingPool) runs. A
+//! [`Check`](crate::Check) of a gate and a [switch](crate::switches) do not read it; pass it to them as
+//! `priority::carried().unwrap_or_default()`.
 //!
 //! # Examples
-//! A report is worked out within a request that matters little; the place deep within it is taken by that priority:
+//! A report is computed within a request of low priority; an entry deep inside it takes its place by that priority:
 //! ```
 //! use tidegate::policy::{KeepFor, Kept};
 //! use tidegate::{Bulkhead, Criticality, priority};

@@ -1,12 +1,12 @@
-//! Jobs run in order at a constant rate: a leaky bucket as a queue, with its worker.
+//! A job queue that starts jobs in order at a constant rate: a leaky bucket as a queue, with its worker.
 //!
-//! Where a limiter tells the caller how long to hold work back, the queue takes the work. Jobs wait in a bounded number of
-//! places; a worker, which the caller spawns on whatever runs their futures, starts them one by one, never closer together than
-//! the rate says. The pace is set when a job *starts*, not when it is submitted: a worker that was held up does not let a
-//! burst through afterwards, and the place of a job that was cancelled goes to those behind it, without a gap.
+//! A limiter tells the caller how long to hold work back; this queue takes the work. Jobs wait in a bounded number of
+//! places. A worker, which the caller spawns on any executor, starts them one by one, never closer together than the
+//! rate allows. The pace counts from the *start* of a job, not from its submission. So a worker that was held up does
+//! not release a burst afterwards, and when a job is cancelled the jobs behind it move up without a gap.
 //!
-//! Timers are late by up to some milliseconds. If each lateness moved the whole schedule, a queue of 1000 per second would
-//! come to half of that; so a worker may catch up on what it lags behind by at most its *slack*. Idle time is not lag: it is
+//! Timers are late by up to some milliseconds. If each delay moved the whole schedule, a queue of 1000 per second
+//! would reach half of that. So a worker may catch up on its lag by at most its *slack*. Idle time is not lag, and is
 //! never saved up.
 
 mod handle;
@@ -26,14 +26,15 @@ use crate::clock::{Clock, SystemClock};
 use crate::job;
 pub use crate::job::{Job, JobError};
 
-/// How far a worker may catch up unless told otherwise: what thread and runtime timers are commonly late by (tokio's
-/// counts in milliseconds), with room for a busy machine.
+/// The default slack: the usual delay of thread and runtime timers (tokio's has a resolution of a millisecond), plus
+/// room for a busy machine.
 const SLACK: Duration = Duration::from_millis(10);
 
-/// Takes jobs and hands them to its worker. Clones share one queue; when the last is dropped, the worker runs the jobs that wait and
-/// ends.
+/// Takes jobs and passes them to its worker. Clones share one queue. When the last clone is dropped, the worker runs
+/// the waiting jobs and ends.
 ///
-/// Grows with the jobs that wait, at most `places` of them: one allocation for the job, one for its result.
+/// Memory grows with the waiting jobs, of which there are at most `places`: one allocation for the job, one for its
+/// result.
 ///
 /// # Examples
 /// ```
@@ -56,7 +57,7 @@ pub struct JobQueue {
     sender: Arc<Sender>,
 }
 
-/// Closes the queue when the last clone goes.
+/// Closes the queue when the last clone is dropped.
 #[derive(Debug)]
 struct Sender {
     shared: Arc<Shared>,
@@ -79,14 +80,14 @@ pub struct JobQueueBuilder {
 }
 
 impl JobQueueBuilder {
-    /// Sets how much lag the worker may catch up by starting jobs closer together; 10 ms unless set. Zero keeps the distance
-    /// between any two starts, and then each late timer slows the queue down a little.
+    /// Sets how much lag the worker may catch up by starting jobs closer together; 10 ms by default. Zero keeps the
+    /// full distance between any two starts, and then each late timer slows the queue down a little.
     pub const fn slack(mut self, slack: Duration) -> Self {
         self.slack = slack;
         self
     }
 
-    /// Sets the clock; the [`SystemClock`] unless set.
+    /// Sets the clock; the [`SystemClock`] by default.
     pub fn clock(mut self, clock: impl Clock + 'static) -> Self {
         self.clock = Arc::new(clock);
         self
@@ -95,7 +96,7 @@ impl JobQueueBuilder {
     /// Makes the queue and its worker.
     ///
     /// # Errors
-    /// [`QuotaError`] when there are no places.
+    /// [`QuotaError`] if `places` is zero.
     pub fn build(self) -> Result<(JobQueue, Worker), QuotaError> {
         let Self { rate, places, slack, clock } = self;
         let shared = Arc::new(Shared::new(rate, places, slack, clock)?);
@@ -108,7 +109,7 @@ impl JobQueue {
     /// Makes a queue that starts jobs at `rate` and lets up to `places` of them wait, with the worker that runs them.
     ///
     /// # Errors
-    /// [`QuotaError`] when there are no places.
+    /// [`QuotaError`] if `places` is zero.
     pub fn new(rate: Rate, places: usize) -> Result<(Self, Worker), QuotaError> {
         Self::builder(rate, places).build()
     }
@@ -118,10 +119,10 @@ impl JobQueue {
         JobQueueBuilder { rate, places, slack: SLACK, clock: Arc::new(SystemClock::new()) }
     }
 
-    /// Hands in a job, however long it will wait: at most for as long as a full queue takes.
+    /// Submits a job, however long it will wait: at most as long as a full queue takes.
     ///
     /// # Errors
-    /// [`Refused`], at once, when all places are taken or the queue is closed.
+    /// [`Refused`], at once, if all places are taken or the queue is closed.
     pub fn submit<F>(&self, job: F) -> Result<JobHandle<F::Output>, Refused>
     where
         F: Future<Output: Send> + Send + 'static,
@@ -129,7 +130,7 @@ impl JobQueue {
         self.submit_within(job, Duration::MAX)
     }
 
-    /// Hands in a function; it runs on the worker's thread and holds up the jobs behind it.
+    /// Submits a function. It runs on the worker's thread and delays the jobs behind it.
     ///
     /// # Errors
     /// As [`JobQueue::submit`].
@@ -140,10 +141,10 @@ impl JobQueue {
         self.submit(async move { job() })
     }
 
-    /// Hands in a job that is to start within `max_wait`.
+    /// Submits a job that has to start within `max_wait`.
     ///
-    /// The wait is computed from the rate and the number of jobs ahead. Where the worker runs one job after another and they take longer
-    /// than the rate allows, the job starts later than computed.
+    /// The wait is computed from the rate and the number of jobs ahead. If the worker runs one job after another and
+    /// the jobs take longer than the rate allows, the job starts later than computed.
     ///
     /// # Errors
     /// [`Refused`], at once.
@@ -158,19 +159,19 @@ impl JobQueue {
         Ok(JobHandle::new(result, place))
     }
 
-    /// Returns how many jobs wait to be started.
+    /// Returns how many jobs wait to start.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.sender.shared.waiting()
     }
 
-    /// Takes no more jobs; the worker runs those that wait, and ends.
+    /// Closes the queue to new jobs. The worker runs the waiting jobs and ends.
     pub fn close(&self) {
         self.sender.shared.close();
     }
 
-    /// Takes no more jobs and drops those that wait: their handles say [`JobError::Aborted`]. Jobs that have started
-    /// go on.
+    /// Closes the queue to new jobs and drops the waiting ones: their handles return [`JobError::Aborted`]. Jobs that
+    /// have started continue.
     pub fn abort(&self) {
         self.sender.shared.abort();
     }

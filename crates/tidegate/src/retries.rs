@@ -1,4 +1,4 @@
-//! Calls tried again where that may help, within a budget that all of them share.
+//! Retries: repeats calls where that may help, within a budget that all callers share.
 
 mod arriving;
 pub mod header;
@@ -19,9 +19,9 @@ use crate::observer::{Observer, RetryDecided};
 
 pub use self::arriving::ArrivingRetries;
 
-/// A retry budget that clones share: one for each service that is called, in each process that calls it.
+/// A retry budget that clones share: use one for each called service in each calling process.
 ///
-/// Counting a call and asking for a retry take one short lock.
+/// Counting a call and asking for a retry each take one short lock.
 ///
 /// # Examples
 /// ```
@@ -43,33 +43,33 @@ pub struct SharedBudget {
 }
 
 impl SharedBudget {
-    /// Makes a budget that nothing was spent of.
+    /// Makes a budget of which nothing was spent, on the [`SystemClock`].
     #[must_use]
     pub fn new(rules: RetryBudget) -> Self {
         Self::with_clock(rules, SystemClock::new())
     }
 
-    /// As [`SharedBudget::new`], by another clock than the system's.
+    /// Makes a budget of which nothing was spent, on `clock`.
     #[must_use]
     pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
         let state = Arc::new(Mutex::new(rules.start(clock.now())));
         Self { clock: Arc::new(clock), rules, state }
     }
 
-    /// Counts a call that is no retry.
+    /// Counts a first try.
     pub fn call(&self) {
         let now = self.clock.now();
         self.rules.call(&mut self.state.lock(), now);
     }
 
-    /// Asks for one retry, which is spent where it is granted.
+    /// Asks for one retry, and spends it if it is granted.
     #[must_use = "a retry that was granted is spent"]
     pub fn retry(&self) -> bool {
         let now = self.clock.now();
         self.rules.retry(&mut self.state.lock(), now)
     }
 
-    /// Says whether a retry would be refused now.
+    /// Returns whether a retry would be refused now.
     #[must_use]
     pub fn is_spent(&self) -> bool {
         let now = self.clock.now();
@@ -78,7 +78,7 @@ impl SharedBudget {
 }
 
 impl Default for SharedBudget {
-    /// The default rules by the system's clock.
+    /// The default rules, on the system clock.
     fn default() -> Self {
         Self::new(RetryBudget::default())
     }
@@ -90,12 +90,12 @@ impl fmt::Debug for SharedBudget {
     }
 }
 
-/// What a try came to, as its caller reads it.
+/// The result of one try, as its caller judges it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Verdict {
     /// How it ended.
     pub outcome: Outcome,
-    /// What the service said about trying again.
+    /// What the service asked for about retrying.
     pub pushback: Option<Pushback>,
 }
 
@@ -105,7 +105,7 @@ impl From<Outcome> for Verdict {
     }
 }
 
-/// Tries calls again by rules, within a shared budget. Clones share the budget.
+/// Retries calls by rules, within a shared budget. Clones share the budget.
 ///
 /// # Examples
 /// ```
@@ -148,27 +148,28 @@ impl Default for Retrier {
 }
 
 impl Retrier {
-    /// Tries by `rules`, within `budget`.
+    /// Makes a retrier with `rules` and `budget`, on the budget's clock.
     #[must_use]
     pub fn new(rules: Retries, budget: SharedBudget) -> Self {
         let clock = Arc::clone(&budget.clock);
         Self { rules, budget, clock, draws: Arc::default(), observer: None }
     }
 
-    /// Tells `observer` of each decision about another try ([`Observer::on_retry`]) that the returned retrier and clones of it make.
+    /// Returns a retrier that reports each decision about a retry to `observer` ([`Observer::on_retry`]), as do its
+    /// clones.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Makes a call, and makes it again where that may help: see [`Retries::next`]. The deadline is the one that the task
-    /// [carries](crate::deadline::carried); without one, none.
+    /// Makes a call, and repeats it where that may help: see [`Retries::next`]. The deadline is the one that the task
+    /// [carries](crate::deadline::carried); without one there is none.
     ///
-    /// Returns the last answer, and why it was not tried again where it did not succeed. A try that hangs is not ended: give each its own time
-    /// within `call`, by a [`Step`](crate::deadline::Step) for instance.
+    /// Returns the last answer, and if that was no success, why it was not retried. A try that hangs is not ended:
+    /// give each try a time limit within `call`, for example by a [`Step`](crate::deadline::Step).
     ///
     /// # Cancel safety
-    /// Dropped, it drops the try that is being made; retries that were granted stay spent.
+    /// Dropping the future drops the try in progress; retries that were granted stay spent.
     pub async fn run<T, F>(
         &self,
         mut call: impl FnMut() -> F,
@@ -183,8 +184,9 @@ impl Retrier {
         self.run_on(answer, verdict, call, judge).await
     }
 
-    /// Goes on as [`Retrier::run`] does from the answer of a first try that the caller made and judged itself. The caller must have
-    /// counted that try with [`SharedBudget::call`]. Allocates nothing and waits for nothing where that succeeded.
+    /// Continues as [`Retrier::run`] does after a first try that the caller made and judged itself. The caller must
+    /// have counted that try with [`SharedBudget::call`]. If the first try succeeded, this allocates nothing and does
+    /// not wait.
     ///
     /// # Cancel safety
     /// As [`Retrier::run`].
@@ -217,10 +219,11 @@ impl Retrier {
         }
     }
 
-    /// Decides what follows a try that did not succeed: the tick of the next, which the budget has then paid for, or why there is none.
+    /// Decides what follows a try that did not succeed. Returns the tick of the next try, which is then spent from
+    /// the budget.
     ///
     /// # Errors
-    /// [`Stop`].
+    /// [`Stop`]: why the call is not retried.
     pub fn after(&self, tried: &Tried, deadline: Tick) -> Result<Tick, Stop> {
         let now = self.clock.now();
         let next = self.next(tried, now, deadline);
@@ -283,7 +286,7 @@ mod tests {
         assert_eq!(failing(&retrier, Outcome::Failure.into()), (1, Some(Stop::BudgetSpent)));
     }
 
-    /// Threads that share a budget: not one retry more than the share of the calls, whoever makes them.
+    /// Threads that share a budget get no retry beyond the share of the calls, whichever of them makes the calls.
     #[test]
     fn threads_share_a_budget_exactly() {
         let clock = ManualClock::default();

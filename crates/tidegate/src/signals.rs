@@ -1,12 +1,13 @@
-//! How much of what this process may use is in use: processor time and memory, as laws and switches want to know it.
+//! Signals of the machine for laws and switches: the processor time and memory in use, as a share of what this
+//! process may use.
 //!
-//! A process in a container may use less than the machine has, and the machine's figures then say nothing: half of the processors busy may
-//! be all that the container may have. So the figures are taken against the least allowance that applies: the quota or limit of this
-//! process's control group (version 1 or 2) or of any group around it that can be seen, and the machine's processors and memory where there is none.
-//! Memory that the kernel would give back when asked, as files it keeps a copy of, does not count.
+//! A process in a container may use less than the machine has. The machine's figures then say little: half of its
+//! processors may be all that the container gets. So use is measured against the least allowance that applies: the
+//! quota or limit of this process's control group (version 1 or 2) or of any visible group around it, or else the
+//! machine's processors and memory. Memory that the kernel can reclaim at once, such as cached files, does not count.
 //!
-//! [`Meter`] is read by hand; [`Watch`] is a thread that reads one four times a second, for all of the process, and ends when nobody holds
-//! it. Linux only: elsewhere both say that they are [`Unavailable`].
+//! [`Meter`] takes readings on request. [`Watch`] is a thread that reads four times a second for the whole process,
+//! and ends when no handle is left. Linux only: elsewhere both return [`Unavailable`].
 
 mod average;
 mod control_groups;
@@ -18,7 +19,7 @@ mod watch;
 pub use meter::{Meter, Reading, Unavailable};
 pub use watch::Watch;
 
-/// For fuzz targets: reads everything as if it were each of the kernel's files.
+/// For fuzz targets: reads `text` as if it were each of the kernel's files.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub fn read_as_every_file(text: &str) {

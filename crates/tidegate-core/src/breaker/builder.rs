@@ -1,4 +1,4 @@
-//! How a breaker is described before it is one.
+//! The builder of breakers.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -11,19 +11,19 @@ use crate::concurrency::Concurrency;
 use crate::error::QuotaError;
 use crate::time::nanos;
 
-/// A breaker that is being described; [`build`](BreakerBuilder::build) checks it as a whole.
+/// Describes a breaker; [`build`](BreakerBuilder::build) checks it as a whole and makes it.
 ///
-/// Each method returns it with one thing changed. Without any it is the default, whose numbers have these reasons:
+/// Each method returns the builder with one setting changed. Unchanged settings have these defaults:
 ///
 /// | what | default | why |
 /// |---|---|---|
 /// | window | 10 s in 10 buckets | an outage is seen within seconds, and a burst of a second does not fill it |
 /// | trips at | half of 20 calls or more failed | where a tenth of calls fails, half of 20 do once in 140,000 windows, and half of 5 once in 117 |
-/// | open for | 5 s, doubled each time, 60 s at most, shortened by up to a fifth at random | a restart takes seconds; what takes longer is asked less often; the random part keeps callers apart |
-/// | probes | 3 in flight, each for 60 s at most | enough to go on when one hangs |
+/// | open for | 5 s, doubling up to 60 s, less up to a fifth at random | a restart takes seconds; longer outages get fewer probes; callers spread |
+/// | probes | 3 in flight, each for 60 s at most | enough to continue when one hangs |
 /// | judged by | evidence, at a risk of 5 % | see [`Judgement`] |
-/// | steps | 3 more, each with twice as many in flight | a cold service is not met by all at once |
-/// | forgotten | after 5 minutes | longer than the longest open time, so that the next trip of the same outage is known as such |
+/// | steps | 3 more, each with twice as many in flight | a cold service does not get the full load at once |
+/// | forgotten | after 5 minutes | longer than the longest open time, so that the next trip of the same outage counts as such |
 #[derive(Clone, Debug)]
 #[must_use = "a builder is not a breaker until it is built"]
 pub struct BreakerBuilder {
@@ -49,7 +49,7 @@ pub struct BreakerBuilder {
 }
 
 impl CircuitBreaker {
-    /// Describes a breaker, beginning with the default; see [`BreakerBuilder`] for its numbers.
+    /// Begins to describe a breaker, with the defaults of [`BreakerBuilder`].
     pub const fn builder() -> BreakerBuilder {
         BreakerBuilder {
             window: Window::Time { span: Duration::from_secs(10), buckets: 10 },
@@ -76,7 +76,7 @@ impl CircuitBreaker {
 }
 
 impl BreakerBuilder {
-    /// Sets which calls it judges by.
+    /// Sets which calls the breaker judges by.
     pub const fn window(mut self, window: Window) -> Self {
         self.window = window;
         self
@@ -88,45 +88,48 @@ impl BreakerBuilder {
         self
     }
 
-    /// Trips by no share of failures.
+    /// Disables tripping by the share of failures.
     pub const fn without_failure_ratio(mut self) -> Self {
         self.failure_ratio = None;
         self
     }
 
-    /// Trips when this share of the calls in the window, above 0 to 1, took longer than `slow_after`. Failures may be slow, too.
+    /// Trips when this share of the calls in the window, above 0 to 1, took longer than `slow_after`. Failed calls
+    /// may be slow, too.
     pub const fn slow_calls(mut self, slow_after: Duration, share: f64) -> Self {
         self.slow = Some((slow_after, share));
         self
     }
 
-    /// Trips when so many calls in a row have failed, 1 or more, however few there were; in the order in which they ended.
+    /// Trips when this many calls in a row have failed, 1 or more, in the order in which they ended. The minimum
+    /// number of calls does not apply.
     pub const fn consecutive(mut self, failures: u32) -> Self {
         self.consecutive = Some(failures);
         self
     }
 
-    /// Trips when so many calls in the window have failed, 1 or more, whatever their share.
+    /// Trips when this many calls in the window have failed, 1 or more, whatever their share.
     pub const fn failures(mut self, failures: u32) -> Self {
         self.failures = Some(failures);
         self
     }
 
-    /// Compares shares and counts only from so many calls in the window on; a window of calls has to remember as many.
+    /// Compares shares and counts only once the window has this many calls. A window of calls must be at least this
+    /// large.
     pub const fn min_calls(mut self, calls: u32) -> Self {
         self.min_calls = calls;
         self
     }
 
-    /// Trips when a figure exceeds its threshold, and not already when it reaches it. A share of all calls trips in either case, and
-    /// failures in a row trip when they reach theirs.
+    /// Trips when a figure exceeds its threshold, instead of when it reaches it. A threshold of all calls, and a
+    /// threshold of failures in a row, still trip when they are reached.
     pub const fn above(mut self) -> Self {
         self.above = true;
         self
     }
 
-    /// Says whether [`Outcome::Overloaded`](crate::Outcome::Overloaded) counts as a failure, as it does unless told otherwise; else it says
-    /// nothing of the service, as [`Outcome::Ignored`](crate::Outcome::Ignored).
+    /// Sets whether [`Outcome::Overloaded`](crate::Outcome::Overloaded) counts as a failure; by default it does.
+    /// Otherwise it is ignored, as [`Outcome::Ignored`](crate::Outcome::Ignored) is.
     pub const fn overload_fails(mut self, fails: bool) -> Self {
         self.overload_fails = fails;
         self
@@ -138,14 +141,16 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets for how long it opens, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD), at first and at most. Each time within
-    /// [`forget_after`](BreakerBuilder::forget_after) of the one before is longer by [`growth`](BreakerBuilder::growth).
+    /// Sets how long the breaker stays open the first time, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD),
+    /// and raises the longest open time to it if that is shorter. Each trip within
+    /// [`forget_after`](BreakerBuilder::forget_after) of the one before opens it for longer, by the factor
+    /// [`growth`](BreakerBuilder::growth).
     pub const fn open_for(mut self, first: Duration) -> Self {
         self.open = (first, if first.as_nanos() > self.open.1.as_nanos() { first } else { self.open.1 });
         self
     }
 
-    /// Sets the longest time for which it opens.
+    /// Sets the longest time for which the breaker opens.
     pub const fn open_at_most(mut self, longest: Duration) -> Self {
         self.open.1 = longest;
         self
@@ -157,19 +162,20 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets by up to which share each open time is shortened at random, 0 to 1: so that callers that tripped together do not try together.
+    /// Sets the share by up to which each open time is shortened at random, 0 to 1, so that callers that tripped
+    /// together do not retry together.
     pub const fn jitter(mut self, share: f64) -> Self {
         self.jitter = share;
         self
     }
 
-    /// Sets what the random part is drawn from, with the tick of the trip.
+    /// Sets the seed of the random part, which is drawn from the seed and the tick of the trip.
     pub const fn seed(mut self, seed: u64) -> Self {
         self.seed = seed;
         self
     }
 
-    /// Lets the first probe in after the open time, and not at its end.
+    /// Admits the first probe strictly after the end of the open time, instead of at its end.
     pub const fn strictly_after(mut self) -> Self {
         self.strict = true;
         self
@@ -181,41 +187,42 @@ impl BreakerBuilder {
         self
     }
 
-    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD): a probe that has not ended by then gives
-    /// its place up, and no later outcome counts. It has to be longer than any call takes.
+    /// Sets the time to live of a call, 1 ns to [`Rate::MAX_PERIOD`](crate::Rate::MAX_PERIOD). A probe that has not
+    /// ended by then loses its place, and later outcomes do not count. It has to be longer than any call takes.
     pub const fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
     }
 
-    /// Waits for the outcome of a call for ever. A probe that is lost then holds its place for ever: only for holders that
-    /// cannot be lost.
+    /// Waits for the outcome of a call for ever. A lost probe then holds its place for ever, so use this only for
+    /// holders that cannot be lost.
     pub const fn without_ttl(mut self) -> Self {
         self.ttl = None;
         self
     }
 
-    /// Sets how probes are judged, and how the calls of each later step are.
+    /// Sets how the probes, and the calls of each later step, are judged.
     pub const fn judgement(mut self, judgement: Judgement) -> Self {
         self.judgement = judgement;
         self
     }
 
-    /// Sets how many steps follow the first before it closes, 0 to [`CircuitBreaker::MAX_STEPS`].
+    /// Sets how many steps follow the first before the breaker closes, 0 to [`CircuitBreaker::MAX_STEPS`].
     pub const fn steps(mut self, steps: u8) -> Self {
         self.steps = steps;
         self
     }
 
-    /// Forgets after this time: a breaker that has been closed for so long opens for the first time again, and one that nobody has used for so
-    /// long, and for the time to live of a call before that, is as new, even if it was open.
+    /// Sets when trips are forgotten. A breaker that has been closed for this time opens for the first open time
+    /// again. A breaker that has been idle for this time, plus the time to live of a call, becomes new, even if it
+    /// was open.
     pub const fn forget_after(mut self, healthy: Duration) -> Self {
         self.healthy = Some(healthy);
         self
     }
 
-    /// Never forgets a trip, nor that it is open. A key of a store then is kept for ever once it has tripped. One that only a person has opened
-    /// is as new five minutes after that ended, where nobody has used it since.
+    /// Never forgets a trip, nor that the breaker is open. A store then keeps a key for ever once it has tripped. A
+    /// breaker that only a person has opened becomes new five minutes after that ended, if it was not used since.
     pub const fn never_forget(mut self) -> Self {
         self.healthy = None;
         self
@@ -224,7 +231,7 @@ impl BreakerBuilder {
     /// Makes the breaker.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] names the number that is out of range, or says that nothing trips it.
+    /// [`QuotaError::Parameter`] names the setting that is out of range, or says that no threshold is set.
     pub fn build(self) -> Result<CircuitBreaker, QuotaError> {
         let failure_ratio = self.failure_ratio.map(|share| millionths("failure_ratio", share, false));
         let slow_ratio = self.slow.map(|(_, share)| millionths("slow_ratio", share, false));
@@ -261,7 +268,7 @@ impl BreakerBuilder {
             open: OpenTime {
                 first: nanos(self.open.0),
                 longest: nanos(self.open.1),
-                // In range: checked above, and rounded.
+                // In range: checked above.
                 growth: (self.growth * 1000.0).round() as u32,
                 jitter: millionths("jitter", self.jitter, true)?,
                 seed: self.seed,
@@ -284,7 +291,7 @@ impl TryFrom<BreakerBuilder> for CircuitBreaker {
     }
 }
 
-/// Returns a share in millionths, at least one where it must not be zero.
+/// Returns a share in millionths, at least 1 if zero is not allowed.
 fn millionths(name: &'static str, share: f64, may_be_zero: bool) -> Result<u32, QuotaError> {
     let is_share = (0.0..=1.0).contains(&share) && (may_be_zero || share > 0.0);
     if !is_share {
@@ -292,7 +299,7 @@ fn millionths(name: &'static str, share: f64, may_be_zero: bool) -> Result<u32, 
             if may_be_zero { "is not a share; use 0 to 1" } else { "is not a share; use more than 0, to 1" };
         return Err(QuotaError::Parameter { name, value: share.to_string(), want });
     }
-    // At most a million.
+    // At most a million, so it fits.
     let rounded = (share * f64::from(WHOLE)).round() as u32;
     Ok(if may_be_zero { rounded } else { rounded.max(1) })
 }

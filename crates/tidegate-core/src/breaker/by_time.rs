@@ -1,4 +1,4 @@
-//! What time brings about in a breaker by itself, found out without a change of its state: so that a refusal copies nothing.
+//! Computes what time alone has changed in a breaker, without changing its state, so that a refusal copies nothing.
 
 use core::time::Duration;
 
@@ -8,25 +8,25 @@ use super::state::{Inner, Phase};
 use crate::decision::Retry;
 use crate::time::Tick;
 
-/// How often figures are compared at most for the time since the last change: a window has at most a thousand spans.
+/// The most comparisons of figures for the time since the last change: a window has at most a thousand spans.
 const MOST_EVALUATIONS: u32 = 1_001;
 
-/// What time has brought about by itself.
+/// What time alone has changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Due {
     /// Nothing.
     Nothing,
-    /// Figures that were compared while nobody asked have opened a closed breaker, and nothing else.
+    /// A comparison of figures between calls has opened a closed breaker; nothing else changed.
     Trip {
-        /// Until when it is open.
+        /// When the open time ends.
         until: Tick,
     },
-    /// Something that takes a state to be changed.
+    /// A change that has to be made in the state.
     Change,
 }
 
 impl CircuitBreaker {
-    /// Returns what time has brought about since the last change, for [`advance`](Self::advance) to do.
+    /// Returns what time has changed since the last change of the state; [`advance`](Self::advance) applies it.
     pub(super) fn due(&self, is: &Inner, at: Tick) -> Due {
         let idle = is.idle_at(self.by.healthy);
         let is_forgotten = idle != Tick::MAX && at >= idle;
@@ -44,7 +44,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// Returns why a call may not enter, if any reason, without a copy of the state. `None` where the state has to be changed to know.
+    /// Returns the refusal for a call at `at`, or `Some(None)` if the call may enter, without copying the state.
+    /// `None` if the state has to be changed first to know.
     pub(super) fn refused_at(&self, is: &Inner, at: Tick) -> Option<Option<Retry>> {
         match self.due(is, at) {
             Due::Nothing => Some(self.refusal(is, at)),
@@ -53,31 +54,31 @@ impl CircuitBreaker {
         }
     }
 
-    /// Returns when to try again a breaker that is open until `until`; `None` where a probe may enter.
+    /// Returns when to retry, for a breaker that is open until `until`; `None` if a probe may enter.
     pub(super) fn refused_until(&self, until: Tick, at: Tick) -> Option<Retry> {
         Some(self.open_time_left(until, at)).filter(|left| !left.is_zero()).map(Retry::After)
     }
 
-    /// Returns the last open time, unless it has been forgotten by `at`.
+    /// Returns the last open time in nanoseconds, or 0 if it has been forgotten by `at`.
     pub(super) fn remembered(&self, is: &Inner, at: Tick) -> u64 {
         let Phase::Closed { since, .. } = is.phase else { return is.grown };
         let is_forgotten = at >= is.recovered_at(since, self.by.healthy) && self.by.healthy != u64::MAX;
         if is_forgotten { 0 } else { is.grown }
     }
 
-    /// Returns until when it is open if it trips at `at`, its last open time having been `grown`.
+    /// Returns when the open time ends if the breaker trips at `at` and its last open time was `grown`.
     pub(super) fn open_until(&self, is: &Inner, grown: u64, at: Tick) -> Tick {
         let time = self.by.open.grown(grown);
         at.after(Duration::from_nanos(self.by.open.jittered(time, at, (is.since, is.last))))
     }
 
-    /// Compares figures at each multiple of their span since the last change, up to `at`, and returns the first tick at which one is over; see
-    /// [`Evaluate::Every`]. While closed; changes nothing.
+    /// For a closed breaker with [`Evaluate::Every`]: compares the figures at each multiple of the span since the
+    /// last change, up to `at`, and returns the first tick at which one reaches its threshold. Changes nothing.
     pub(super) fn tripped_by_time(&self, is: &Inner, at: Tick) -> Option<(Tick, Figure)> {
         let Phase::Closed { outcomes, consecutive, .. } = &is.phase else { return None };
         let mut ahead = outcomes.ahead();
         let mut compared = is.last;
-        // A window that nobody adds to is empty after so many spans.
+        // A window without new calls is empty after this many spans.
         for _ in 0..=MOST_EVALUATIONS {
             compared = self.next_evaluation(compared, at)?;
             let totals = ahead.totals(compared);
@@ -92,7 +93,7 @@ impl CircuitBreaker {
         None
     }
 
-    /// The time until the first probe may enter.
+    /// Returns the time until the first probe may enter.
     fn open_time_left(&self, until: Tick, at: Tick) -> Duration {
         let left = until.since(at);
         let late = self.by.open.strict && at <= until;

@@ -1,4 +1,4 @@
-//! States that a person puts a breaker in.
+//! States that a person forces a breaker into.
 
 use std::sync::Arc;
 
@@ -6,17 +6,17 @@ use super::rules::Figure;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
-/// What a person makes a breaker do, whatever its calls say.
+/// What a person makes a breaker do, whatever the outcomes of its calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Force {
-    /// Refuse every call. When that ends, the service is tried by probes first.
+    /// Refuse every call. When this ends, the service is tried by probes first.
     Open,
-    /// Let every call through. Outcomes are counted, so that the window is full when that ends.
+    /// Admit every call. Outcomes are counted, so the window is up to date when this ends.
     Closed,
-    /// Let every call through, and tell when it would have tripped: for a breaker whose thresholds are new. The window is then
-    /// begun anew.
+    /// Admit every call, and report when the breaker would have tripped: for thresholds that are new. After each such
+    /// report the window starts empty.
     MetricsOnly,
-    /// Let every call through, and count nothing.
+    /// Admit every call, and count nothing.
     Disabled,
 }
 
@@ -33,71 +33,71 @@ impl Force {
     }
 }
 
-/// A state that a person put a breaker in: which, until when, and why.
+/// A state that a person forced a breaker into: which one, until when, and why.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Forced {
     pub(super) to: Force,
-    /// [`Tick::MAX`] is never.
+    /// [`Tick::MAX`] means until it is ended.
     pub(super) until: Tick,
     pub(super) reason: Arc<str>,
 }
 
 impl Forced {
-    /// The most bytes of a reason: 255.
+    /// The longest reason in bytes: 255.
     pub const MAX_REASON: usize = 255;
-    /// The bytes of the longest form.
+    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 1 + 8 + 1 + Self::MAX_REASON;
 
-    /// Makes a forced state that ends at `until`, or never by itself where that is `None`. The reason is for people; what is beyond
-    /// [`Forced::MAX_REASON`] bytes is cut off.
+    /// Makes a forced state that ends at `until`, or only by hand if that is `None`. The reason is for people; it is
+    /// cut off after [`Forced::MAX_REASON`] bytes, at a character boundary.
     #[must_use]
     pub fn new(to: Force, until: Option<Tick>, reason: &str) -> Self {
         let end = reason.floor_char_boundary(Self::MAX_REASON);
         Self { to, until: until.unwrap_or(Tick::MAX), reason: reason[..end].into() }
     }
 
-    /// Returns what it forces.
+    /// Returns the forced state.
     #[must_use]
     pub const fn to(&self) -> Force {
         self.to
     }
 
-    /// Returns when it ends by itself; `None` when it does not.
+    /// Returns when it ends by itself; `None` if it ends only by hand.
     #[must_use]
     pub fn until(&self) -> Option<Tick> {
         (self.until != Tick::MAX).then_some(self.until)
     }
 
-    /// Returns why.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 }
 
-/// What a breaker that only measures ([`Force::MetricsOnly`]) would have done since it was put in that state.
+/// What a breaker that only measures ([`Force::MetricsOnly`]) would have done since it was forced into that state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct WouldTrip {
-    /// How often it would have opened; stays at the highest number that 32 bits hold.
+    /// How often it would have opened; saturates at `u32::MAX`.
     pub times: u32,
-    /// When it last would have.
+    /// When it would last have opened.
     pub at: Tick,
     /// The figure that would have opened it then.
     pub by: Figure,
 }
 
 impl WouldTrip {
-    /// The bytes of the form.
+    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 4 + 8 + Figure::LARGEST;
 
-    /// Counts one more.
+    /// Counts one more time.
     pub(super) fn once_more(before: Option<Self>, at: Tick, by: Figure) -> Self {
         Self { times: before.map_or(0, |before| before.times).saturating_add(1), at, by }
     }
 }
 
-/// Zero times where it never would have.
+/// `None` is written as zero times.
 impl Bytes for Option<WouldTrip> {
     fn write(&self, out: &mut Writer) {
         out.u32(self.map_or(0, |would| would.times));
@@ -115,7 +115,7 @@ impl Bytes for Option<WouldTrip> {
     }
 }
 
-/// Zero where nothing is forced.
+/// `None` is written as zero.
 impl Bytes for Option<Forced> {
     fn write(&self, out: &mut Writer) {
         let Some(forced) = self else { return out.u8(0) };

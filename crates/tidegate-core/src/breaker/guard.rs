@@ -1,4 +1,4 @@
-//! The breaker as a guard: transitions for stores, and what becomes of a state when its breaker is changed.
+//! The breaker as a guard: transitions for stores, and how a state is carried to changed parameters.
 
 use core::time::Duration;
 
@@ -11,7 +11,8 @@ use crate::decision::{Ask, Receipt, Replace, Retry, Standing, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
 
-/// A call is one call, whatever it costs. To enter and to leave copies the state, window included; a refusal copies nothing.
+/// A call counts as one call, whatever its cost. Entering and leaving copy the state, window included; a refusal
+/// copies nothing.
 impl Guard for CircuitBreaker {
     type State = CircuitBreakerState;
 
@@ -19,7 +20,8 @@ impl Guard for CircuitBreaker {
         CircuitBreakerState { is: Box::new(Inner::fresh(now)) }
     }
 
-    /// Refuses while it is open, with the time that is left of that, and while half-open with as many probes in flight as may be.
+    /// Refuses while open, with the open time that is left, and while half-open if the allowed number of probes is in
+    /// flight.
     fn enter(&self, state: &CircuitBreakerState, ask: Ask) -> Transition<CircuitBreakerState> {
         let at = ask.now.max(state.is.last);
         if let Some(Some(retry)) = self.refused_at(&state.is, at) {
@@ -44,11 +46,12 @@ impl Guard for CircuitBreaker {
         next
     }
 
-    /// The limit is one: whether the next call may enter. `reset_after` is the time until that, where time alone decides; while
-    /// half-open, the time until nobody has used it for so long that it is as new, [`Duration::MAX`] where it never is.
+    /// The limit is 1, and `remaining` says whether the next call may enter. `reset_after` is the time until it may,
+    /// if time alone decides. While half-open it is the time until the breaker has been idle for so long that it
+    /// becomes new, [`Duration::MAX`] if it never does.
     fn standing(&self, state: &CircuitBreakerState, now: Tick) -> Standing {
         let at = now.max(state.is.last);
-        // Without the copy that working it out takes: it is asked with each refusal.
+        // Avoids copying the state, because this is called with each refusal.
         if let Due::Trip { until } = self.due(&state.is, at) {
             let retry = self.refused_until(until, at);
             let reset_after = retry.and_then(Retry::after).unwrap_or_default();
@@ -67,11 +70,12 @@ impl Guard for CircuitBreaker {
         Standing { limit: 1, remaining: u64::from(retry.is_none()), debt: 0, reset_after }
     }
 
-    /// What calls said stays said where the window is the same; otherwise it begins anew. An open breaker stays open for as long as it
-    /// was to, a half-open one goes on with as many probes as there may be now. `Reset` forgets all of it, and what a person forced.
+    /// Outcomes in the window are kept if the window is the same; otherwise the window starts empty. An open breaker
+    /// stays open for as long as before; a half-open one continues with the number of probes now allowed. `Reset`
+    /// forgets everything, including a forced state.
     fn carry(&self, _: &Self, state: &CircuitBreakerState, now: Tick, how: Replace) -> CircuitBreakerState {
         if how == Replace::Reset {
-            // A nanosecond later, so that nobody enters at the tick of those who were forgotten.
+            // A nanosecond later, so that new calls cannot enter at the tick of the calls that were forgotten.
             return self.fresh(now.max(state.is.last).after(Duration::from_nanos(1)));
         }
         let (next, at) = self.at(state, now);
@@ -104,7 +108,7 @@ impl Guard for CircuitBreaker {
             (forced, Phase::Closed { since, outcomes, .. }) => outcomes.empty_at().map(|empty| {
                 let ended = forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
                 let recovered = is.recovered_at(*since, self.by.healthy);
-                // Never before the last change, so that it is full from then on.
+                // Not before the last change, so that it holds from then on.
                 empty.max(is.busy_until).max(recovered).max(ended).max(is.last)
             }),
         };
@@ -115,8 +119,8 @@ impl Guard for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// Says whether a closed breaker that nobody uses any more is closed at `at`: one that compares its figures now and then may trip
-    /// after the last call.
+    /// Says whether a closed breaker that is no longer used is still closed at `at`. One that compares its figures at
+    /// intervals may trip after the last call.
     fn is_still_closed(&self, state: &CircuitBreakerState, at: Tick) -> bool {
         let compares_later = matches!(self.by.evaluate, Evaluate::Every(_));
         at != Tick::MAX && (!compares_later || matches!(self.at(state, at).0.is.phase, Phase::Closed { .. }))

@@ -1,38 +1,41 @@
-//! Whether the calls that try a service say that it is well: by the first few, by a batch, or by a test of the odds.
+//! Judges from trial calls whether a service has recovered: by the first few calls, by a batch, or by a sequential
+//! test.
 //!
-//! One lucky call says little: a service that fails every second call answers the next one well half of the time. So the default weighs
-//! evidence as it comes, by Wald's sequential test, and decides as soon as it is enough, and not before. Each success speaks for a healthy
-//! service, each failure against it, each by the logarithm of how much likelier it is from the one than from the other.
+//! One lucky call shows little: a service that fails every second call answers the next one well half of the time. So
+//! the default is Wald's sequential test, which weighs each outcome as it comes and decides as soon as the evidence
+//! is enough. Each success counts for a healthy service and each failure against it, by the logarithm of its
+//! likelihood ratio between the two.
 
 use super::rules::{Figure, Rules, WHOLE};
 use super::window::{Sample, Totals};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// After how many calls that do not decide a step is decided by what is likelier: a service right between well and ill would be tried for
-/// ever.
+/// After this many undecided calls, a step is decided for the likelier side. Otherwise a service right between
+/// healthy and ill would be tried for ever.
 const MOST_CALLS: u32 = 1_000;
 
-/// A share of one half, where no ratio of failures is set.
+/// A share of one half, used if no ratio of failures is set.
 const HALF: u32 = WHOLE / 2;
 
-/// The largest share to test for. A service that always fails could be told from others by a single success.
+/// The largest share to test for. At a share of 1, a single success would prove that the service is healthy.
 const LARGEST: u32 = WHOLE / 20 * 19;
 
-/// How the calls that are let through after a breaker has been open are judged.
+/// How the calls that are admitted after the open time are judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Judgement {
-    /// So many good calls close it, 1 or more; the first bad one opens it again.
+    /// This many good calls close the breaker, 1 or more; the first bad one opens it again.
     Successes(u32),
-    /// So many calls are let through, 1 or more, and judged together by the ratios that trip the breaker; where none is set, by
-    /// the first bad one.
+    /// This many calls are admitted, 1 or more, and judged together by the ratios that trip the breaker. If no ratio
+    /// is set, the first bad call opens it again.
     Batch(u32),
-    /// As soon as the evidence is enough: a service that fails as often as trips the breaker (half of the time, where only counts do) is
-    /// taken for a healthy one, which fails a quarter as often, with at most this chance, in millionths: 1 to 400,000. The other
-    /// mistake is as rare. Slow calls are judged by themselves in the same way.
+    /// A sequential test with this risk, in millionths: 1 to 400,000. It decides between a service that fails at the
+    /// share that trips the breaker (half, if only counts do) and a healthy one that fails a quarter as often. The
+    /// risk is the largest probability of taking the ill service for the healthy one, and equally of the opposite
+    /// mistake. Slow calls are tested separately in the same way.
     Evidence(u32),
 }
 
-/// What the calls of one step say so far.
+/// What the calls of one step show so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     Well,
@@ -41,7 +44,7 @@ pub(super) enum Verdict {
 }
 
 impl Judgement {
-    /// Judges after one more call, which `totals` counts already.
+    /// Judges after one more call, which `totals` already includes.
     pub(super) fn of(self, rules: &Rules, totals: Totals, last: Sample) -> Verdict {
         match self {
             Self::Successes(enough) => match rules.is_bad(last) {
@@ -63,7 +66,7 @@ impl Judgement {
         }
     }
 
-    /// Returns how many calls may be let through before all that were let through have ended; `None` where it is not bounded so.
+    /// Returns the most calls that may be admitted before all admitted calls have ended; `None` if there is no bound.
     pub(super) const fn most(self) -> Option<u32> {
         match self {
             Self::Successes(most) | Self::Batch(most) => Some(most),
@@ -72,7 +75,7 @@ impl Judgement {
     }
 }
 
-/// Decides by the failures and, where they matter, by the slow calls: well where both are, ill where one is.
+/// Decides by the failures and the slow calls, if thresholds for them are set: well if both are, ill if one is.
 fn weigh(rules: &Rules, totals: Totals, risk: u32) -> Verdict {
     let failures = rules.counts_failures().then(|| (totals.failures, rules.failure_ratio.unwrap_or(HALF)));
     let slow = rules.slow_ratio.map(|share| (totals.slow, share));
@@ -89,20 +92,21 @@ fn weigh(rules: &Rules, totals: Totals, risk: u32) -> Verdict {
     if all_well { Verdict::Well } else { Verdict::Undecided }
 }
 
-/// Returns the logarithm of how much likelier so many bad and good calls are from a service that fails by the share `ill`, in millionths,
-/// than from one that fails a quarter as often.
+/// Returns the log-likelihood ratio, to the base 2, of these bad and good calls: of a service that fails at the share
+/// `ill`, in millionths, against one that fails a quarter as often.
 fn odds(bad: u32, good: u32, ill: u32) -> i64 {
     let well = (ill / 4).max(1);
     let (bad_weight, good_weight) = (log2(ill) - log2(well), log2(WHOLE - well) - log2(WHOLE - ill));
     i64::from(bad) * bad_weight - i64::from(good) * good_weight
 }
 
-/// Returns the logarithm to the base 2 of 1 or more, with 24 binary places, rounded down. In integers, so that it is the same on every
-/// machine.
+/// Returns the logarithm to the base 2 of `number` (0 counts as 1), with 24 binary places, rounded down. It is
+/// computed in integers, so it is the same on every machine.
 fn log2(number: u32) -> i64 {
     let whole = number.max(1).ilog2();
     let mut log = i64::from(whole);
-    // Between 1 and 2, with 31 binary places: squared, its logarithm doubles, and what reaches 2 is the next binary place.
+    // `rest` is between 1 and 2, with 31 binary places. Squaring it doubles its logarithm; if the square reaches 2,
+    // the next binary place is 1.
     let mut rest = u64::from(number.max(1)) << (31 - whole);
     for _ in 0..24 {
         rest = (rest * rest) >> 31;

@@ -1,8 +1,8 @@
-//! The state machine: entering, leaving, and what time and people change.
+//! The state machine: entering, leaving, and changes by time and by people.
 //!
-//! Works on a state in place, for an object that holds one; the [`Guard`](crate::Guard) makes transitions of it for stores. Whatever
-//! time brings about is worked out when somebody asks, from the ticks in the state: so a refusal has nothing to store, and nothing is lost
-//! where a store forgets a state that is as good as new.
+//! Works on a state in place, for an object that holds one; the [`Guard`](crate::Guard) makes transitions of it for
+//! stores. Changes by time are computed from the ticks in the state when a call needs them. So a refusal has nothing
+//! to store, and nothing is lost when a store forgets a state that is as good as new.
 
 use core::time::Duration;
 
@@ -18,22 +18,22 @@ use crate::decision::{Ask, Cost, Receipt, Retry, Transition};
 use crate::guard::{Guard, Outcome};
 use crate::time::Tick;
 
-/// What receipts hold of the count of changes: never zero, as in the receipts of other guards.
+/// The value that receipts keep of the count of changes. It is never zero, as in the receipts of other guards.
 const fn life(epoch: u64) -> u128 {
     (1 << 64) | epoch as u128
 }
 
-/// A change of a breaker's state, as its observers are told.
+/// A change of a breaker's state, as reported to its observers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// When.
+    /// When it changed.
     pub at: Tick,
-    /// What it was.
+    /// The condition before.
     pub from: Condition,
-    /// What it is.
+    /// The condition after.
     pub to: Condition,
-    /// Why.
+    /// Why it changed.
     pub cause: Cause,
 }
 
@@ -41,23 +41,23 @@ pub struct Change {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Cause {
-    /// A figure reached its threshold; half-open, the probes failed.
+    /// A figure reached its threshold, or the probes failed while half-open.
     Tripped(Figure),
-    /// It counts only: this figure would have tripped it. Its state is the same.
+    /// The breaker only measures; this figure would have tripped it. Its state does not change.
     WouldTrip(Figure),
-    /// The open time was over when a call came, which is the first probe.
+    /// A call came after the open time was over; it is the first probe.
     Waited,
-    /// The calls of a step went well: more are let through, or all.
+    /// The calls of a step went well: more calls are admitted, or all.
     Recovered(Totals),
-    /// A person put it in a state.
+    /// A person forced it into a state.
     Forced(Forced),
-    /// What a person had forced has ended, by itself or by a person.
+    /// A forced state ended, by itself or by a person.
     Released,
-    /// Nobody used it for so long that it is as new.
+    /// It was idle for so long that it became new.
     Idle,
 }
 
-/// Tells of changes as they happen.
+/// Reports changes as they happen.
 pub(super) struct Teller<'a> {
     pub(super) tell: &'a mut dyn FnMut(Change),
 }
@@ -69,11 +69,12 @@ impl Teller<'_> {
 }
 
 impl CircuitBreaker {
-    /// Enters in place: changes `state` and returns the receipt, or when to try again. `tell` hears of each change of state. A refusal
-    /// changes nothing but what time has brought about by itself. Costs the same whatever the window, and allocates nothing while it is closed.
+    /// Enters in place: changes `state` and returns the receipt, or when to retry. `tell` is called for each change
+    /// of condition. A refusal changes only what time has changed by itself. The cost does not depend on the window,
+    /// and a closed breaker allocates nothing.
     ///
     /// # Errors
-    /// [`Retry`], where the call may not enter.
+    /// [`Retry`] if the call may not enter.
     pub fn enter_in_place(
         &self,
         state: &mut CircuitBreakerState,
@@ -109,8 +110,8 @@ impl CircuitBreaker {
         Ok(Receipt { at, act: at, cost: ask.cost, mark })
     }
 
-    /// Leaves in place with an outcome; `tell` hears of each change of state. What comes too late, or from before the last change of
-    /// state, changes nothing.
+    /// Leaves in place with an outcome; `tell` is called for each change of condition. An exit that is too late, or
+    /// from before the last change of condition, changes nothing.
     pub fn leave_in_place(
         &self,
         state: &mut CircuitBreakerState,
@@ -137,7 +138,7 @@ impl CircuitBreaker {
             Phase::HalfOpen { step, inside, .. } => {
                 let place = Receipt { cost: Cost::ONE, ..*receipt };
                 let left = self.by.places(*step).leave(inside, at, &place, outcome);
-                // A place that has lapsed was given up: whoever held it is not waited for, and says nothing.
+                // A place that has lapsed was given up, so the outcome of its holder does not count.
                 if left != *inside {
                     *inside = left;
                     is.last = at;
@@ -150,8 +151,9 @@ impl CircuitBreaker {
         }
     }
 
-    /// Puts the breaker in a forced state, or with `None` ends one, in place. A service that was forced open is then tried by probes; every
-    /// other forced state ends closed. A forced state that has ended by itself before is not told twice.
+    /// Forces the breaker into a state, in place, or ends a forced state if `forced` is `None`. After a forced open
+    /// state the service is tried by probes; every other forced state ends closed. A forced state that ended by
+    /// itself before is reported once.
     pub fn force_in_place(
         &self,
         state: &mut CircuitBreakerState,
@@ -184,7 +186,7 @@ impl CircuitBreaker {
         teller.tell(at, from, self.condition_of(is, at), Cause::Forced(forced));
     }
 
-    /// Returns why a call may not enter, time having been worked out up to `at`.
+    /// Returns why a call may not enter, for a state that is advanced to `at`.
     pub(super) fn refusal(&self, is: &Inner, at: Tick) -> Option<Retry> {
         match (&is.forced, &is.phase) {
             (Some(Forced { to: Force::Open, until: Tick::MAX, .. }), _) => Some(Retry::Unknown),
@@ -197,7 +199,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// Works out what time has brought about by `at`.
+    /// Applies what time has changed by `at`.
     pub(super) fn advance(&self, is: &mut Inner, at: Tick, teller: &mut Teller<'_>) {
         let idle = is.idle_at(self.by.healthy);
         if idle != Tick::MAX && at >= idle {
@@ -226,7 +228,8 @@ impl CircuitBreaker {
     fn release(&self, is: &mut Inner, at: Tick, ended: &Forced) {
         is.would = None;
         if ended.to == Force::Open {
-            // So that a probe may enter at once, also where it enters strictly after the open time.
+            // The open time ends a nanosecond earlier if the first probe must come strictly after it, so that a probe
+            // may enter at once.
             let until = at.before(Duration::from_nanos(u64::from(self.by.open.strict)));
             is.phase = Phase::Open { since: at, until, by: None };
             is.epoch = is.epoch.wrapping_add(1);
@@ -257,7 +260,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// A closed breaker's figure has reached its threshold.
+    /// Handles a figure of a closed breaker that has reached its threshold.
     fn over(&self, is: &mut Inner, at: Tick, figure: Figure, teller: &mut Teller<'_>) {
         match is.forced.as_ref().map(|forced| forced.to) {
             None => self.trip(is, at, figure, teller),
@@ -281,7 +284,7 @@ impl CircuitBreaker {
         teller.tell(at, from, self.condition_of(is, at), Cause::Tripped(figure));
     }
 
-    /// Weighs one more call while half-open.
+    /// Judges one more call while half-open.
     fn try_out(&self, is: &mut Inner, at: Tick, sample: Sample, teller: &mut Teller<'_>) {
         let from = self.condition_of(is, at);
         let Phase::HalfOpen { step, totals, .. } = &mut is.phase else { return };
@@ -299,7 +302,7 @@ impl CircuitBreaker {
         teller.tell(at, from, self.condition_of(is, at), Cause::Recovered(went));
     }
 
-    /// How many probes may enter.
+    /// Returns how many probes may enter.
     fn free(&self, step: u8, inside: &ConcurrencyState, totals: Totals, at: Tick) -> u64 {
         let standing = self.by.places(step).standing(inside, at);
         let in_flight = standing.limit.saturating_sub(standing.remaining);
@@ -308,7 +311,7 @@ impl CircuitBreaker {
         standing.remaining.min(left)
     }
 
-    /// Returns the condition that a state is in, time having been worked out up to `at`.
+    /// Returns the condition of a state that is advanced to `at`.
     pub(super) fn condition_of(&self, is: &Inner, at: Tick) -> Condition {
         if let Some(forced) = &is.forced {
             return Condition::Forced { to: forced.to, until: forced.until() };

@@ -1,7 +1,7 @@
-//! What a closed breaker remembers of calls: the last so many of them, or those of the last so many seconds.
+//! The outcomes that a closed breaker remembers: those of the last calls, or those of a span of time.
 //!
-//! Totals are kept beside the outcomes, so a call costs the same however long the window is: its outcome is added, and what it pushes out is
-//! taken off.
+//! Totals are kept beside the outcomes, so the cost of a call does not depend on the window: its outcome is added to
+//! them, and the outcome that it displaces is subtracted.
 
 mod buckets;
 mod ring;
@@ -15,22 +15,22 @@ use crate::time::Tick;
 /// The outcomes in a window.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) enum Outcomes {
-    /// None; takes no room.
+    /// No calls; takes no memory.
     #[default]
     None,
     Ring(Ring),
     Buckets(Buckets),
 }
 
-/// A look ahead: see [`Outcomes::ahead`].
+/// A view of later ticks: see [`Outcomes::ahead`].
 pub(super) struct Ahead<'o> {
     left: Totals,
-    /// Buckets of time, and the number of the newest at the tick that was looked at last.
+    /// The buckets of a window of time, and the number of the newest bucket at the last tick asked for.
     buckets: Option<(&'o Buckets, u64)>,
 }
 
 impl Ahead<'_> {
-    /// Returns how the calls went that are in the window at `at`, a tick not before the last that was asked for.
+    /// Returns the totals of the window at `at`, which must not be before the last tick asked for.
     pub(super) fn totals(&mut self, at: Tick) -> Totals {
         if let Some((buckets, newest)) = &mut self.buckets {
             *newest = buckets.leave_out(&mut self.left, *newest, at);
@@ -40,7 +40,7 @@ impl Ahead<'_> {
 }
 
 impl Outcomes {
-    /// Returns the bytes that a full window is written in.
+    /// Returns the number of bytes that a full window is written in.
     pub(super) const fn largest(window: Window) -> usize {
         match window {
             Window::Calls(calls) => Ring::largest(calls),
@@ -48,7 +48,7 @@ impl Outcomes {
         }
     }
 
-    /// Adds the outcome of a call that ended at `at`. Allocates for the first one only.
+    /// Adds the outcome of a call that ended at `at`. Allocates only for the first one.
     pub(super) fn add(&mut self, window: Window, at: Tick, sample: Sample) {
         if !self.is_of(window) {
             *self = match window {
@@ -63,7 +63,7 @@ impl Outcomes {
         }
     }
 
-    /// Returns the totals of the window that ends at `at`, and forgets what lies before it.
+    /// Returns the totals of the window that ends at `at`, and forgets older outcomes.
     pub(super) fn totals(&mut self, at: Tick) -> Totals {
         match self {
             Self::None => Totals::default(),
@@ -75,7 +75,7 @@ impl Outcomes {
         }
     }
 
-    /// Looks at what is left in the window at later and later ticks; changes nothing.
+    /// Returns a view of what is left in the window at increasing ticks; changes nothing.
     pub(super) fn ahead(&self) -> Ahead<'_> {
         match self {
             Self::None => Ahead { left: Totals::default(), buckets: None },
@@ -86,7 +86,7 @@ impl Outcomes {
         }
     }
 
-    /// Says whether these are outcomes of such a window.
+    /// Says whether these outcomes were kept for this window.
     pub(super) fn is_of(&self, window: Window) -> bool {
         match (self, window) {
             (Self::Ring(ring), Window::Calls(calls)) => ring.size() == calls,
@@ -95,7 +95,7 @@ impl Outcomes {
         }
     }
 
-    /// Returns the tick from which the window is empty; `None` when time does not empty it.
+    /// Returns the tick from which the window is empty; `None` if time does not empty it.
     pub(super) fn empty_at(&self) -> Option<Tick> {
         match self {
             Self::None => Some(Tick::EPOCH),
@@ -104,7 +104,7 @@ impl Outcomes {
         }
     }
 
-    /// Moves what happened by `from` to `to`, an earlier tick.
+    /// Moves outcomes as of `from` to `to`, an earlier tick.
     pub(super) fn set_back(&mut self, from: Tick, to: Tick) {
         if let Self::Buckets(buckets) = self {
             buckets.set_back(from, to);

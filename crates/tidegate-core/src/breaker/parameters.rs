@@ -12,8 +12,8 @@ use crate::error::QuotaError;
 use crate::guard::Outcome;
 use crate::time::{Rate, Tick, nanos};
 
-/// A complete breaker: when it trips, for how long it opens, and how it lets calls back in. Made by [`CircuitBreaker::builder`] or a
-/// profile; immutable, cheap to clone.
+/// A circuit breaker: when it trips, how long it opens, and how it admits calls again. Made by
+/// [`CircuitBreaker::builder`] or a profile; immutable, cheap to clone.
 ///
 /// # Examples
 /// ```
@@ -35,7 +35,7 @@ pub struct CircuitBreaker {
     pub(super) by: Arc<Parameters>,
 }
 
-/// When a breaker looks at its figures.
+/// When a breaker compares its figures with their thresholds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Evaluate {
     /// After each call.
@@ -43,7 +43,8 @@ pub enum Evaluate {
     EachCall,
     /// After each call that failed.
     EachFailure,
-    /// At the multiples of this span, 1 ms to an hour and at least a thousandth of the window: it then trips up to one span late.
+    /// At the multiples of this span, 1 ms to an hour and at least a thousandth of the window. The breaker then trips
+    /// up to one span late.
     Every(Duration),
 }
 
@@ -51,37 +52,37 @@ pub enum Evaluate {
 pub(super) struct Parameters {
     pub(super) window: Window,
     pub(super) rules: Rules,
-    /// A call that took longer is slow.
+    /// A call that took longer, in nanoseconds, is slow.
     pub(super) slow_after: u64,
     pub(super) overload_fails: bool,
     pub(super) evaluate: Evaluate,
     pub(super) open: OpenTime,
-    /// How many probes may be in flight at the first step, and for how long each holds its place. That time is also the longest after
-    /// which a call's outcome counts.
+    /// How many probes may be in flight at the first step, and how long each holds its place. That time also bounds
+    /// how late a call's outcome counts.
     pub(super) probes: Concurrency,
     pub(super) judgement: Judgement,
     /// How many steps follow the first.
     pub(super) steps: u8,
-    /// Nanoseconds after which a trip, or a breaker that nobody uses, is forgotten; `u64::MAX` is never.
+    /// Nanoseconds after which a trip, or an idle breaker, is forgotten; `u64::MAX` means never.
     pub(super) healthy: u64,
 }
 
-/// For how long a breaker opens. Times in nanoseconds.
+/// How long a breaker opens. Times are in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct OpenTime {
     pub(super) first: u64,
     pub(super) longest: u64,
-    /// By how much each time is longer than the one before, in thousandths of that.
+    /// The factor from each open time to the next, in thousandths.
     pub(super) growth: u32,
-    /// By up to how much each is shortened, in millionths of it.
+    /// The largest share by which an open time is shortened, in millionths.
     pub(super) jitter: u32,
     pub(super) seed: u64,
-    /// The first probe comes after the time, and not at its end.
+    /// Whether the first probe comes strictly after the open time rather than at its end.
     pub(super) strict: bool,
 }
 
 impl OpenTime {
-    /// Returns the open time after one of `before`, 0 where there was none; without jitter.
+    /// Returns the open time that follows `before`, 0 if there was none; without jitter.
     pub(super) fn grown(&self, before: u64) -> u64 {
         if before == 0 {
             return self.first;
@@ -90,19 +91,20 @@ impl OpenTime {
         u64::try_from(grown).unwrap_or(u64::MAX).clamp(self.first, self.longest)
     }
 
-    /// Shortens an open time that begins at `at`. The draw is made of the seed and the tick: breakers that trip at different nanoseconds draw
-    /// differently, and the same history ends the same way. Keys whose figures are compared at one boundary trip at one tick: then two ticks of the
-    /// key's own come in, when it was first used and when last.
+    /// Shortens an open time that begins at `at`. The draw is computed from the seed and the tick: breakers that trip
+    /// at different nanoseconds draw differently, and the same history gives the same draws. Keys whose figures are
+    /// compared at the same boundary trip at the same tick, so two ticks of the key itself are mixed in: its first
+    /// and its last use.
     pub(super) fn jittered(&self, time: u64, at: Tick, (since, last): (Tick, Tick)) -> u64 {
         let of_key = if at == last { 0 } else { scramble(since.as_nanos() ^ scramble(last.as_nanos())) };
         let draw = scramble(self.seed ^ at.as_nanos() ^ of_key) >> 32;
         let most = u128::from(time) * u128::from(self.jitter) / u128::from(WHOLE);
-        // At most the time.
+        // At most `time`.
         time - ((most * u128::from(draw)) >> 32) as u64
     }
 }
 
-/// SplitMix64's finish: all bits of the result depend on all bits of the number.
+/// The finalizer of SplitMix64: every bit of the result depends on every bit of the number.
 const fn scramble(number: u64) -> u64 {
     let mut z = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -111,12 +113,12 @@ const fn scramble(number: u64) -> u64 {
 }
 
 impl Parameters {
-    /// The time after which a call's outcome is not waited for any more, and its place as a probe is free again.
+    /// Returns the time after which a call's outcome no longer counts, and its place as a probe is free again.
     pub(super) fn ttl(&self) -> u64 {
         self.probes.time_to_live().map_or(u64::MAX, nanos)
     }
 
-    /// Returns what a call says of the service; `None` when that is nothing.
+    /// Returns what a call shows about the service; `None` if it shows nothing.
     pub(super) fn sample(&self, outcome: Outcome, latency: Duration) -> Option<Sample> {
         let failed = match outcome {
             Outcome::Success | Outcome::CallersFault => false,
@@ -127,15 +129,15 @@ impl Parameters {
         Some(Sample { failed, slow: nanos(latency) > self.slow_after })
     }
 
-    /// Returns how many may be in flight at a step.
+    /// Returns how many calls may be in flight at a step.
     pub(super) fn places(&self, step: u8) -> Concurrency {
         self.probes.resized(self.probes.max().checked_shl(u32::from(step)).unwrap_or(u64::MAX))
     }
 
-    /// Returns itself where all is in range.
+    /// Returns the parameters if all are in range.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] names the number that is not.
+    /// [`QuotaError::Parameter`] names the one that is not.
     pub(super) fn checked(self) -> Result<Self, QuotaError> {
         let refuse = |name, value: &dyn ToString, want| {
             Err(QuotaError::Parameter { name, value: value.to_string(), want })
@@ -233,20 +235,20 @@ impl CircuitBreaker {
     /// The most steps of recovery after the first: 16.
     pub const MAX_STEPS: u8 = 16;
 
-    /// Returns how many calls may be in flight while the service is tried, at first.
+    /// Returns how many calls may be in flight at the first step of recovery.
     #[must_use]
     pub fn probes(&self) -> u64 {
         self.by.probes.max()
     }
 
-    /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and no later outcome counts.
-    /// `None` where calls may take for ever.
+    /// Returns the time to live of a call: a probe that has not ended by then has lost its place, and later outcomes
+    /// do not count. `None` if calls may take for ever.
     #[must_use]
     pub fn time_to_live(&self) -> Option<Duration> {
         self.by.probes.time_to_live()
     }
 
-    /// Returns which calls it judges by.
+    /// Returns which calls the breaker judges by.
     #[must_use]
     pub fn window(&self) -> Window {
         self.by.window

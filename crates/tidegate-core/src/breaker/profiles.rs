@@ -1,8 +1,9 @@
 //! Breakers that compare as other libraries do: window, thresholds, when they are compared, open time and probes.
 //!
-//! The arithmetic is theirs, without what strands or misleads them. In every profile a probe that is lost gives its place up after the time to
-//! live of a call, one that is cancelled says nothing of the service, probes are bounded, and a call that ends in another state than it began
-//! in says nothing of the new one. None has jitter or grows, and none forgets a trip, as theirs do not.
+//! The arithmetic is that of the library, without its flaws. In every profile a lost probe gives its place up after
+//! the time to live of a call, the outcome of a cancelled probe does not count, probes are bounded, and a call that
+//! ends in another state than it began in does not count in the new one. As in those libraries, open times have no
+//! jitter and do not grow, and trips are not forgotten.
 
 use core::time::Duration;
 
@@ -13,19 +14,20 @@ use super::window::Window;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// What trips a breaker of Sentinel; of the three each rule has one.
+/// The rule that trips a Sentinel breaker; each breaker has one of the three.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SentinelRule {
-    /// This share of calls took longer than the time. A probe closes the breaker when it is not slow, whether it failed or not.
+    /// This share of calls took longer than the duration. A probe closes the breaker if it is not slow, whether it
+    /// failed or not.
     SlowRatio(Duration, f64),
     /// This share of calls failed.
     ErrorRatio(f64),
-    /// So many calls failed.
+    /// This many calls failed.
     ErrorCount(u32),
 }
 
 impl CircuitBreaker {
-    /// A breaker that opens for one time, whose probes' first outcomes decide.
+    /// A breaker with one fixed open time, whose first probe decides.
     const fn peer(window: Window, min_calls: u32, open_for: Duration) -> BreakerBuilder {
         Self::builder()
             .window(window)
@@ -39,24 +41,25 @@ impl CircuitBreaker {
             .never_forget()
     }
 
-    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s (10 buckets), compared every 500 ms; open for 5 s,
-    /// and the first call strictly later is the one probe.
+    /// Describes Hystrix' breaker with its defaults: 50 % or more of at least 20 calls in 10 s (10 buckets), compared
+    /// every 500 ms. It opens for 5 s, and the first call strictly later is the single probe.
     ///
-    /// What Hystrix counts as errors (failures, timeouts, rejections of its pool and semaphore) are outcomes of
-    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), what it leaves out (bad requests) of
-    /// [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault) they would count as calls.
-    /// An unsubscribed probe gives its place back, where Hystrix opens again.
+    /// Map what Hystrix counts as errors (failures, timeouts, rejections of its pool and semaphore) to
+    /// [`Failure`](crate::Outcome::Failure) and [`Overloaded`](crate::Outcome::Overloaded), and what it leaves out
+    /// (bad requests) to [`Ignored`](crate::Outcome::Ignored); as [`CallersFault`](crate::Outcome::CallersFault)
+    /// those would count as calls. An unsubscribed probe gives its place back, where Hystrix opens again.
     pub const fn hystrix() -> BreakerBuilder {
         Self::peer(Window::Time { span: Duration::from_secs(10), buckets: 10 }, 20, Duration::from_secs(5))
             .evaluate(Evaluate::Every(Duration::from_millis(500)))
             .strictly_after()
     }
 
-    /// Describes Resilience4j's breaker with its defaults: 50 % or more failed, or all took longer than 60 s, of the last 100 calls, and of
-    /// no fewer; open for 60 s, then ten calls are let through, judged by the same shares when all ten have ended.
+    /// Describes Resilience4j's breaker with its defaults: it trips if, of the last 100 calls and no fewer, 50 % or
+    /// more failed, or all took longer than 60 s. It opens for 60 s, then admits ten calls, which are judged by the
+    /// same shares when all ten have ended.
     ///
-    /// Its time window is [`Window::Time`] with a bucket for each second. Its minimum number of calls is at most the size of a window of calls, and
-    /// what exceeds that is refused here.
+    /// Its time window is [`Window::Time`] with a bucket for each second. Resilience4j caps the minimum
+    /// number of calls at the size of a window of calls; here a larger minimum is an error.
     pub const fn resilience4j() -> BreakerBuilder {
         Self::peer(Window::Calls(100), 100, Duration::from_secs(60))
             .slow_calls(Duration::from_secs(60), 1.0)
@@ -65,16 +68,18 @@ impl CircuitBreaker {
             .judgement(Judgement::Batch(10))
     }
 
-    /// Describes a breaker of Sentinel for Java: a figure strictly above its threshold (a ratio of 1 also at it), of at least 5 calls in 1 s, which is
-    /// one bucket; open for `open_for`, then one probe.
+    /// Describes a breaker of Sentinel for Java: a figure strictly above its threshold (for a ratio of 1, also equal
+    /// to it), of at least 5 calls in 1 s, which is one bucket. It opens for `open_for`, then admits one probe.
     pub const fn sentinel(rule: SentinelRule, open_for: Duration) -> BreakerBuilder {
         Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for).above(), rule)
     }
 
-    /// Describes a breaker of Sentinel for Go, whose difference is that a ratio or count trips when it reaches its threshold.
+    /// Describes a breaker of Sentinel for Go. The difference to Java is that a ratio or count trips when it reaches
+    /// its threshold.
     ///
-    /// `probes` is its probe number: with 0 one probe decides; with more, so many good ones close it and the first bad one opens it again. There
-    /// all calls pass until then; here so many at once.
+    /// `probes` is Sentinel's probe number. With 0, one probe decides; with more, this many good ones close the
+    /// breaker and the first bad one opens it again. In Sentinel all calls pass until then; here at most this many at
+    /// once.
     pub const fn sentinel_go(rule: SentinelRule, open_for: Duration, probes: u32) -> BreakerBuilder {
         let probes = if probes == 0 { 1 } else { probes };
         Self::sentinel_rule(Self::peer(Window::Time { span: SECOND, buckets: 1 }, 5, open_for), rule)
@@ -98,8 +103,8 @@ impl CircuitBreaker {
             .evaluate(Evaluate::EachFailure)
     }
 
-    /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then one probe. There
-    /// the counters never forget a call while closed; this window holds the last 100.
+    /// Describes the breaker of tower-resilience with its defaults: 50 % or more of 100 calls; open for 30 s, then
+    /// one probe. There the counters never forget a call while closed; this window holds the last 100.
     pub const fn tower_resilience() -> BreakerBuilder {
         Self::peer(Window::Calls(100), 100, Duration::from_secs(30))
     }

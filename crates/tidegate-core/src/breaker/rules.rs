@@ -1,31 +1,31 @@
-//! When a breaker trips: which figures it compares with which thresholds.
+//! The rules by which a breaker trips: which figures it compares with which thresholds.
 
 use core::fmt;
 
 use super::window::{Sample, Totals};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// All of something, in the millionths that shares are kept in.
+/// The share of all calls, in millionths, the unit of shares.
 pub(super) const WHOLE: u32 = 1_000_000;
 
 /// Why a breaker tripped, or would have: the figure that reached its threshold.
 ///
-/// Written as a person reads it: `12 of 20 calls failed`.
+/// Displayed as a person reads it: `12 of 20 calls failed`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Figure {
-    /// So many of the calls in the window failed, which is too large a share.
+    /// The share of the calls in the window that failed is too large.
     FailureRatio(Totals),
-    /// So many of the calls in the window were slow, which is too large a share.
+    /// The share of the calls in the window that were slow is too large.
     SlowRatio(Totals),
-    /// So many calls failed one after the other.
+    /// Too many calls in a row failed.
     Consecutive {
-        /// How many.
+        /// How many failed in a row.
         failures: u32,
     },
     /// Too many of the calls in the window failed, whatever their share.
     Failures(Totals),
-    /// The calls that were let through to try the service failed, or were slow.
+    /// The calls admitted to try the service failed, or were slow.
     Probes(Totals),
 }
 
@@ -45,7 +45,7 @@ impl fmt::Display for Figure {
 }
 
 impl Figure {
-    /// The bytes of the form.
+    /// The largest byte form, in bytes.
     pub(super) const LARGEST: usize = 1 + 12;
 }
 
@@ -75,16 +75,17 @@ impl Bytes for Figure {
     }
 }
 
-/// The thresholds; shares in millionths, and what is not looked at is `None`.
+/// The thresholds, with shares in millionths. `None` if a figure is not compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Rules {
     pub(super) failure_ratio: Option<u32>,
     pub(super) slow_ratio: Option<u32>,
     pub(super) consecutive: Option<u32>,
     pub(super) failures: Option<u32>,
-    /// Ratios and counts are not looked at below so many calls.
+    /// Ratios and counts are not compared below this many calls.
     pub(super) min_calls: u32,
-    /// A figure has to exceed its threshold, and not only to reach it. A share of all is reached in either case.
+    /// Whether a figure has to exceed its threshold rather than reach it. A share of all calls trips when it is
+    /// reached in either case.
     pub(super) above: bool,
 }
 
@@ -104,7 +105,7 @@ impl Rules {
         if too_many { Some(Figure::Failures(totals)) } else { self.ratio_of(totals) }
     }
 
-    /// Returns the share that is too large, however few calls there were.
+    /// Returns the ratio that trips the breaker, however few calls there were.
     pub(super) fn ratio_of(&self, totals: Totals) -> Option<Figure> {
         let too_large = |part: u32, share: Option<u32>| {
             share.is_some_and(|share| self.is_over(part, totals.calls, share))
@@ -120,12 +121,12 @@ impl Rules {
         whole > 0 && if self.above && share < WHOLE { is > most } else { is >= most }
     }
 
-    /// Says whether failures are looked at.
+    /// Says whether any threshold counts failures.
     pub(super) const fn counts_failures(&self) -> bool {
         self.failure_ratio.is_some() || self.consecutive.is_some() || self.failures.is_some()
     }
 
-    /// Says whether one call by itself speaks against the service.
+    /// Says whether this call alone counts against the service.
     pub(super) const fn is_bad(&self, sample: Sample) -> bool {
         sample.failed && self.counts_failures() || sample.slow && self.slow_ratio.is_some()
     }
@@ -133,7 +134,7 @@ impl Rules {
 
 impl Bytes for Rules {
     fn write(&self, out: &mut Writer) {
-        // No threshold is zero.
+        // No threshold is zero, so zero stands for `None`.
         for threshold in [self.failure_ratio, self.slow_ratio, self.consecutive, self.failures] {
             out.u32(threshold.unwrap_or(0));
         }

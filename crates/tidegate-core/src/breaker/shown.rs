@@ -1,4 +1,4 @@
-//! What a breaker shows of itself at a tick, changing nothing.
+//! Queries of a breaker's state at a tick. They change nothing.
 
 use std::borrow::Cow;
 
@@ -11,8 +11,9 @@ use super::window::Totals;
 use crate::time::Tick;
 
 impl CircuitBreaker {
-    /// Returns a state as it is at `now`: open times that are over, windows that have moved on. Copied only where something of it changes that is
-    /// shown; that an old trip no longer counts shows at the next trip only, and copies nothing.
+    /// Returns the state as of `now`: with expired open times and advanced windows. Copies the state only if a
+    /// visible part of it changes. That an old trip no longer counts is not visible before the next trip, so it
+    /// copies nothing.
     pub(super) fn at<'s>(
         &self,
         state: &'s CircuitBreakerState,
@@ -27,14 +28,15 @@ impl CircuitBreaker {
         (Cow::Owned(state), at)
     }
 
-    /// Returns which state the breaker is in at `now`; changes nothing.
+    /// Returns the condition of the breaker at `now`; changes nothing.
     #[must_use]
     pub fn condition(&self, state: &CircuitBreakerState, now: Tick) -> Condition {
         let (state, at) = self.at(state, now);
         self.condition_of(&state.is, at)
     }
 
-    /// Returns the calls in the window of a closed breaker, or of the present step of one that is half-open; changes nothing.
+    /// Returns the calls in the window of a closed breaker, or in the current step of a half-open one; changes
+    /// nothing.
     #[must_use]
     pub fn totals(&self, state: &CircuitBreakerState, now: Tick) -> Totals {
         let (state, at) = self.at(state, now);
@@ -45,14 +47,14 @@ impl CircuitBreaker {
         }
     }
 
-    /// Returns what a person has forced it to, and why.
+    /// Returns the state that a person has forced the breaker into, if any.
     #[must_use]
     pub fn forced(&self, state: &CircuitBreakerState, now: Tick) -> Option<Forced> {
         self.at(state, now).0.is.forced.clone()
     }
 
-    /// Returns what a breaker that only measures would have done since it was put in that state; `None` where it would not have opened, or
-    /// is in another state.
+    /// Returns what a breaker that only measures would have done since it was forced into that state; `None` if it
+    /// would not have opened, or is in another state.
     #[must_use]
     pub fn would_trip(&self, state: &CircuitBreakerState, now: Tick) -> Option<WouldTrip> {
         self.at(state, now).0.is.would

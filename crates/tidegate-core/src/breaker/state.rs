@@ -1,4 +1,4 @@
-//! What a breaker remembers, and its byte form.
+//! The state of a breaker, and its byte form.
 
 use core::time::Duration;
 
@@ -12,29 +12,30 @@ use crate::concurrency::ConcurrencyState;
 use crate::kept::Kept;
 use crate::time::{Tick, nanos};
 
-/// What a [`CircuitBreaker`] remembers of a key: some 150 bytes, and beside them the window: a quarter of a byte for each call that it
-/// counts, or twelve bytes for each bucket; while probes are in flight, 16 bytes for each distinct tick at which their places lapse.
+/// What a [`CircuitBreaker`] remembers of a key: some 150 bytes, and the window: a quarter of a byte for each call
+/// that it counts, or twelve bytes for each bucket. While probes are in flight, also 16 bytes for each distinct tick
+/// at which their places lapse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CircuitBreakerState {
-    /// Boxed: most limits have states of a few words, and all lie in one table.
+    /// Boxed, because most limits have states of a few words, and all states lie in one table.
     pub(super) is: Box<Inner>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Inner {
-    /// Receipts from before it say nothing: the key was reset, or was not known.
+    /// Receipts from before this tick do not count: the key was reset, or was not known then.
     pub(super) since: Tick,
-    /// The last change.
+    /// The tick of the last change.
     pub(super) last: Tick,
-    /// Until when somebody who entered may leave with an outcome.
+    /// The last tick at which a call that entered may leave with an outcome.
     pub(super) busy_until: Tick,
-    /// Counts the changes between closed, open and half-open. Receipts of another count say nothing of this one.
+    /// Counts the changes between closed, open and half-open. Receipts with another count do not count for this one.
     pub(super) epoch: u64,
-    /// The open time of the last trip in nanoseconds, without jitter; 0 when no trip is remembered.
+    /// The open time of the last trip in nanoseconds, without jitter; 0 if no trip is remembered.
     pub(super) grown: u64,
     pub(super) phase: Phase,
     pub(super) forced: Option<Forced>,
-    /// What it would have done while it was forced to measure only.
+    /// What it would have done since it was forced to measure only.
     pub(super) would: Option<WouldTrip>,
 }
 
@@ -49,19 +50,19 @@ pub(super) enum Phase {
     Open {
         since: Tick,
         until: Tick,
-        /// `None` where a person opened it.
+        /// `None` if a person opened it.
         by: Option<Figure>,
     },
     HalfOpen {
         step: u8,
-        /// Who is in flight.
+        /// The probes in flight.
         inside: ConcurrencyState,
         /// The outcomes of this step.
         totals: Totals,
     },
 }
 
-/// Which state a breaker is in, as people and observers are told.
+/// The condition of a breaker, as shown to people and observers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Condition {
@@ -69,35 +70,36 @@ pub enum Condition {
     Closed,
     /// Every call is refused.
     Open {
-        /// From this tick on.
+        /// The tick at which it opened.
         since: Tick,
-        /// Until this tick; a probe passes then.
+        /// The tick at which it admits a probe.
         until: Tick,
-        /// The figure that tripped it; `None` after a person had opened it.
+        /// The figure that tripped it; `None` after a person opened it.
         by: Option<Figure>,
     },
     /// A few calls pass, to try the service.
     HalfOpen {
-        /// How many steps of recovery were taken: 0 while the first probes try it.
+        /// How many steps of recovery were taken: 0 during the first probes.
         step: u8,
         /// How many calls are in flight.
         in_flight: u64,
-        /// How many may be.
+        /// How many may be in flight.
         at_most: u64,
-        /// How those that ended in this step went.
+        /// The outcomes of the calls that ended in this step.
         totals: Totals,
     },
-    /// A person has put it in a state.
+    /// A person has forced it into a state.
     Forced {
-        /// Which.
+        /// The forced state.
         to: Force,
-        /// Until when; `None` until it is ended.
+        /// When it ends; `None` if it ends only by hand.
         until: Option<Tick>,
     },
 }
 
 impl Condition {
-    /// Returns its word: `closed`, `open`, `half-open`, or `forced-open` and so on.
+    /// Returns the condition's word: `closed`, `open`, `half-open`, `forced-open`, `forced-closed`, `metrics-only` or
+    /// `disabled`.
     #[must_use]
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -112,8 +114,8 @@ impl Condition {
     }
 }
 
-/// For how long a law that never forgets a trip remembers that a person had opened a breaker, in nanoseconds after that has ended: the
-/// default of [`forget_after`](super::BreakerBuilder::forget_after).
+/// How long a breaker that never forgets a trip remembers that a person had opened it, in nanoseconds after the
+/// forced state has ended: the default of [`forget_after`](super::BreakerBuilder::forget_after).
 const HAND_REMEMBERED: u64 = 300_000_000_000;
 
 impl Phase {
@@ -141,14 +143,15 @@ impl Inner {
         matches!(&self.forced, Some(Forced { to: Force::MetricsOnly, .. }))
     }
 
-    /// Says whether it is not closed by a person's hand alone: no trip is remembered that would have it so.
+    /// Says whether it is open or half-open only because a person opened it: no trip is remembered.
     const fn opened_by_hand(&self) -> bool {
         self.grown == 0 && !matches!(self.phase, Phase::Closed { .. })
     }
 
-    /// The tick from which nobody has used it for as long as is remembered; [`Tick::MAX`] is never.
+    /// Returns the tick from which it has been idle for so long that it becomes new; [`Tick::MAX`] means never.
     pub(super) fn idle_at(&self, healthy: u64) -> Tick {
-        // Whoever never forgets a trip has none to remember here, and a key that nobody asks for would be kept for ever.
+        // With `u64::MAX` trips are never forgotten. But here there is no trip to remember, and otherwise an unused
+        // key would be kept for ever.
         let healthy = if healthy == u64::MAX && self.opened_by_hand() { HAND_REMEMBERED } else { healthy };
         let forced = self.forced.as_ref().map_or(Tick::EPOCH, |forced| forced.until);
         if healthy == u64::MAX || forced == Tick::MAX {
@@ -161,7 +164,7 @@ impl Inner {
         used.max(self.busy_until).max(forced).after(Duration::from_nanos(healthy))
     }
 
-    /// The tick from which a trip is forgotten, for a closed one.
+    /// Returns the tick from which the last trip of a closed breaker is forgotten.
     pub(super) fn recovered_at(&self, closed_since: Tick, healthy: u64) -> Tick {
         match (self.grown, healthy) {
             (0, _) => Tick::EPOCH,
@@ -178,7 +181,7 @@ impl Kept for CircuitBreaker {
         Some(state.is.last)
     }
 
-    /// Every tick moves back by as much, what a bucket of time holds by whole buckets.
+    /// Every tick moves back by the same time; buckets of time move by whole buckets.
     fn set_back(&self, state: &CircuitBreakerState, to: Tick) -> CircuitBreakerState {
         let mut next = state.clone();
         let (is, by) = (&mut *next.is, state.is.last.since(to));
@@ -222,7 +225,7 @@ impl Kept for CircuitBreaker {
 }
 
 impl CircuitBreaker {
-    /// The next tick after `last`, and at or before `at`, at which figures are compared by themselves.
+    /// Returns the next tick after `last`, and not after `at`, at which figures are compared at intervals.
     pub(super) fn next_evaluation(&self, last: Tick, at: Tick) -> Option<Tick> {
         let Evaluate::Every(span) = self.by.evaluate else { return None };
         let span = nanos(span).max(1);

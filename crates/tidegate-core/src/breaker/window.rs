@@ -1,4 +1,4 @@
-//! Which calls a breaker judges by, what one of them says, and sums of what they say.
+//! The window of calls that a breaker judges by, the outcome of one call, and sums of outcomes.
 
 use core::time::Duration;
 
@@ -7,29 +7,29 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 /// Which calls a breaker judges by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Window {
-    /// The last so many calls, 1 to [`Window::MAX_CALLS`]. They are kept for as long as no others come.
+    /// The last calls, this many of them: 1 to [`Window::MAX_CALLS`]. Time does not remove them.
     Calls(u32),
-    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to [`Window::MAX_BUCKETS`], which lie on multiples of their
-    /// length and are forgotten whole. So it looks back for `span` less the part of a bucket that is still to come; a single
-    /// bucket starts from nothing after each `span`.
+    /// The calls that ended in the last `span`, in `buckets` equal parts, 1 to [`Window::MAX_BUCKETS`]. The parts lie
+    /// on multiples of their length and are forgotten whole. So the window looks back for `span` minus the part of
+    /// the current bucket that is still to come, and with a single bucket it starts empty after each `span`.
     Time {
-        /// How far it looks back: 1 ns for each bucket, to a day.
+        /// How far it looks back: from 1 ns for each bucket, up to a day.
         span: Duration,
-        /// How many parts it is kept in.
+        /// The number of buckets.
         buckets: u32,
     },
 }
 
 impl Window {
-    /// The most calls of a window that counts them: 16,384, which take 4 KiB.
+    /// The most calls in a window of calls: 16,384, which take 4 KiB.
     pub const MAX_CALLS: u32 = 1 << 14;
-    /// The most buckets of a window of time: 256, which take 3 KiB.
+    /// The most buckets in a window of time: 256, which take 3 KiB.
     pub const MAX_BUCKETS: u32 = 256;
     /// The longest window of time: a day.
     pub const MAX_SPAN: Duration = Duration::from_secs(86_400);
 }
 
-/// One call that ended, as far as it says something of the service.
+/// The outcome of a call that shows something about the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sample {
     pub(super) failed: bool,
@@ -39,7 +39,7 @@ pub(super) struct Sample {
 /// How many calls there were, and how many of them failed or were slow; a call may be both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Totals {
-    /// All calls whose outcome says something of the service.
+    /// All calls whose outcome shows something about the service.
     pub calls: u32,
     /// Those that failed.
     pub failures: u32,

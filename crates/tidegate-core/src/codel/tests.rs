@@ -6,7 +6,7 @@ fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
 }
 
-/// Turns at so many milliseconds after so many of waiting, and what becomes of each.
+/// Takes turns, each a time in milliseconds and a wait in milliseconds; returns the result of each.
 fn turns(codel: &Codel, state: &mut CodelState, turns: &[(u64, u64)]) -> Vec<Turn> {
     turns.iter().map(|&(now, waited)| codel.take(state, at(now), Duration::from_millis(waited))).collect()
 }
@@ -18,11 +18,11 @@ use Turn::{Drop, Serve};
 fn the_published_numbers() {
     let codel = Codel::default();
     let mut state = codel.start(at(0));
-    // The first turn of all, and then an interval in which somebody waited no more than the target.
+    // The very first turn, and then an interval in which something waited no longer than the target.
     assert_eq!(turns(&codel, &mut state, &[(1, 50), (2, 50), (50, 5), (102, 50)]), [Serve; 4]);
     assert_eq!(turns(&codel, &mut state, &[(103, 50), (104, 6), (202, 50)]), [Serve, Serve, Serve]);
     assert!(!codel.overloaded(&state), "the interval to 102 ms had a wait of 5 ms");
-    // That to 202 ms had none below 6 ms.
+    // The interval that ended at 202 ms had no wait below 6 ms.
     assert_eq!(
         turns(&codel, &mut state, &[(203, 50)]),
         [Serve],
@@ -31,7 +31,7 @@ fn the_published_numbers() {
     assert!(codel.overloaded(&state));
     let next = turns(&codel, &mut state, &[(204, 50), (205, 10), (206, 11), (303, 7)]);
     assert_eq!(next, [Drop, Serve, Drop, Serve]);
-    // Still overloaded by its least of 7 ms; then one of 5 ms ends it.
+    // Still overloaded by its least wait of 7 ms; the next interval, with 5 ms, ends it.
     let next = turns(&codel, &mut state, &[(304, 50), (305, 50), (306, 5), (404, 50), (405, 50), (406, 50)]);
     assert_eq!(next, [Serve, Drop, Serve, Drop, Serve, Serve]);
 }
@@ -52,7 +52,7 @@ fn a_line_that_stands_is_served_from_its_newest_end_until_it_empties() {
     }
 }
 
-/// The newest wait for a millisecond each, so that nothing is overloaded; the oldest are passed over for good.
+/// The newest wait for a millisecond each, so nothing is overloaded; the oldest are passed over for good.
 #[test]
 fn those_who_are_passed_over_are_given_up_after_an_interval() {
     let codel = Codel::default();
@@ -71,7 +71,8 @@ fn those_who_are_passed_over_are_given_up_after_an_interval() {
     assert!(!codel.given_up(&state, at(103), Duration::from_millis(20)));
 }
 
-/// Overloaded before a night without work: whoever is taken first in the morning, after a slow start, is not measured by yesterday.
+/// Overloaded before a night without work: the first turn in the morning, after a slow start, is not judged by
+/// yesterday's overload.
 #[test]
 fn an_empty_line_ends_the_overload() {
     let codel = Codel::default();

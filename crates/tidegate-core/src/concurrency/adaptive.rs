@@ -1,4 +1,4 @@
-//! Any of the laws, chosen by a word: what a policy file names.
+//! An enum of all control laws, read from the word that a policy file uses.
 
 mod kept;
 
@@ -14,9 +14,10 @@ use super::min_latency::{MinLatency, MinLatencyState};
 use super::vegas::{Vegas, VegasState};
 use crate::time::Tick;
 
-/// One of the laws that move a limit.
+/// One of the control laws, chosen by its word.
 ///
-/// Read from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or `bbr`.
+/// Parsed from its word, with the law's default knobs: `hill-climb`, `aimd`, `vegas`, `gradient`, `min-latency` or
+/// `bbr`.
 ///
 /// # Examples
 /// ```
@@ -33,21 +34,21 @@ use crate::time::Tick;
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Adaptive {
-    /// Goes where most work ends well, by experiment: the default.
+    /// Moves to the limit at which most work ends well, found by experiment: the default.
     HillClimb(HillClimb),
-    /// One more for each success, a tenth less for each overload.
+    /// Grows by one for each success, shrinks by a tenth for each overload.
     Aimd(Aimd),
-    /// Keeps a short queue, which it reads off latencies.
+    /// Keeps a short queue, whose length it infers from latencies.
     Vegas(Vegas),
-    /// Compares the latest latency with the long average.
+    /// Compares the latest latency with a long average.
     Gradient(Gradient),
-    /// Follows the median latency against one that was measured while few were inside.
+    /// Compares the median latency with one that was measured while few were inside.
     MinLatency(MinLatency),
-    /// While the processor is busy: the most served, multiplied by the least latency.
+    /// While the processor is busy, limits to the highest throughput multiplied by the least latency.
     Bbr(Bbr),
 }
 
-/// What an [`Adaptive`] law remembers: 256 bytes, and what its law has on the heap.
+/// What an [`Adaptive`] law remembers: 256 bytes, and the heap memory of its law's state.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum AdaptiveState {
@@ -98,7 +99,7 @@ impl fmt::Display for Adaptive {
     }
 }
 
-/// Why a text names no law. Prints as the end of a sentence that begins with the text.
+/// The error for a text that is not the word of a law. Its message completes a sentence that begins with the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a law; use hill-climb, aimd, vegas, gradient, min-latency or bbr")]
 pub struct ParseLawError;
@@ -111,7 +112,7 @@ impl FromStr for Adaptive {
     }
 }
 
-/// A state of another law, kept while the law was replaced, counts as none: the limit is then the law's own at its start.
+/// A state of another law, left from before the law was replaced, counts as no state: the limit is the law's start.
 impl Law for Adaptive {
     type State = AdaptiveState;
 

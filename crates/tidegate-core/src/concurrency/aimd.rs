@@ -1,10 +1,11 @@
-//! AIMD, additive increase and multiplicative decrease: the limit grows by one for each piece of work that went well while it was needed,
-//! and shrinks by a tenth for each that was refused or took too long.
+//! AIMD, additive increase and multiplicative decrease: the limit grows by one for each piece of work that went well
+//! while the limit was needed, and shrinks by a tenth for each that was refused or took too long.
 //!
 //! # When
-//! Right in front of a service that says clearly when it has too much to do (429, 503, a time-out that means something): the law listens to
-//! that and to nothing else, so that latencies may vary as they like. Wrong where overload shows as slowness alone: below the time-out
-//! the limit only grows. It never rests either: it climbs until it is told off, and so keeps the service at its edge.
+//! Right in front of a service that says clearly when it is overloaded (429, 503, a time-out that means something).
+//! The law uses that signal alone, so latencies may vary freely. Wrong where overload shows as slowness alone: below
+//! the time-out the limit only grows. The limit also never settles: it climbs until the service reports overload, and
+//! so keeps the service at its edge.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -14,8 +15,8 @@
 //! | timeout | 1 ns and more | 5 s | what takes longer counts as overload |
 //!
 //! # Source
-//! `AIMDLimit` of Netflix' concurrency-limits. There a failure that is reported as a success makes the limit grow; here one holds it,
-//! except in the profile [`Aimd::netflix`].
+//! `AIMDLimit` of Netflix' concurrency-limits. There, failures that are reported as successes make the limit grow;
+//! here a failure leaves the limit unchanged, except in the profile [`Aimd::netflix`].
 
 use core::time::Duration;
 
@@ -27,7 +28,7 @@ use crate::error::QuotaError;
 use crate::knob::in_range;
 use crate::time::Tick;
 
-/// One more for each success, a tenth less for each overload.
+/// Grows by one for each success, shrinks by a tenth for each overload.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-aimd.svg)
@@ -57,7 +58,7 @@ pub struct Aimd {
     pub(super) bounds: Bounds,
     backoff: f64,
     timeout: Duration,
-    /// Whether a failure counts as a success, as the peer's samples know no third outcome.
+    /// Whether a failure counts as a success: Netflix' samples have no third outcome.
     failures_grow: bool,
 }
 
@@ -79,7 +80,7 @@ impl Default for Aimd {
 }
 
 impl Aimd {
-    /// Netflix' arithmetic with Netflix' knobs: whatever is not overload counts as a success, failures included.
+    /// Netflix' arithmetic with Netflix' knobs: every outcome but overload counts as a success, failures included.
     #[must_use]
     pub fn netflix() -> Self {
         Self { failures_grow: true, ..Self::default() }
@@ -91,7 +92,7 @@ impl Aimd {
         Self { bounds, ..self }
     }
 
-    /// Sets what is left of the limit after an overload, 0.1 to 0.999; rounded down to a whole limit.
+    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999; the new limit is rounded down.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -100,7 +101,7 @@ impl Aimd {
         Ok(Self { backoff: in_range("backoff", share, &(0.1..=0.999), want)?, ..self })
     }
 
-    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] is never.
+    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] means never.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is zero.
@@ -121,7 +122,7 @@ impl Law for Aimd {
     }
 
     fn limit(&self, state: &AimdState) -> u64 {
-        // Clamped here as well: the state may have been made under other bounds.
+        // Clamped here too, because the state may have been made under other bounds.
         state.limit.clamp(self.bounds.least(), self.bounds.most())
     }
 
@@ -131,7 +132,7 @@ impl Law for Aimd {
             Evidence::Overload => (limit as f64 * self.backoff) as u64,
             Evidence::Failure(_) if !self.failures_grow => limit,
             Evidence::Nothing => limit,
-            // A limit that was not needed has not been tried either.
+            // Less than half of the limit was in use, so the limit has not been put to the test.
             _ if sample.in_flight.saturating_mul(2) < limit => limit,
             _ => limit + 1,
         };
@@ -194,7 +195,8 @@ mod tests {
             (1, 20, Overloaded),
             (9000, 20, Ignored),
         ];
-        // In flight twice makes the limit: 10 is too few for 21, 11 is enough. Five seconds are in time, a millisecond more is not.
+        // The limit grows if twice the number in flight reaches it: 10 is too few for 21, 11 is enough. Five seconds
+        // are in time, a millisecond more is not.
         assert_eq!(after(wide, &samples), [21, 21, 22, 23, 20, 18, 18]);
         assert_eq!(after(Aimd::default(), &[(1, 20, Overloaded)]), [20], "the least is 20");
         let narrow = Aimd::default().bounds(Bounds::known(20, 21));

@@ -1,33 +1,36 @@
-//! BBR for services: while the processor is busy, no more may be inside than the service could work on in its best moments.
+//! BBR for services: while the processor is busy, limits the work inside to the number the service could handle in
+//! its best recent moments.
 //!
-//! By Little's law the number inside is what is served in a time, multiplied by how long it takes. The law keeps a window of buckets, takes
-//! the most that was served in any of them and the least average latency of any of them, and their product is the limit. It applies
-//! while the processor is busy, and for a while after; otherwise there is no limit but the largest of the bounds.
+//! By Little's law the number inside is the throughput multiplied by the latency. The law keeps a window of buckets.
+//! The limit is the highest throughput of any bucket multiplied by the least average latency of any bucket. It
+//! applies while the processor is busy, and for a while after; otherwise the limit is the largest of the bounds.
 //!
 //! # When
-//! Right on a server whose work is done by its own processor: a busy processor is then the one sign of overload that lies neither with
-//! callers nor with dependencies. Wrong where the work is waiting for somebody else: the processor idles while the dependency drowns, and
-//! the law does nothing. It needs readings of the processor ([`Signal::Cpu`]), each half second as a rule: without them it never limits.
+//! Right on a server whose own processor does the work: a busy processor is then the one sign of overload that
+//! depends neither on callers nor on dependencies. Wrong where work waits for other services: the processor idles
+//! while the dependency drowns, and the law does nothing. It needs readings of the processor ([`Signal::Cpu`]),
+//! typically each half second; without them it never limits.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
-//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is known of it |
-//! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | what the best moments are taken from |
-//! | threshold | 1 to 1000 | 800 | from how many thousandths on the processor is busy |
-//! | smoothing | 0 to 0.999 | 0.95 | what an old reading keeps of its weight with each new one; 0 where readings are smoothed already, as those of the crate `tidegate` are |
+//! | bounds | 1 to 2²⁰ | 1 to 2²⁰ | [`Bounds`]; the start is the limit of a busy machine before anything is measured |
+//! | window | 1 ms to a day, 1 to 1000 buckets | 10 s of 100 | the span from which the best moments are taken |
+//! | threshold | 1 to 1000 | 800 | the processor is busy from this many thousandths |
+//! | smoothing | 0 to 0.999 | 0.95 | the old average's weight at each reading; 0 if readings are smoothed, as those of the crate `tidegate` |
 //! | cool-off | up to 1 h | 1 s | how long the limit stays after the processor was last busy |
 //!
 //! # What is corrected
-//! | the peer | this law |
+//! | the other library | this law |
 //! |---|---|
 //! | smooths readings in integers, so that full load reads as 981 of 1000 and thresholds above it never act | keeps fractions: full load reads as 1000 |
 //! | (aegis) marks when dropping *began*; an overload longer than a second has no cool-off | the cool-off begins anew while the processor is busy |
 //! | counts latency in whole milliseconds, so that a service of 0.1 ms gets ten times its limit | counts nanoseconds |
-//! | (aegis) counts failures as served, so that quick failures make the best moment | counts work that was done |
+//! | (aegis) counts failures as served, so that quick failures make the best moment | counts only work that was done |
 //! | admits one more than its limit | admits its limit |
 //!
-//! [`Bbr::aegis`] and [`Bbr::go_zero`] have the peers' arithmetic. Time passes for this law with samples and readings alone.
+//! [`Bbr::aegis`] and [`Bbr::go_zero`] have the arithmetic of those libraries. This law's time advances with samples
+//! and readings alone.
 //!
 //! # Source
 //! `ratelimit/bbr` of kratos aegis and `core/load` of go-zero, both after the BBR shedder of Alibaba's Sentinel; the name is from N. Cardwell
@@ -50,7 +53,7 @@ use crate::window::Buckets;
 use cpu::Cpu;
 use served::{Counting, Served};
 
-/// A limit that holds while the processor is busy: the most served, multiplied by the least latency.
+/// A limit that holds while the processor is busy: the highest throughput multiplied by the least latency.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-bbr.svg)
@@ -98,15 +101,15 @@ enum Arithmetic {
 pub struct BbrState {
     cpu: Cpu,
     served: Served,
-    /// The latest tick that was told.
+    /// The latest tick seen.
     last: Tick,
     /// When the processor was last busy; under aegis' arithmetic, when dropping began.
     mark: Option<Tick>,
-    /// Whether the limit holds.
+    /// Whether the limit applies.
     limited: bool,
-    /// Whether somebody met the limit since it was last lifted, as far as samples tell.
+    /// Whether the limit was reached since it was last lifted, as far as samples show.
     dropped: bool,
-    /// How many were inside on average, as go-zero smooths it.
+    /// The average number inside, smoothed as go-zero does.
     flying: f64,
 }
 
@@ -132,21 +135,22 @@ impl Bbr {
 
     /// The arithmetic and knobs of go-zero, whose readings come each quarter second: a window of 5 s in 50 buckets, a threshold of 900.
     ///
-    /// The limit shrinks further with the time that the processor has left, to a tenth, and holds only while more are inside on average.
-    /// go-zero takes that average when work ends; here it is of how many were inside when that work entered.
+    /// The limit shrinks further with the processor's idle share, to a tenth, and holds only while the average number
+    /// inside exceeds it. go-zero updates that average when work ends; here it averages the number that was inside
+    /// when that work entered.
     #[must_use]
     pub fn go_zero() -> Self {
         let window = Buckets::known(5000, 50);
         Self { window, threshold: 900, arithmetic: Arithmetic::GoZero, ..Self::default() }
     }
 
-    /// Sets the bounds of the limit; their start is the limit of a busy machine before anything is known of it.
+    /// Sets the bounds of the limit; their start is the limit of a busy machine before anything is measured.
     #[must_use]
     pub const fn bounds(self, bounds: Bounds) -> Self {
         Self { bounds, ..self }
     }
 
-    /// Sets the window, 1 ms to a day, and into how many buckets it is cut, 1 to 1000.
+    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range.
@@ -154,7 +158,7 @@ impl Bbr {
         Ok(Self { window: Buckets::new(window, buckets)?, ..self })
     }
 
-    /// Sets from how many thousandths on the processor is busy, 1 to 1000.
+    /// Sets the reading from which the processor is busy, 1 to 1000 thousandths.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -163,8 +167,8 @@ impl Bbr {
         Ok(Self { threshold: in_range("threshold", thousandths, &(1..=1000), want)?, ..self })
     }
 
-    /// Sets what an old reading keeps of its weight with each new one, 0 to 0.999; 0 where readings are smoothed already, as those that the
-    /// crate `tidegate` takes of the machine are: smoothed twice, they come late twice.
+    /// Sets the weight of the old average at each new reading, 0 to 0.999. Use 0 if readings are smoothed already, as
+    /// those that the crate `tidegate` takes of the machine are: smoothing twice delays them twice.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -182,7 +186,7 @@ impl Bbr {
         Ok(Self { cool_off: in_range("cool-off", span, &range, "is too long; use up to an hour")?, ..self })
     }
 
-    /// Returns from how many thousandths on the processor is busy.
+    /// Returns the reading from which the processor is busy, in thousandths.
     #[must_use]
     pub const fn busy_from(&self) -> u16 {
         self.threshold
@@ -194,7 +198,7 @@ impl Bbr {
         state.cpu.thousandths()
     }
 
-    /// Moves time on, and settles whether the limit holds. `met`: somebody inside has just been seen at the limit.
+    /// Advances the time and decides whether the limit applies. `met`: the sample just seen had reached the limit.
     fn settle(&self, state: &mut BbrState, at: Tick, met: bool) {
         state.last = onward(state.last, at);
         state.served.advance(self.window, state.last);
@@ -233,7 +237,7 @@ impl Bbr {
         }
     }
 
-    /// Whether a sample tells of work that was done.
+    /// Whether an outcome counts as work that was done.
     fn counts(&self, outcome: Outcome) -> bool {
         match self.arithmetic {
             Arithmetic::Corrected => matches!(outcome, Outcome::Success | Outcome::CallersFault),
@@ -258,7 +262,7 @@ impl Law for Bbr {
         let inside = state.served.inside(self.window, self.counting());
         let limit = match self.arithmetic {
             Arithmetic::Corrected => inside.map_or(self.bounds.start() as f64, f64::round),
-            // Both peers refuse whoever finds *more* inside than the limit.
+            // Both libraries refuse a request only if *more* are inside than the limit.
             Arithmetic::Aegis => (inside.unwrap_or(0.0) + 0.5).floor().max(1.0) + 1.0,
             Arithmetic::GoZero => {
                 let left =
@@ -311,7 +315,7 @@ impl Bytes for Bbr {
     fn read(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let (bounds, window) = (Bytes::read(from)?, Bytes::read(from)?);
         let law = Self { bounds, window, ..Self::default() };
-        // What is larger than 16 bits is out of range, too.
+        // A value that does not fit 16 bits is out of range, too.
         let threshold = u16::try_from(from.u32()?).unwrap_or(u16::MAX);
         let (smoothing, cool_off) = (from.f64()?, from.duration("cool-off")?);
         let law = law.threshold(threshold).and_then(|law| law.smoothing(smoothing)?.cool_off(cool_off));

@@ -1,10 +1,10 @@
-//! Where the limit of a law starts, and between what it stays: the knobs that every law has.
+//! The bounds of a law's limit and its start: the knobs that every law has.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::error::QuotaError;
 use crate::knob::in_range;
 
-/// The least and the most a law's limit may be, and what it is before the first sample.
+/// The least and the largest limit of a law, and the limit before the first sample.
 ///
 /// # Examples
 /// ```
@@ -24,16 +24,17 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The largest limit there is: 2²⁰, more than one process can serve at once.
+    /// The largest limit that can be set: 2²⁰, more than one process can serve at once.
     pub const MOST: u64 = 1 << 20;
 
-    /// Where limits start unless told otherwise, and within the bounds: 20, as in Netflix' library.
+    /// The default limit before the first sample: 20, as in Netflix' library, or the bound nearest to it.
     const START: u64 = 20;
 
-    /// Makes bounds: `least` from 1, `most` up to [`Bounds::MOST`]. The limit starts at 20, or at the bound that is nearest to it.
+    /// Makes bounds: `least` from 1, `most` up to [`Bounds::MOST`]. The limit starts at 20, or at the bound nearest
+    /// to 20.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when they are out of range or crossed.
+    /// [`QuotaError::Parameter`] when one is out of range, or `least` exceeds `most`.
     pub fn new(least: u64, most: u64) -> Result<Self, QuotaError> {
         let most = in_range("most", most, &(1..=Self::MOST), "is not a limit; use 1 to 1048576")?;
         let least = in_range("least", least, &(1..=most), "is not a least limit; use 1 to the most")?;
@@ -49,7 +50,7 @@ impl Bounds {
         Ok(Self { start: in_range("start", start, &(self.least..=self.most), want)?, ..self })
     }
 
-    /// Bounds known to be good.
+    /// Makes bounds that are known to be in range, for constants.
     pub(super) const fn known(least: u64, most: u64) -> Self {
         Self { least, most, start: Self::START }
     }
@@ -79,7 +80,7 @@ impl Bounds {
 
     /// Returns the value within the bounds that is nearest to `limit`; the least for NaN.
     pub(super) fn clamp(&self, limit: f64) -> f64 {
-        // `max` returns the number where the other is NaN. Both bounds are below 2⁵³, and exact.
+        // If one operand is NaN, `max` returns the other. Both bounds are below 2⁵³, so they are exact.
         limit.max(self.least as f64).min(self.most as f64)
     }
 }
@@ -98,11 +99,11 @@ impl Bytes for Bounds {
     }
 }
 
-/// A limit as a law keeps it, in a byte form: the widest bounds hold it.
+/// The range of a limit in a byte form: that of the widest bounds.
 pub(super) const LIMITS: core::ops::RangeInclusive<f64> = 1.0..=Bounds::MOST as f64;
 
-/// Returns `max(1, ⌊log₁₀ limit⌋)`, the step by which limits grow and shrink that go by the queue: small beside a large limit, and never
-/// nothing. Integer logarithms are the same on every machine.
+/// Returns `max(1, ⌊log₁₀ limit⌋)`: the step for laws that move the limit by the length of the queue. It is small
+/// beside a large limit, and at least 1. The logarithm is computed in integers, so it is the same on every machine.
 pub(super) fn log10_step(limit: f64) -> f64 {
     f64::from((limit as u64).max(1).ilog10().max(1))
 }

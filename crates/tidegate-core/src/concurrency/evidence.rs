@@ -1,30 +1,31 @@
-//! What one sample says of the service: how fast it is, that it has too much to do, or nothing.
+//! Classifies one sample: as a latency of the service, as overload, or as no evidence.
 //!
-//! Peers take the latency of everything that was not ignored. But an error that comes back at once is no fast service, and a caller who
-//! sends nonsense could teach a law that ten microseconds are normal. Only work that was done tells how long work takes.
+//! Other libraries use the latency of every sample that was not ignored. But an error that comes back at once does
+//! not show that the service is fast, and a caller who sends nonsense could teach a law that ten microseconds are
+//! normal. So only the latency of work that was done counts.
 
 use core::time::Duration;
 
 use super::law::Sample;
 use crate::guard::Outcome;
 
-/// What a sample says.
+/// What a sample shows.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Evidence {
-    /// The service did the work, in so many nanoseconds.
+    /// The service did the work, in this many nanoseconds.
     Latency(f64),
-    /// The service refused the caller's request as faulty: it works, but the latency is of the refusal.
+    /// The service refused the caller's request as faulty: it is alive, but the latency is that of the refusal.
     Alive,
-    /// The service failed, after so many nanoseconds: how fast it would have been is not known.
+    /// The service failed after this many nanoseconds. How long the work would have taken is unknown.
     Failure(f64),
-    /// The service has too much to do.
+    /// The service is overloaded.
     Overload,
     /// Nothing.
     Nothing,
 }
 
 impl Evidence {
-    /// Reads a sample; whatever took longer than `timeout` is overload.
+    /// Classifies a sample. A latency above `timeout` is overload, however the work ended, unless it was ignored.
     pub(super) fn of(sample: &Sample, timeout: Duration) -> Self {
         match sample.outcome {
             Outcome::Ignored => Self::Nothing,
@@ -37,7 +38,7 @@ impl Evidence {
     }
 }
 
-/// Returns the latency in nanoseconds; at least one, so that it can be divided by.
+/// Returns the latency in nanoseconds, at least 1, so that it can be a divisor.
 pub(super) fn nanos(sample: &Sample) -> f64 {
     (sample.latency.as_nanos() as f64).max(1.0)
 }

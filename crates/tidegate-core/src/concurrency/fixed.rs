@@ -1,13 +1,15 @@
-//! The fixed bulkhead: a number of places that does not move.
+//! A bulkhead of fixed size: a number of places that does not move.
 //!
-//! Whoever enters takes a place, whoever leaves returns it; what is refused is refused because others are inside, so the answer
-//! cannot say when it would pass. A holder that never comes back (a crashed process, a lost answer) would keep its place for good,
-//! so places have a time to live where holders can be lost: one that was not returned by then lapses by itself.
+//! Work takes a place when it enters and returns it when it leaves. A refusal means that all places are in use, so
+//! the answer cannot say when the same ask would pass. A holder that never comes back (a crashed process, a lost
+//! answer) would keep its place for good. So where holders can be lost, places have a time to live: a place that was
+//! not returned by then lapses.
 //!
-//! What is remembered are the places in use by the tick at which they lapse. That tick is in the receipt, and so a receipt finds
-//! its own place: after it has lapsed there is nothing to find, and a place that lapses at another tick is somebody else's.
-//! Places that lapse at the same tick are alike and counted together, which makes the state of a bulkhead without a time to live
-//! one number. So that many in flight share few ticks, a place lapses at a round one, less than a thousandth of its time to live late.
+//! The state holds the number of places in use for each tick at which places lapse. That tick is also in the receipt,
+//! which is how a receipt finds its own place: once the place has lapsed there is no entry for the tick, and entries
+//! of other ticks belong to other receipts. Places that lapse at the same tick are counted together, so the state of
+//! a bulkhead without a time to live is one number. The tick is rounded up, by less than a thousandth of the time to
+//! live, so that many places share few ticks.
 
 use core::time::Duration;
 
@@ -20,7 +22,7 @@ use crate::guard::{Guard, Outcome};
 use crate::kept::Kept;
 use crate::time::{Rate, Tick, nanos};
 
-/// At most so many places in use at once.
+/// A bulkhead: at most `max` places in use at once.
 ///
 /// # Examples
 /// ```
@@ -42,23 +44,24 @@ use crate::time::{Rate, Tick, nanos};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Concurrency {
     max: u64,
-    /// In nanoseconds; `u64::MAX` where places do not lapse.
+    /// In nanoseconds; `u64::MAX` if places do not lapse.
     ttl: u64,
 }
 
-/// What [`Concurrency`] remembers of a key: 40 bytes, and from the second distinct tick at which places lapse on 16 on the heap for
-/// each. They are at most 2,501 of one time to live, 40 KiB, and never more than places in use.
+/// What [`Concurrency`] remembers of a key: 40 bytes, and on the heap, from the second distinct tick at which places
+/// lapse, 16 bytes for each tick. With one time to live there are at most 2,501 ticks, 40 KiB, and never more than
+/// places in use.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConcurrencyState {
-    /// Receipts from before it have no place here: the key was reset, or was not known.
+    /// Receipts from before this tick find no place: the key was reset, or was not known then.
     since: Tick,
-    /// The last change.
+    /// The tick of the last change.
     last: Tick,
-    /// The places in use, ascending by the tick at which they lapse; [`Tick::MAX`] is never.
+    /// The places in use, ascending by the tick at which they lapse; [`Tick::MAX`] means never.
     taken: SmallVec<[Taken; 1]>,
 }
 
-/// Places that lapse at one tick.
+/// Places that lapse at the same tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Taken {
     until: Tick,
@@ -66,11 +69,12 @@ struct Taken {
 }
 
 impl Concurrency {
-    /// The most places there can be, 65,536: one key takes 40 KiB at the worst (1 MiB where the time to live is changed over and over
-    /// meanwhile), and each change copies its list.
+    /// The largest number of places, 65,536. It bounds the size of one key to 40 KiB (1 MiB if the time to live is
+    /// changed over and over while places are in use); each change copies the key's list.
     pub const MAX_PLACES: u64 = 1 << 16;
 
-    /// Makes a guard of `max` places, 1 to [`Concurrency::MAX_PLACES`], which do not lapse: for holders that cannot be lost, as in one process.
+    /// Makes a guard of `max` places, 1 to [`Concurrency::MAX_PLACES`], which do not lapse: for holders that cannot
+    /// be lost, as within one process.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when `max` is out of range.
@@ -82,9 +86,10 @@ impl Concurrency {
         Ok(Self { max, ttl: u64::MAX })
     }
 
-    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be longer than any work
-    /// takes: whoever works on after it works beside whoever got the place then. A place lapses at the first multiple of a round step
-    /// (1, 2 or 5 times a power of ten nanoseconds) after it: never early, and late by less than a thousandth of it.
+    /// Sets the time to live of a place whose holder never comes back, 1 ns to [`Rate::MAX_PERIOD`]. It has to be
+    /// longer than any work takes: work that outlives its place runs beside the work that got the place next. A place
+    /// lapses at the first multiple of a round step (1, 2 or 5 times a power of ten nanoseconds) after the time to
+    /// live: never early, and late by less than a thousandth of it.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -96,7 +101,7 @@ impl Concurrency {
         Ok(Self { ttl: nanos(ttl), ..self })
     }
 
-    /// Returns the same guard with `max` places, or the nearest number that there can be.
+    /// Returns the same guard with `max` places, clamped to the range of sizes.
     pub(crate) fn resized(self, max: u64) -> Self {
         Self { max: max.clamp(1, Self::MAX_PLACES), ..self }
     }
@@ -116,7 +121,7 @@ impl Concurrency {
         }
     }
 
-    /// When a place taken at `at` lapses; [`Tick::MAX`] is never.
+    /// Returns when a place taken at `at` lapses; [`Tick::MAX`] means never.
     fn lapses(&self, at: Tick) -> Tick {
         let until = at.after(Duration::from_nanos(self.ttl)).as_nanos();
         let step = step(self.ttl);
@@ -124,8 +129,8 @@ impl Concurrency {
     }
 }
 
-/// Returns the largest of 1, 2 and 5 times the powers of ten that is at most a thousandth of `ttl`, at least one. Those
-/// up to a second divide a second, so that whole seconds stay whole.
+/// Returns the largest of 1, 2 and 5 times the powers of ten that is at most a thousandth of `ttl`, and at least 1.
+/// Every such step up to a second divides a second, so whole seconds stay whole.
 fn step(ttl: u64) -> u64 {
     let most = (ttl / 1000).max(1);
     let tens = 10u64.pow(most.ilog10());
@@ -137,13 +142,13 @@ fn step(ttl: u64) -> u64 {
 }
 
 impl ConcurrencyState {
-    /// The places that have not lapsed at `at`.
+    /// Returns the places that have not lapsed at `at`.
     fn live(&self, at: Tick) -> &[Taken] {
         let lapsed = self.taken.partition_point(|taken| taken.until <= at && taken.until != Tick::MAX);
         &self.taken[lapsed..]
     }
 
-    /// The last change.
+    /// Returns the tick of the last change.
     pub(super) const fn last(&self) -> Tick {
         self.last
     }
@@ -152,7 +157,8 @@ impl ConcurrencyState {
         self.live(at).iter().fold(0, |sum, taken| sum.saturating_add(taken.places))
     }
 
-    /// The state without the places of a receipt; `None` where they are not there: lapsed, or forgotten.
+    /// Returns the state without the places of a receipt; `None` if they are not there, because they lapsed or were
+    /// forgotten.
     pub(super) fn without(&self, at: Tick, receipt: &Receipt) -> Option<Self> {
         let until = u64::try_from(receipt.marks().0).map(Tick::from_nanos).ok()?;
         let live = self.live(at);
@@ -168,17 +174,18 @@ impl ConcurrencyState {
         Some(Self { since: self.since, last: at, taken })
     }
 
-    /// The state with `places` more that lapse at `until`.
+    /// Returns the state with `places` more that lapse at `until`.
     fn with(&self, at: Tick, until: Tick, places: u64) -> Self {
         let live = self.live(at);
-        // Searched first: room for one more would take a single tick, which most states have, to the heap.
+        // Search before copying: a vector with room for one more entry would move a state of a single tick, the usual
+        // one, to the heap.
         let taken = match live.binary_search_by_key(&until, |taken| taken.until) {
             Ok(found) => {
                 let mut taken: SmallVec<[Taken; 1]> = SmallVec::from_slice(live);
                 taken[found].places = taken[found].places.saturating_add(places);
                 taken
             }
-            // A shorter time to live than before puts new places among the old ones.
+            // A time to live that was shortened puts new places before old ones.
             Err(behind) => {
                 let mut taken = SmallVec::with_capacity(live.len() + 1);
                 taken.extend_from_slice(&live[..behind]);
@@ -198,8 +205,8 @@ impl Kept for Concurrency {
         Some(state.last)
     }
 
-    /// No place lapses later than one that is taken at `to`. A place whose tick this changes is not returned any more by its
-    /// receipt, which names that tick; it lapses.
+    /// Caps every lapse at that of a place taken at `to`. A place whose tick changes by this can no longer be
+    /// returned, since its receipt names the old tick; it lapses instead.
     fn set_back(&self, state: &ConcurrencyState, to: Tick) -> ConcurrencyState {
         let latest = self.lapses(to);
         let mut next = ConcurrencyState { since: state.since.min(to), last: to, taken: SmallVec::new() };
@@ -214,7 +221,7 @@ impl Kept for Concurrency {
     }
 
     fn largest(&self) -> usize {
-        // Places lapse at multiples of a step, and all within a time to live and a step.
+        // Places lapse at multiples of a step, all within a time to live and a step from now.
         let ticks = match self.ttl {
             u64::MAX => 1,
             ttl => ttl.div_ceil(step(ttl)).saturating_add(1),
@@ -224,7 +231,7 @@ impl Kept for Concurrency {
     }
 }
 
-/// Walks the places on every question; a change copies their list.
+/// Reads walk the list of places; a change copies it.
 impl Guard for Concurrency {
     type State = ConcurrencyState;
 
@@ -232,7 +239,7 @@ impl Guard for Concurrency {
         ConcurrencyState { since: now, last: now, taken: SmallVec::new() }
     }
 
-    /// Enters where `ask.cost` places are free, at once or not at all: `max_wait` is not looked at.
+    /// Enters if `ask.cost` places are free, at once or not at all: ignores `max_wait`.
     fn enter(&self, state: &ConcurrencyState, ask: Ask) -> Transition<ConcurrencyState> {
         let places = ask.cost.units();
         let Some(room) = self.max.checked_sub(places) else { return Transition::NEVER };
@@ -249,13 +256,13 @@ impl Guard for Concurrency {
         }
     }
 
-    /// Returns the places of the receipt, whatever the outcome; a place that has lapsed is left without a trace.
+    /// Returns the places of the receipt, whatever the outcome. If the place has lapsed, the state does not change.
     fn leave(&self, state: &ConcurrencyState, now: Tick, receipt: &Receipt, _: Outcome) -> ConcurrencyState {
         state.without(now.max(state.last), receipt).unwrap_or_else(|| state.clone())
     }
 
-    /// `reset_after` is the time until the last place lapses, [`Duration::MAX`] where one never does. `debt` counts the places in
-    /// use beyond the limit, after it was lowered.
+    /// `reset_after` is the time until the last place lapses, [`Duration::MAX`] if one never does. `debt` counts the
+    /// places in use beyond the limit after the limit was lowered.
     fn standing(&self, state: &ConcurrencyState, now: Tick) -> Standing {
         let at = now.max(state.last);
         let in_use = state.in_use(at);
@@ -272,16 +279,16 @@ impl Guard for Concurrency {
         }
     }
 
-    /// Whoever is inside stays inside: its place lapses when it was to lapse, and a share of places in use is no notion, so that
-    /// `Proportional` is as `AsIs`. A lowered limit admits nobody until enough have left. `Reset` forgets who is inside; they
-    /// leave without a trace.
+    /// Work inside keeps its places, and they lapse when they were due to. Places in use have no proportion to a
+    /// limit, so `Proportional` is the same as `AsIs`. A lowered limit admits nothing until enough work has left.
+    /// `Reset` forgets the work inside; its receipts change nothing when it leaves.
     fn carry(&self, _: &Self, state: &ConcurrencyState, now: Tick, how: Replace) -> ConcurrencyState {
         let at = now.max(state.last);
         match how {
             Replace::AsIs | Replace::Proportional => {
                 ConcurrencyState { since: state.since, last: at, taken: SmallVec::from_slice(state.live(at)) }
             }
-            // A nanosecond later, so that nobody enters at the tick of those who were forgotten.
+            // A nanosecond later, so that new work cannot enter at the tick of the work that was forgotten.
             Replace::Reset => self.fresh(at.after(Duration::from_nanos(1))),
         }
     }
@@ -335,7 +342,7 @@ impl Bytes for ConcurrencyState {
                 return Err(DecodeError::Value { field: "until" });
             }
             sum = sum.saturating_add(one.places);
-            // No state holds more than the largest limit ever let in.
+            // The largest limit bounds the sum of any valid state.
             if one.places == 0 || sum > Concurrency::MAX_PLACES {
                 return Err(DecodeError::Value { field: "places" });
             }

@@ -1,12 +1,13 @@
-//! Gradient2: the limit follows how latencies of late compare with those of long ago.
+//! Gradient2: moves the limit by comparing recent latencies with a long-term average.
 //!
-//! Where the latest latency is at most one and a half times the long average, the limit grows by a small queue at a time; where it is more,
-//! the limit shrinks in proportion, by half at the most.
+//! While the latest latency is at most one and a half times the long average, the limit grows by a small queue at a
+//! time. Above that the limit shrinks in proportion, by half at most.
 //!
 //! # When
-//! Right where latencies differ from request to request, and no least latency means anything: averages bear that, [`Vegas`](super::Vegas)
-//! does not. Wrong where load rises slowly or stays too high for long: the long average follows the latency up, and what has been slow for
-//! six hundred samples is normal. Put it behind a [`Windowed`](super::Windowed), so that these are windows and not requests.
+//! Right where latencies differ from request to request, so that a least latency means nothing: this law works with
+//! averages, which [`Vegas`](super::Vegas) does not. Wrong where load rises slowly or stays too high for long: the
+//! long average follows the latency up, and a latency that has lasted for six hundred samples counts as normal. Put
+//! it behind a [`Windowed`](super::Windowed), so that six hundred samples are windows and not requests.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -20,10 +21,12 @@
 //! | backoff | 0.1 to 0.999 | 0.9 | what is left of the limit after an overload |
 //!
 //! # Overload
-//! Netflix' law does not listen to it. A service whose every call runs into the same time-out has the steadiest latency of all, so the limit
-//! grows to its most. Here an overload leaves nine tenths of the limit, and then none counts until those have left who were inside: for as
-//! long as work takes, by its own latency or by the long average, whichever is longer. A failure that took longer than the tolerance allows
-//! is a time-out by another name and counts the same; one that did not teaches nothing. [`Gradient::netflix`] has the peer's arithmetic.
+//! Netflix' law ignores overload signals. A service whose every call runs into the same time-out has a perfectly
+//! steady latency, so the limit grows to its largest. Here an overload leaves nine tenths of the limit. After that,
+//! overloads of work that was inside at that time do not count again: an overload counts only if it ends later than
+//! the last back-off by more than its own latency and by more than the long average. A failure that took longer than
+//! the tolerance allows counts as a time-out and so as overload; a quicker failure changes nothing.
+//! [`Gradient::netflix`] has Netflix' arithmetic.
 //!
 //! # Source
 //! `Gradient2Limit` of Netflix' concurrency-limits. Backing off is AIMD's, see [`Aimd`](super::Aimd).
@@ -40,10 +43,10 @@ use crate::guard::Outcome;
 use crate::knob::in_range;
 use crate::time::{Tick, onward};
 
-/// How many samples the long average is a plain mean of at first.
+/// For this many samples at first, the long average is a plain mean.
 const PLAIN: u32 = 10;
 
-/// A limit that compares the latest latency with the long average.
+/// Moves the limit by comparing the latest latency with the long average.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-gradient2.svg)
@@ -79,7 +82,7 @@ pub struct Gradient {
     long_weight: f64,
     timeout: Duration,
     backoff: f64,
-    /// Whether every outcome is a latency like any other.
+    /// Whether every outcome but an ignored one is a latency like any other.
     ignores_overload: bool,
 }
 
@@ -108,7 +111,7 @@ impl Default for Gradient {
 }
 
 impl Gradient {
-    /// Netflix' arithmetic with Netflix' knobs: overload and failures are latencies like any other.
+    /// Netflix' arithmetic with Netflix' knobs: overloads and failures are latencies like any other.
     #[must_use]
     pub fn netflix() -> Self {
         Self { ignores_overload: true, ..Self::default() }
@@ -157,7 +160,8 @@ impl Gradient {
         Ok(Self { long_weight: 2.0 / (f64::from(samples) + 1.0), ..self })
     }
 
-    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] is never. The profile does not ask.
+    /// Sets the latency above which work counts as overload, from 1 ns; [`Duration::MAX`] means never.
+    /// [`Gradient::netflix`] ignores it.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is zero.
@@ -169,7 +173,7 @@ impl Gradient {
         })
     }
 
-    /// Sets what is left of the limit after an overload, 0.1 to 0.999. The profile does not ask.
+    /// Sets the share of the limit that remains after an overload, 0.1 to 0.999. [`Gradient::netflix`] ignores it.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -180,7 +184,7 @@ impl Gradient {
 
     fn compare(&self, state: &mut GradientState, latency: f64, in_flight: f64) {
         let long = state.long.add(latency, PLAIN, self.long_weight);
-        // After a slow time, an average of hundreds of samples would take hundreds to come down.
+        // After a slow spell, an average over hundreds of samples would take hundreds of samples to come down.
         if long / latency > 2.0 {
             state.long.scale(0.95);
         }
@@ -192,9 +196,9 @@ impl Gradient {
         state.limit = self.bounds.clamp(next);
     }
 
-    /// Backs off, unless the work had begun before the last time: then it tells of the same overload.
+    /// Backs off, unless the work entered before the last back-off: then it reports the same overload.
     fn back_off(&self, state: &mut GradientState, sample: &Sample) {
-        // A number of nanoseconds; larger ones than fit saturate.
+        // Nanoseconds as a whole number; the cast saturates.
         let usual = Duration::from_nanos(state.long.get().unwrap_or(0.0) as u64);
         let began = sample.at.before(sample.latency.max(usual));
         if state.backed_off.is_none_or(|last| began > last || onward(last, sample.at) < last) {

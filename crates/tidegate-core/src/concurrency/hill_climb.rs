@@ -1,23 +1,26 @@
-//! Hill climbing on goodput: the limit goes where most work ends well, and no higher than that takes.
+//! Hill climbing on goodput: moves the limit to where most work ends well, and no higher than that takes.
 //!
-//! Latency alone cannot tell a service that is overloaded from one whose own dependency became slower, and says nothing where errors and
-//! time-outs come back as fast as ever. What a limit is for can be counted: how much work ends well per second. So this law makes
-//! experiments. It measures the goodput at its limit, tries another limit for a moment, and keeps that one if more places brought more
-//! goodput, or fewer places lost none. Contended locks, stable time-outs, dropped requests, moving capacity and slow dependencies are
-//! then one case: the limit is too high where a smaller one ends as much.
+//! Latency alone cannot tell an overloaded service from one whose own dependency became slower, and it shows nothing
+//! where errors and time-outs come back as fast as ever. The purpose of a limit can be counted directly: how much
+//! work ends well per second. So this law makes experiments. It measures the goodput at its limit and tries another
+//! limit for a moment. It keeps the new limit if more places brought more goodput, or if fewer places lost none. This
+//! covers contended locks, stable time-outs, dropped requests, changing capacity and slow dependencies in one rule:
+//! the limit is too high if a smaller one completes as much work.
 //!
-//! Latency says which experiment comes next, and how much evidence it takes. The *base* is the mean latency without a queue. Close to the
-//! base nobody waits: twice as many places are tried, or as many as the best goodput of late takes. At twice the base most of the time is
-//! spent waiting: as few are tried as suffice by Little's law, goodput times base. In between, a fifth more or less. A hint that
-//! goodput contradicts is not followed again. And where fewer places lost goodput in proportion, nobody had been waiting, so the latency of
-//! that moment becomes the base: that is how the law follows a dependency that became slower.
+//! Latency decides which experiment comes next, and how much evidence it needs. The *base* is the mean latency
+//! without a queue. Close to the base nothing waits, so the law tries twice as many places, or as many as the best
+//! recent goodput takes. At twice the base most of the time is spent waiting, so it tries as few places as suffice by
+//! Little's law, goodput times base. In between it tries a fifth more or less. A hint that goodput contradicts is not
+//! followed again. If fewer places lost goodput in proportion, nothing had been waiting, so the current latency
+//! becomes the base: that is how the law follows a dependency that became slower.
 //!
-//! While the limit does not bind there is nothing to try. Then the base is learnt, and the limit rises to twice what Little's law asks for, so
-//! that a spike finds places.
+//! While the limit does not bind there is nothing to try. The law then learns the base, and raises the limit to twice
+//! what Little's law asks for, so that a spike finds places.
 //!
 //! # When
-//! Right as the default, for a service that nothing is known of. It wants a short line before it, so that a place that becomes free is taken
-//! at once. Wrong for a handful of requests per second: a measurement takes twenty or more, so the limit then moves within minutes.
+//! Right as the default, for a service about which nothing is known. Put a short queue in front of it, so that a free
+//! place is taken at once. Wrong for a handful of requests per second: a measurement takes twenty or more samples, so
+//! the limit then takes minutes to move.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -45,7 +48,7 @@ use epoch::Reading;
 pub use state::HillClimbState;
 use state::{CHANGED, HEADROOM, LEAP, STEP};
 
-/// What is kept of the best goodput with each measurement: half after 138.
+/// The share of the best goodput that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
 /// Moves the limit to where most work ends well.
@@ -62,7 +65,7 @@ const FADING: f64 = 0.995;
 /// use tidegate_core::concurrency::{HillClimb, Law, Sample};
 /// use tidegate_core::{Outcome, Tick};
 ///
-/// // A service of 50 places and 10 ms, in which as many are as the limit allows.
+/// // A service of 50 places and 10 ms, always filled up to the limit.
 /// let law = HillClimb::default();
 /// let mut state = law.start(Tick::EPOCH);
 /// let mut now = Tick::EPOCH;
@@ -93,11 +96,11 @@ impl HillClimb {
         Self { bounds }
     }
 
-    /// The limit did not bind.
+    /// Handles a measurement during which the limit did not bind.
     fn idle(&self, state: &mut HillClimbState, reading: &Reading) {
         let limit = state.limit.max(state.trial.take().unwrap_or_default());
         state.limit = if reading.failing {
-            // Errors that come back at once never fill the limit: as many as are inside now are too many already.
+            // Errors that come back at once never fill the limit: the number inside now is already too large.
             let fewer = if reading.failed >= 0.5 { LEAP } else { STEP };
             self.bounds.nearest(limit.min(reading.peak / fewer))
         } else {
@@ -107,10 +110,10 @@ impl HillClimb {
         state.forget();
     }
 
-    /// The goodput at the limit was measured once more.
+    /// Handles one more measurement of the goodput at the limit.
     fn measured(&self, state: &mut HillClimbState, reading: Reading) {
         if reading.rate == 0.0 {
-            // Too many inside, or a service that is gone, which fewer cannot harm.
+            // Either too much is inside, or the service is down; fewer places do no harm in the second case.
             state.limit = self.bounds.nearest(state.limit / LEAP);
             state.forget();
             return;
@@ -119,7 +122,7 @@ impl HillClimb {
         match &mut state.known {
             Some(known) if (reading.rate / known.rate - 1.0).abs() <= CHANGED => known.merge(&reading),
             Some(_) => {
-                // Part of this measurement may be from before the change: once more.
+                // Part of this measurement may lie before the change, so measure again.
                 state.forget();
                 return;
             }
@@ -141,7 +144,7 @@ impl Law for HillClimb {
     }
 
     fn limit(&self, state: &HillClimbState) -> u64 {
-        // Clamped here as well: the state may have been made under other bounds.
+        // Clamped here too, because the state may have been made under other bounds.
         self.bounds.clamp(state.allowed) as u64
     }
 
@@ -150,7 +153,8 @@ impl Law for HillClimb {
             return;
         }
         if state.allowed < state.goal() {
-            // All at once would come back all at once, again and again, and leave the service idle in between.
+            // Work admitted all at once would also end all at once, again and again, and leave the service idle in
+            // between.
             state.allowed += 1.0;
             state.epoch.wait(sample);
             return;

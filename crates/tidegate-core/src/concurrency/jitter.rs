@@ -1,8 +1,8 @@
-//! Numbers that look random, for what must not happen everywhere at once; the same seed gives the same ones on every machine.
+//! Pseudorandom numbers that spread events in time. The same seed gives the same numbers on every machine.
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// A row of such numbers.
+/// A sequence of pseudorandom numbers, at its current one.
 ///
 /// # Source
 /// SplitMix64: G. Steele, D. Lea and C. Flood, "Fast Splittable Pseudorandom Number Generators", 2014.
@@ -14,7 +14,7 @@ impl Jitter {
         Self(seed).next()
     }
 
-    /// Returns the next of the row.
+    /// Returns the next number of the sequence.
     pub(super) const fn next(self) -> Self {
         let mut mixed = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -22,9 +22,9 @@ impl Jitter {
         Self(mixed ^ (mixed >> 31))
     }
 
-    /// Returns it as a number from 0 to below 1.
+    /// Returns the number as a fraction from 0 to below 1.
     pub(super) fn unit(self) -> f64 {
-        // The upper 53 bits, as many as a float holds.
+        // The upper 53 bits: the precision of an `f64`.
         (self.0 >> 11) as f64 / (1u64 << 53) as f64
     }
 }

@@ -1,7 +1,9 @@
-//! What moves a concurrency limit: one finished piece of work goes in, the next limit comes out.
+//! The interface of the control laws that move a concurrency limit: a law takes one finished piece of work and
+//! computes the next limit.
 //!
-//! A law is arithmetic. It keeps no clock, no count of who is inside and no lock: whoever holds the places counts them, measures how long
-//! the work took, and tells the law in the order in which work ended.
+//! A law is pure arithmetic. It has no clock, no lock and no count of the work in flight. The caller that hands out
+//! the places counts them, measures how long the work took, and passes the samples in the order in which the work
+//! ended.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -9,49 +11,54 @@ use core::time::Duration;
 use crate::guard::Outcome;
 use crate::time::Tick;
 
-/// One finished piece of work, as a law sees it.
+/// One finished piece of work, as passed to [`Law::learn`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When it ended. Earlier than the sample before counts as that one's tick, by up to ten seconds
-    /// ([`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK)); a clock that was set back further is believed.
+    /// When it ended. A tick before the previous sample's counts as the previous tick if it is at most ten seconds
+    /// earlier ([`MAX_STEP_BACK`](crate::time::MAX_STEP_BACK)). A larger step back is taken as a clock that was set
+    /// back, and is used as it is.
     pub at: Tick,
-    /// How long it took, from entering to leaving; the wait in our own queue is not part of it.
+    /// How long it took, from entry to exit, without the time that it waited in a queue in front of the limit.
     pub latency: Duration,
-    /// How many were inside when it entered, itself included: 1 or more.
+    /// How many places were in use when it entered, its own included: 1 or more.
     pub in_flight: u64,
-    /// How it ended. [`Outcome::Ignored`] teaches nothing, and whoever holds the places need not tell it.
+    /// How it ended. [`Outcome::Ignored`] changes no law's state, so such samples may be left out.
     pub outcome: Outcome,
 }
 
-/// How much of the machine is in use, where a law asks for more than latencies.
+/// How much of a machine resource is in use, for laws that use more than latencies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Signal {
-    /// Processor time used, in thousandths of what this process may use (its control group's quota, else all processors): 0 to 1000.
+    /// Processor time used, in thousandths of the time that this process may use (its control group's quota, else all
+    /// processors): 0 to 1000.
     Cpu(u16),
-    /// Memory used, in thousandths of what this process may use: 0 to 1000.
+    /// Memory used, in thousandths of the memory that this process may use: 0 to 1000.
     Memory(u16),
 }
 
-/// Parameters that turn what is known and one sample into what is known next.
+/// The parameters of a control law: they compute the next state from a state and one sample.
 ///
 /// # Laws
-/// * *Bounds hold*: [`limit`](Law::limit) is between the law's own least and most, at least 1, whatever was sampled.
-/// * *Nothing an outsider does can overflow or panic*: latencies of zero and of centuries, clocks that step back, any outcome.
-/// * *The same samples give the same limits*: chance, where a law needs it, comes from a seed among its parameters.
+/// * *Bounds hold*: [`limit`](Law::limit) is between the law's least and largest limit, and at least 1, after any
+///   samples.
+/// * *No input overflows or panics*: latencies of zero or of centuries, clocks that step back, any outcome.
+/// * *Deterministic*: the same samples give the same limits. A law that needs random numbers takes a seed as a
+///   parameter.
 pub trait Law: Clone + Debug {
-    /// What is remembered.
+    /// What the law remembers between samples.
     type State: Clone + Debug;
 
     /// Returns the state before the first sample.
     fn start(&self, now: Tick) -> Self::State;
 
-    /// Returns how many may be inside now.
+    /// Returns how many places there are now.
     fn limit(&self, state: &Self::State) -> u64;
 
-    /// Takes in one finished piece of work. Called for each, so it is a hot path: no allocation once the state has its size.
+    /// Takes in one finished piece of work. Called for each piece of work (hot path): does not allocate once the
+    /// state has its full size.
     fn learn(&self, state: &mut Self::State, sample: &Sample);
 
-    /// Takes in a reading of the machine. Laws that go by latency alone do nothing with it.
+    /// Takes in a reading of the machine. The default does nothing, for laws that use latencies alone.
     fn sense(&self, state: &mut Self::State, at: Tick, signal: Signal) {
         let _ = (state, at, signal);
     }

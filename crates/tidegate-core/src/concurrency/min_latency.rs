@@ -1,13 +1,15 @@
-//! Minimum latency: from time to time the limit goes down to its least to measure how long work takes when nobody waits, and follows latency
-//! against that.
+//! Minimum latency: lowers the limit to its least from time to time, to measure how long work takes when nothing
+//! waits, and moves the limit by comparing latency with that.
 //!
-//! In each interval the gradient is the measured latency and a quarter, divided by the median of the interval, between one half and two.
-//! The limit is multiplied by it, and its own square root is added: room to grow and for bursts.
+//! At the end of each interval the law computes a gradient: the measured latency plus a quarter, divided by the
+//! interval's median, clamped to one half up to two. The limit is multiplied by the gradient, and the square root of
+//! the result is added as room for growth and bursts.
 //!
 //! # When
-//! Right where latencies vary and a median means something, and where a moment with a few places, each minute, does no harm: its baseline is
-//! measured and never guessed. Wrong where that moment costs too much: with the default knobs fifty requests, three at a time; and where work
-//! takes seconds, for it then lasts a minute itself.
+//! Right where latencies vary but have a meaningful median, and where a moment with few places each minute does no
+//! harm: the baseline is measured, not estimated. Wrong where that moment costs too much: with the default knobs it
+//! is fifty requests, three at a time. Wrong also where work takes seconds, since the measurement then lasts a minute
+//! itself.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -19,16 +21,18 @@
 //! | requests | 1 to 100,000 | 50 | how many a measurement takes |
 //! | seed | any | 0 | of the jitter of measurements |
 //!
-//! A limit that has been at its least for five intervals is measured at once: the measured latency may be too short. Work that began before
-//! a measurement takes part in nothing after it.
+//! When the limit has been at its least for five intervals, the latency is measured again at once, since the measured
+//! latency may be too low. Work that began before a measurement does not count after it.
 //!
 //! # What is corrected
-//! Envoy counts the latency of every response. A service whose every call runs into the same time-out measures that, and errors that come
-//! back at once make a baseline that no work can meet. Here only work that was done is measured, and in an interval each overload counts
-//! as work that never ends, so that the limit halves once half of an interval is overload. [`MinLatency::envoy`] has the peer's arithmetic.
+//! Envoy counts the latency of every response. A service whose every call runs into the same time-out then measures
+//! the time-out, and errors that come back at once set a baseline that no work can meet. Here only work that was done
+//! is measured. Within an interval each overload counts as work that never ends, so the limit halves once half of an
+//! interval is overload. [`MinLatency::envoy`] has Envoy's arithmetic.
 //!
 //! # Source
-//! The gradient controller of Envoy's adaptive concurrency filter, with its median taken from a histogram, a sixteenth off at most.
+//! The gradient controller of Envoy's adaptive concurrency filter. The median comes from a histogram, and is off by a
+//! sixteenth at most.
 
 mod median;
 
@@ -45,12 +49,12 @@ use crate::knob::in_range;
 use crate::time::{Tick, onward};
 use median::Median;
 
-/// After how many intervals at the least limit in a row the latency is measured again.
+/// After this many intervals in a row at the least limit, the latency is measured again.
 const INTERVALS_AT_LEAST: u32 = 5;
-/// How much later than due a measurement may be, as a share of the time between two.
+/// How much later than due a measurement may begin, as a share of the time between two measurements.
 const LATER: f64 = 0.15;
 
-/// A limit that follows the median latency against one that was measured while few were inside.
+/// A limit that compares the median latency with one that was measured while few were inside.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-envoy.svg)
@@ -83,7 +87,7 @@ pub struct MinLatency {
     every: Duration,
     requests: u32,
     seed: u64,
-    /// Whether every response is a latency, however it ended.
+    /// Whether every response but an ignored one is a latency, however it ended.
     measures_all: bool,
 }
 
@@ -94,15 +98,15 @@ pub struct MinLatencyState {
     /// The measured latency in nanoseconds; `None` before the first measurement.
     least: Option<f64>,
     latencies: Median,
-    /// Whether a measurement goes on.
+    /// Whether a measurement is in progress.
     measuring: bool,
-    /// When the last measurement began: work from before it does not count.
+    /// When the last measurement began: work that began earlier does not count.
     since: Tick,
-    /// The latest tick that was told.
+    /// The latest tick seen.
     last: Tick,
     interval_ends: Tick,
     measure_at: Tick,
-    /// Intervals at the least limit in a row.
+    /// How many intervals in a row have ended at the least limit.
     at_least: u32,
     jitter: Jitter,
 }
@@ -146,7 +150,7 @@ impl MinLatency {
         })
     }
 
-    /// Sets by how much of the measured latency work may be slower before the limit shrinks, 0 to 10.
+    /// Sets the share by which work may be slower than the measured latency before the limit shrinks, 0 to 10.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -155,7 +159,7 @@ impl MinLatency {
         Ok(Self { buffer: in_range("buffer", share, &(0.0..=10.0), want)?, ..self })
     }
 
-    /// Sets how long it is until the next measurement, 1 ms to a day, and how many requests one takes, 1 to 100,000.
+    /// Sets the time between measurements, 1 ms to a day, and how many requests one takes, 1 to 100,000.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range.
@@ -181,11 +185,12 @@ impl MinLatency {
     /// Returns the measured latency; `None` before the first measurement.
     #[must_use]
     pub fn least_latency(&self, state: &MinLatencyState) -> Option<Duration> {
-        // A number of nanoseconds that came from a duration; saturates if it were ever larger.
+        // Nanoseconds that came from a `Duration`; the cast saturates.
         state.least.map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
-    /// Returns what a sample counts as: nanoseconds, infinite for work that never ends; `None` where it counts for nothing.
+    /// Returns the latency that a sample counts as, in nanoseconds: infinite for an overload; `None` if the sample
+    /// does not count.
     fn latency(&self, sample: &Sample, measuring: bool) -> Option<f64> {
         if self.measures_all {
             return (sample.outcome != Outcome::Ignored).then(|| nanos(sample));
@@ -247,7 +252,7 @@ impl Law for MinLatency {
     fn learn(&self, state: &mut MinLatencyState, sample: &Sample) {
         let at = onward(state.last, sample.at);
         if at < state.last {
-            // The clock has stepped far back: what lies ahead of it begins now.
+            // The clock was set far back: move the ticks that lie ahead of it to now.
             (state.since, state.interval_ends, state.measure_at) = (at, at, at);
         }
         state.last = at;

@@ -1,25 +1,26 @@
-//! A number of places that a law moves: the adaptive bulkhead as a guard of stores and policies.
+//! The adaptive bulkhead as a guard for stores and policies: a number of places that a control law moves.
 //!
-//! Places are those of [`Concurrency`], time to live included. Whoever leaves with an outcome is one sample for the law: the work took from
-//! the tick at which its receipt was made to the tick at which it left, and found as many inside as the receipt says. The law is the
-//! same that moves a bulkhead within a process.
+//! The places are those of [`Concurrency`], time to live included. Each exit with an outcome is one sample for the
+//! law. Its latency is the time from the receipt's tick to the exit, and the receipt also says how many places were
+//! in use on entry. The laws are the same as those of a bulkhead within a process.
 //!
 //! # What teaches nothing
-//! Work that ended as [`Outcome::Ignored`]: it was undone, or nobody knows. And a place that has lapsed: whoever comes back after the time to
-//! live is too late to tell anything, and whoever never comes back has said nothing.
+//! Two kinds of exits are no samples. One is work that ended as [`Outcome::Ignored`]: it was undone, or its outcome
+//! is unknown. The other is an exit after the place has lapsed, which comes too late; a holder that never comes back
+//! gives no sample either.
 //!
-//! # When nobody is inside
-//! A law learns from those who leave, so a limit below what an ask takes would refuse it for ever. Whoever finds nobody inside therefore
-//! enters, as long as the limit may ever be that large.
+//! # When nothing is inside
+//! A law learns from exits, so a limit below the cost of an ask would refuse that ask for ever. An ask therefore
+//! enters if no place is in use, provided that its cost does not exceed the largest limit.
 //!
 //! # Forgetting
-//! What a law learnt of a service that has answered nobody for an hour is no better than its start, and keys that are gone must not take room
-//! for ever. So it is forgotten then ([`AdaptiveConcurrency::forget_after`]).
+//! After an hour without a sample, what the law learnt is no better than its start, and keys that are gone must not
+//! take memory for ever. So it is then forgotten ([`AdaptiveConcurrency::forget_after`]).
 //!
 //! # The processor
-//! [`Bbr`](super::Bbr) needs readings of the processor, and a state lies where no reading reaches it. So the reading is a parameter
-//! ([`AdaptiveConcurrency::cpu`]): whoever holds the limit replaces it when the reading changes, and a key takes the reading in when it is
-//! next used.
+//! [`Bbr`](super::Bbr) needs readings of the processor, but a state in a store receives none. So the reading is a
+//! parameter of the guard ([`AdaptiveConcurrency::cpu`]): the owner of the guard replaces it when the reading
+//! changes, and a key takes the reading in when it is next used.
 
 mod kept;
 #[cfg(test)]
@@ -37,7 +38,7 @@ use crate::guard::{Guard, Outcome};
 use crate::knob::in_range;
 use crate::time::{Rate, Tick, nanos};
 
-/// As many places in use at once as a law says.
+/// A bulkhead with as many places as a control law allows.
 ///
 /// # Examples
 /// ```
@@ -60,31 +61,32 @@ use crate::time::{Rate, Tick, nanos};
 /// ```
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrency {
-    /// Boxed: most limits have parameters of a few words.
+    /// Boxed, because most limits have parameters of a few words.
     by: Box<Parameters>,
 }
 
-// The numbers of laws are checked to lie in ranges, so each equals itself.
+// `Eq` holds because the laws' numbers are checked to lie in ranges, so none is NaN.
 impl Eq for AdaptiveConcurrency {}
 
 #[derive(Clone, Debug, PartialEq)]
 struct Parameters {
     law: Adaptive,
-    /// As many places as the limit may ever be, and their time to live.
+    /// As many places as the limit may ever have, and their time to live.
     places: Concurrency,
-    /// In nanoseconds; `u64::MAX` is never.
+    /// In nanoseconds; `u64::MAX` means never.
     forget: u64,
-    /// How busy the processor is, in thousandths; `None` where nobody has said.
+    /// How busy the processor is, in thousandths; `None` if unknown.
     cpu: Option<u16>,
-    /// The limit while nothing is known.
+    /// The limit before the first sample.
     at_start: u64,
 }
 
-/// What [`AdaptiveConcurrency`] remembers of a key: 56 bytes and what lies beside the places in use, as in [`ConcurrencyState`]. From the first
-/// sample on also what its law knows, 260 bytes, 2 KiB more for the minimum latency, and up to 32 for each bucket of BBR.
+/// What [`AdaptiveConcurrency`] remembers of a key: 56 bytes, and the heap memory of the places in use, as in
+/// [`ConcurrencyState`]. From the first sample also the law's state: 260 bytes, plus 2 KiB for the minimum latency,
+/// or up to 32 bytes for each bucket of BBR.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AdaptiveConcurrencyState {
-    /// Boxed: most limits have states of a few words, and all lie in one table.
+    /// Boxed, because most limits have states of a few words, and all states lie in one table.
     is: Box<Inner>,
 }
 
@@ -95,16 +97,16 @@ struct Inner {
     law: Option<Learnt>,
 }
 
-/// What a law knows.
+/// What a law has learnt.
 #[derive(Clone, Debug, PartialEq)]
 struct Learnt {
     /// The last sample.
     at: Tick,
-    /// Shared by the states before and after somebody enters, which does not change it.
+    /// Shared between the states before and after an entry, which does not change it.
     state: Arc<AdaptiveState>,
 }
 
-// No law computes what is not a number, and none is read from bytes, so each equals itself.
+// `Eq` holds because no law computes NaN, and the byte form admits none.
 impl Eq for AdaptiveConcurrencyState {}
 
 impl AdaptiveConcurrencyState {
@@ -114,10 +116,11 @@ impl AdaptiveConcurrencyState {
 }
 
 impl AdaptiveConcurrency {
-    /// After which time without a sample what a law learnt is forgotten, unless another is set.
+    /// The default time without a sample after which what a law learnt is forgotten: an hour.
     pub const FORGET_AFTER: Duration = Duration::from_secs(3600);
 
-    /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`]. Places do not lapse.
+    /// Makes a guard whose limit is moved by a law, within the law's bounds and up to [`Concurrency::MAX_PLACES`].
+    /// Places do not lapse.
     #[must_use]
     pub fn new(law: Adaptive) -> Self {
         let one = Concurrency::new(1).expect("one place is a number of places");
@@ -136,7 +139,7 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Sets after which time without a sample what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
+    /// Sets the time without a sample after which what the law learnt is forgotten, 1 s to [`Rate::MAX_PERIOD`].
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -147,14 +150,15 @@ impl AdaptiveConcurrency {
         Ok(self)
     }
 
-    /// Forgets nothing. Such a key takes room for ever, wherever it is kept.
+    /// Keeps what the law learnt for ever. Such a key takes memory for ever, wherever it is kept.
     #[must_use]
     pub fn never_forget(mut self) -> Self {
         self.by.forget = u64::MAX;
         self
     }
 
-    /// Tells how busy the processor is, in thousandths from 0 to 1000: more counts as 1000. A law that does not ask does nothing with it.
+    /// Sets how busy the processor is, in thousandths from 0 to 1000; more counts as 1000. Laws other than BBR ignore
+    /// it.
     #[must_use]
     pub fn cpu(mut self, thousandths: u16) -> Self {
         self.by.cpu = Some(thousandths.min(1000));
@@ -168,7 +172,7 @@ impl AdaptiveConcurrency {
         &self.by.law
     }
 
-    /// Returns the most that the limit may ever be.
+    /// Returns the largest value that the limit may ever have.
     #[must_use]
     pub const fn most(&self) -> u64 {
         self.by.places.max()
@@ -180,7 +184,7 @@ impl AdaptiveConcurrency {
         self.by.places.time_to_live()
     }
 
-    /// Returns after which time what was learnt is forgotten; `None` where it never is.
+    /// Returns the time without a sample after which what was learnt is forgotten; `None` if never.
     #[must_use]
     pub const fn forgets_after(&self) -> Option<Duration> {
         match self.by.forget {
@@ -189,13 +193,13 @@ impl AdaptiveConcurrency {
         }
     }
 
-    /// What the law knows at a tick; `None` where that is nothing.
+    /// Returns what the law has learnt as of a tick; `None` if it has learnt nothing, or it is forgotten.
     fn known<'s>(&self, state: &'s AdaptiveConcurrencyState, at: Tick) -> Option<&'s Learnt> {
         let known = state.is.law.as_ref()?;
         (at < self.forgotten_at(known)).then_some(known)
     }
 
-    /// The tick at which what was learnt is forgotten; [`Tick::MAX`] is never.
+    /// Returns the tick at which what was learnt is forgotten; [`Tick::MAX`] means never.
     fn forgotten_at(&self, known: &Learnt) -> Tick {
         self.forgets_after().map_or(Tick::MAX, |span| known.at.after(span))
     }
@@ -206,7 +210,7 @@ impl AdaptiveConcurrency {
 }
 
 impl Parameters {
-    /// What the law knows before the first sample.
+    /// Returns the law's state before the first sample.
     fn start(&self, at: Tick) -> AdaptiveState {
         let mut state = self.law.start(at);
         self.sense(&mut state, at);
@@ -224,7 +228,7 @@ impl Parameters {
     }
 }
 
-/// Walks the places on every question. To enter copies their list, to leave with an outcome also what the law knows.
+/// Reads walk the list of places. An entry copies the list; an exit with an outcome also copies the law's state.
 impl Guard for AdaptiveConcurrency {
     type State = AdaptiveConcurrencyState;
 
@@ -232,8 +236,8 @@ impl Guard for AdaptiveConcurrency {
         AdaptiveConcurrencyState::of(self.by.places.fresh(now), None)
     }
 
-    /// Enters where `ask.cost` places are free under the limit of this moment, or nobody is inside. Never where the limit cannot become that
-    /// large.
+    /// Enters if `ask.cost` places are free under the current limit, or if no place is in use. Never if the cost
+    /// exceeds the largest limit.
     fn enter(&self, state: &AdaptiveConcurrencyState, ask: Ask) -> Transition<AdaptiveConcurrencyState> {
         let cost = ask.cost.units();
         if cost > self.most() {
@@ -254,7 +258,7 @@ impl Guard for AdaptiveConcurrency {
         }
     }
 
-    /// Returns the places of the receipt; where they had not lapsed, the law learns from the outcome.
+    /// Returns the places of the receipt. Unless they had lapsed, the law learns from the outcome.
     fn leave(
         &self,
         state: &AdaptiveConcurrencyState,
@@ -270,21 +274,23 @@ impl Guard for AdaptiveConcurrency {
         }
         let mut next =
             known.map_or_else(|| self.by.start(receipt.at), |known| AdaptiveState::clone(&known.state));
-        // At most as many as there can be places, which were counted when the receipt was made.
+        // At most the number of places there can be, counted when the receipt was made.
         let in_flight = receipt.marks().1.clamp(1, u128::from(Concurrency::MAX_PLACES)) as u64;
         let sample = Sample { at, latency: at.since(receipt.at), in_flight, outcome };
         self.by.law.learn(&mut next, &sample);
         AdaptiveConcurrencyState::of(places, Some(Learnt { at, state: Arc::new(next) }))
     }
 
-    /// As [`Concurrency`] has it, under the limit of this moment. `reset_after` is the time until the last place lapses.
+    /// The same as for [`Concurrency`] under the current limit. `reset_after` is the time until the last place
+    /// lapses.
     fn standing(&self, state: &AdaptiveConcurrencyState, now: Tick) -> Standing {
         let at = now.max(state.is.places.last());
         self.by.places.resized(self.limit(self.known(state, at))).standing(&state.is.places, at)
     }
 
-    /// Whoever is inside stays inside, as in [`Concurrency`]. What was learnt stays learnt under the same law with other knobs, and goes to the
-    /// nearest limit within its bounds; another law begins at its start, and so does BBR with another window. `Reset` forgets both.
+    /// Work inside keeps its places, as in [`Concurrency`]. The same law with other knobs keeps what it learnt, with
+    /// the limit moved to the nearest bound. Another law begins at its start, and so does BBR with another window.
+    /// `Reset` forgets both places and law.
     fn carry(
         &self,
         old: &Self,

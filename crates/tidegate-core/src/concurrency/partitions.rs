@@ -1,32 +1,35 @@
-//! One limit divided among many: a guaranteed part each, idle places lent, and what is lent shared by weight.
+//! One limit divided among partitions: each has a guaranteed part, lends its idle places, and borrows others' by
+//! weight.
 //!
-//! A place within a partition's guarantee is its own. Places beyond it are borrowed, from whatever is idle: a partition that wants its own
-//! back is served before all who borrow, as places are left, and the limit is never exceeded meanwhile. Those who borrow are served by
-//! *start-time fair queueing*, and what counts as service is the time for which places were held, not how many calls were let in: otherwise
-//! whoever makes the slowest calls would hold most of the places.
+//! A place within a partition's guarantee is its own. Places beyond it are borrowed from those that are idle. When a
+//! partition wants its own places back, it is served before all borrowers as places are returned; the limit is not
+//! exceeded meanwhile. Borrowers are served by *start-time fair queueing*. Service is measured as the time for which
+//! places are held, not as the number of calls admitted: otherwise the partition with the slowest calls would hold
+//! most of the places.
 
 use core::time::Duration;
 
 use crate::error::QuotaError;
 use crate::time::{Tick, nanos};
 
-/// What a borrowed place costs beside the time it is held: without it, all places that become free at one tick would go to one partition.
-/// Work that is much shorter is shared by how often it enters, work that is much longer by how long it holds its places.
+/// The cost of entering with a borrowed place, in nanoseconds, added to the time it is held. Without it, all places
+/// that become free at one tick would go to one partition. Much shorter work is shared by the number of entries, much
+/// longer work by the time that it holds its places.
 const ENTRY_COST: u64 = 1_000_000;
 
-/// Service is counted in fractions of a nanosecond, so that dividing it by a weight loses nothing that matters.
+/// Service is counted in 1/`SCALE` nanoseconds, so that dividing it by a weight loses nothing that matters.
 const SCALE: u128 = 1 << 20;
 
 /// The terms of one partition.
 ///
 /// | knob | default | range |
 /// |---|---|---|
-/// | `weight`: of what is borrowed, how much it gets beside others who borrow | 1 | 1 to 1,000,000 |
-/// | `guaranteed`: its own part of the limit, in percent | 0 | 0 to 100, all together at most 100 |
+/// | `weight`: its share of the borrowed places, relative to other borrowers | 1 | 1 to 1,000,000 |
+/// | `guaranteed`: its own part of the limit, in percent | 0 | 0 to 100, all partitions together at most 100 |
 /// | `lends`: how much of its own part others may use while it is idle, in percent | 100 | 0 to 100 |
 ///
-/// A partition whose callers wait gets its own part back as others leave, so it can lend all of it. Where its callers do not wait, a
-/// place that is lent is not there when they come: lend less.
+/// A partition whose callers wait gets its own part back as others leave, so it can lend all of it. If its callers do
+/// not wait, a lent place is missing when they come: lend less.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Partition {
     weight: u32,
@@ -53,7 +56,7 @@ impl Partition {
         Ok(Self { weight, ..self })
     }
 
-    /// Sets its own part, in percent of the limit.
+    /// Sets the partition's own part, in percent of the limit.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -61,7 +64,7 @@ impl Partition {
         Ok(Self { guaranteed: checked("guaranteed", percent)?, ..self })
     }
 
-    /// Sets how much of its own part it lends, in percent of that part.
+    /// Sets how much of its own part the partition lends, in percent of that part.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -75,7 +78,7 @@ impl Partition {
         self.weight
     }
 
-    /// Returns its own part of the limit, in percent.
+    /// Returns the partition's own part of the limit, in percent.
     #[must_use]
     pub const fn guarantee(&self) -> u8 {
         self.guaranteed
@@ -90,16 +93,18 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
     Ok(percent)
 }
 
-/// A limit, who holds its places, and whose turn is next. 80 bytes per partition.
+/// A limit, its partitions, who holds its places, and which partition is next. 80 bytes per partition.
 ///
 /// # Laws
-/// * *Never above the limit*: whoever enters finds so many places free; a lowered limit drains.
-/// * *Own places come first*: a partition within its guarantee that waits is served before all who borrow. What it does not lend is free
-///   for it at once.
-/// * *Nothing is left idle* that somebody waits for, but for what is not lent, and for places that add up to less than the next
-///   one asks for.
-/// * *Fair by weight*: between two partitions that both wait throughout a span and have nothing guaranteed, the place-time that each
-///   received, divided by its weight, differs by at most twice `limit × (longest hold + 1 ms) / least weight`, however long the span.
+/// * *Never above the limit*: work enters only if enough places are free; after the limit was lowered, the excess
+///   drains.
+/// * *Own places come first*: a waiting partition within its guarantee is served before all borrowers. The part that
+///   it does not lend is free for it at once.
+/// * *Work-conserving*: no place stays idle while somebody waits for it, except for places that are not lent, and for
+///   fewer places than the next ask takes.
+/// * *Fair by weight*: between two partitions that both wait throughout a span and have no guarantee, the place-time
+///   that each received, divided by its weight, differs by at most twice
+///   `limit × (longest hold + 1 ms) / least weight`, however long the span.
 ///
 /// # Examples
 /// ```
@@ -121,29 +126,29 @@ fn checked(name: &'static str, percent: u8) -> Result<u8, QuotaError> {
 /// ```
 ///
 /// # Source
-/// P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queueing", SIGCOMM 1996; service charged as it is used, and the bound of twice what can be
-/// in flight, as in Y. Sheng et al., "Fairness in Serving Large Language Models" (VTC), OSDI 2024. Lending as in Kubernetes' API priority
-/// and fairness (`lendablePercent`).
+/// P. Goyal, H. Vin, H. Cheng, "Start-time Fair Queueing", SIGCOMM 1996. Charging service as it is used, and the
+/// bound of twice the amount that can be in flight, as in Y. Sheng et al., "Fairness in Serving Large Language
+/// Models" (VTC), OSDI 2024. Lending as in Kubernetes' API priority and fairness (`lendablePercent`).
 #[derive(Clone, Debug)]
 pub struct Partitions {
     limit: u64,
     in_use: u64,
-    /// The largest start tag that was served: who comes back after idling starts from it.
+    /// The start tag of the last borrower served. A partition that comes back after idling starts from it.
     served: u128,
     members: Vec<Option<Member>>,
-    /// Those with a guarantee: at most a hundred, for each has at least 1 %.
+    /// The numbers of the partitions with a guarantee: at most a hundred, since each has at least 1 %.
     guaranteed: Vec<usize>,
 }
 
 #[derive(Clone, Debug)]
 struct Member {
     terms: Partition,
-    /// Its own places under the current limit, and how many of them are not lent.
+    /// How many places are its own under the current limit, and how many of those it does not lend (`unlent`).
     own: u64,
     unlent: u64,
     own_in_use: u64,
     borrowed: u64,
-    /// Service received until `at`, by weight.
+    /// Service received until `at`, divided by the weight, in 1/[`SCALE`] nanoseconds.
     service: u128,
     at: Tick,
 }
@@ -156,7 +161,7 @@ impl Member {
     }
 
     fn tag(&self, now: Tick) -> u128 {
-        // Below 2²⁴ · 2⁶⁴ · 2²⁰ for one step; the sum saturates, after centuries of all places.
+        // One step adds less than 2²⁴ · 2⁶⁴ · 2²⁰; the sum saturates, after centuries of all places in use.
         let held = u128::from(self.borrowed) * u128::from(nanos(now.since(self.at)));
         self.service.saturating_add(self.by_weight(held))
     }
@@ -171,16 +176,16 @@ impl Member {
 }
 
 impl Partitions {
-    /// Makes a limit that nobody holds a place of and that has no partitions yet.
+    /// Makes a limit without partitions, and with no place in use.
     #[must_use]
     pub const fn new(limit: u64) -> Self {
         Self { limit, in_use: 0, served: 0, members: Vec::new(), guaranteed: Vec::new() }
     }
 
-    /// Adds a partition and returns its number; numbers of forgotten ones are given again.
+    /// Adds a partition and returns its number. Numbers of forgotten partitions are reused.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when more than 100 % would be guaranteed in all.
+    /// [`QuotaError::Parameter`] when the guarantees would exceed 100 % in all.
     pub fn add(&mut self, terms: Partition, now: Tick) -> Result<usize, QuotaError> {
         let sum = self.guarantees().map(|(_, member)| u64::from(member.terms.guaranteed)).sum::<u64>();
         if sum + u64::from(terms.guaranteed) > 100 {
@@ -205,8 +210,8 @@ impl Partitions {
         Ok(number)
     }
 
-    /// Forgets a partition that holds no place; otherwise nothing changes. Nothing is lost by it unless the partition
-    /// [is ahead](Partitions::is_ahead).
+    /// Forgets a partition that holds no place; otherwise does nothing. If the partition [is
+    /// ahead](Partitions::is_ahead), forgetting it also forgets that it received more than its part.
     pub fn forget(&mut self, number: usize) {
         if self.in_use(number) == 0
             && let Some(member) = self.members.get_mut(number)
@@ -220,20 +225,21 @@ impl Partitions {
         }
     }
 
-    /// Changes the limit. Whoever holds a place keeps it.
+    /// Changes the limit. Places in use stay in use.
     pub fn change(&mut self, limit: u64) {
         self.limit = limit;
         self.divide();
     }
 
-    /// Divides the limit among the guarantees: each gets its exact part up to less than a place, and all together no more than theirs.
+    /// Divides the limit among the guarantees. Each gets its exact part rounded to whole places, off by less than
+    /// one; the sum does not exceed the sum of the exact parts.
     fn divide(&mut self) {
         let (limit, mut percent) = (u128::from(self.limit), 0);
         for number in &self.guaranteed {
             let Some(Some(member)) = self.members.get_mut(*number) else { continue };
             let below = limit * percent / 100;
             percent += u128::from(member.terms.guaranteed);
-            // A part of a `u64`.
+            // A part of a `u64`, so it fits.
             member.own = (limit * percent / 100 - below) as u64;
             let lent = u128::from(member.own) * u128::from(member.terms.lends) / 100;
             member.unlent = member.own - lent as u64;
@@ -248,37 +254,39 @@ impl Partitions {
         self.members.get(number)?.as_ref()
     }
 
-    /// Returns how many places a partition holds; 0 for one that is not there.
+    /// Returns how many places a partition holds; 0 if there is no such partition.
     #[must_use]
     pub fn in_use(&self, number: usize) -> u64 {
         self.member(number).map_or(0, |member| member.own_in_use + member.borrowed)
     }
 
-    /// Returns the weight of a partition; 0 for one that is not there.
+    /// Returns the weight of a partition; 0 if there is no such partition.
     #[must_use]
     pub fn weight(&self, number: usize) -> u32 {
         self.member(number).map_or(0, |member| member.terms.weight)
     }
 
-    /// Returns how many places are a partition's own under the current limit.
+    /// Returns how many places are a partition's own under the current limit; 0 if there is no such partition.
     #[must_use]
     pub fn own(&self, number: usize) -> u64 {
         self.member(number).map_or(0, |member| member.own)
     }
 
-    /// Says whether so many more places would be within a partition's guarantee.
+    /// Says whether a partition stays within its guarantee with this many more places.
     #[must_use]
     pub fn is_own(&self, number: usize, places: u64) -> bool {
         self.member(number).is_some_and(|member| member.is_own(places))
     }
 
-    /// Says whether a partition has received more than its part, so that forgetting it would be to its advantage.
+    /// Says whether a partition has received more than its part, in which case forgetting it would be to its
+    /// advantage.
     #[must_use]
     pub fn is_ahead(&self, number: usize, now: Tick) -> bool {
         self.member(number).is_some_and(|member| member.tag(now) > self.served)
     }
 
-    /// Says whether so many places are free for a partition, without regard to who waits. Looks at each partition that has a guarantee.
+    /// Says whether this many places are free for a partition, ignoring who waits. Looks at each partition that has a
+    /// guarantee.
     #[must_use]
     pub fn has_room(&self, number: usize, places: u64) -> bool {
         let others = self.guarantees().filter(|(other, _)| *other != number);
@@ -289,8 +297,8 @@ impl Partitions {
         self.member(number).is_some() && needed <= self.limit
     }
 
-    /// Takes places for a partition; says whether they are its own. For whoever found room and is next. `now` before an earlier one counts
-    /// as that.
+    /// Takes places for a partition and returns whether they are its own. The caller has checked that there is room
+    /// and that it is this partition's turn. A `now` before an earlier one counts as the earlier one.
     pub fn enter(&mut self, number: usize, places: u64, now: Tick) -> bool {
         let served = self.served;
         let Some(Some(member)) = self.members.get_mut(number) else { return false };
@@ -300,7 +308,7 @@ impl Partitions {
             return true;
         }
         member.charge(now);
-        // Whoever idled does not catch up on it.
+        // A partition that idled does not catch up on that time.
         let start = member.service.max(served);
         let cost = u128::from(places) * u128::from(ENTRY_COST);
         member.service = start.saturating_add(member.by_weight(cost));
@@ -309,7 +317,7 @@ impl Partitions {
         false
     }
 
-    /// Returns places; `own` is what [`Partitions::enter`] said.
+    /// Returns places; `own` is the value that [`Partitions::enter`] returned for them.
     pub fn leave(&mut self, number: usize, places: u64, own: bool, now: Tick) {
         let Some(Some(member)) = self.members.get_mut(number) else { return };
         member.charge(now);
@@ -318,7 +326,7 @@ impl Partitions {
         self.in_use = self.in_use.saturating_sub(places);
     }
 
-    /// Takes in that a partition begins to wait: it does not catch up on the time for which it wanted nothing.
+    /// Takes in that a partition begins to wait. It does not catch up on the time before, in which it wanted nothing.
     pub fn wait(&mut self, number: usize, now: Tick) {
         let served = self.served;
         if let Some(Some(member)) = self.members.get_mut(number) {
@@ -327,8 +335,9 @@ impl Partitions {
         }
     }
 
-    /// Returns whose turn is next of those who wait, each with the places it asks for: one within its guarantee before all others, among
-    /// equals the one that has received least by its weight. Looks at each.
+    /// Returns which of the waiting partitions is next, given how many places each asks for. Partitions within their
+    /// guarantee come first; among equals, the one that has received the least service for its weight. Looks at each
+    /// of them.
     #[must_use]
     pub fn next(&self, waiting: impl Iterator<Item = (usize, u64)>, now: Tick) -> Option<usize> {
         let rank = |(number, places): (usize, u64)| {
@@ -338,8 +347,8 @@ impl Partitions {
         waiting.filter_map(rank).min().map(|(_, _, number)| number)
     }
 
-    /// Returns the largest difference between the service, in nanoseconds by weight, that two partitions who both wait can be apart: half of
-    /// the bound that is stated above.
+    /// Returns the largest difference in service between two partitions that both wait, in nanoseconds divided by
+    /// weight: half of the fairness bound stated above.
     #[must_use]
     pub fn bound(&self, longest_hold: Duration) -> u128 {
         let weights = self.members.iter().flatten().map(|member| member.terms.weight);

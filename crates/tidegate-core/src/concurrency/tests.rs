@@ -1,4 +1,4 @@
-//! The laws written at [`Law`], for every implementation, over any samples.
+//! Property tests of the laws stated at [`Law`], for every implementation and any samples.
 
 use core::time::Duration;
 
@@ -8,7 +8,7 @@ use super::*;
 use crate::guard::Outcome;
 use crate::time::Tick;
 
-/// Something that a law is told.
+/// One input of a law.
 #[derive(Clone, Copy, Debug)]
 enum Told {
     Sample(Sample),
@@ -20,13 +20,13 @@ fn outcome() -> impl Strategy<Value = Outcome> {
     prop_oneof![4 => Just(Success), 1 => prop::sample::select(vec![CallersFault, Failure, Overloaded, Ignored])]
 }
 
-/// Latencies as services have them, none at all, and centuries.
+/// Latencies: mostly those of real services, sometimes zero, sometimes centuries.
 fn latency() -> impl Strategy<Value = Duration> {
     let usual = (0u64..1_000_000_000).prop_map(Duration::from_nanos);
     prop_oneof![8 => usual, 1 => Just(Duration::ZERO), 1 => any::<Duration>()]
 }
 
-/// Ticks that lie within a minute as a rule, back and forth, and anywhere at times.
+/// Ticks: mostly within a minute, back and forth, sometimes anywhere.
 fn tick() -> impl Strategy<Value = Tick> {
     let near = (0u64..60_000_000_000).prop_map(Tick::from_nanos);
     prop_oneof![9 => near, 1 => any::<u64>().prop_map(Tick::from_nanos)]
@@ -101,7 +101,7 @@ proptest! {
     }
 }
 
-/// What the documentation of each state says of its size.
+/// The sizes that the documentation of each state gives.
 #[test]
 fn states_are_as_small_as_documented() {
     let sizes = [

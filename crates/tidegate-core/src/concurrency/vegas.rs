@@ -1,32 +1,35 @@
-//! Vegas: the limit follows the queue that latencies tell of.
+//! Vegas: moves the limit by the length of the queue, which it infers from latencies.
 //!
-//! The lowest latency seen is the *baseline*: what work takes when nobody waits. A latency above it is waiting, and of `L` inside
-//! `L·(1 − baseline/latency)` then wait. The law keeps that queue short and never empty: the limit grows while fewer than three wait, and
-//! shrinks when more than six do, both times the logarithm of the limit.
+//! The lowest latency seen is the *baseline*: how long work takes when nothing waits. A latency above it includes
+//! waiting, and `L·(1 − baseline/latency)` of `L` inside are then waiting. The law keeps that queue short but not
+//! empty: the limit grows while fewer than three wait, and shrinks when more than six do, both times the logarithm of
+//! the limit.
 //!
 //! # When
-//! Right in front of a service whose latency says how busy it is: workers behind a queue, a pool of connections. Wrong where latencies
-//! differ for other reasons, as when some requests read one row and others a thousand: the cheapest becomes the baseline, all others seem
-//! to wait, and the limit falls to its least. Average such samples first, by [`Windowed`](super::Windowed).
+//! Right in front of a service whose latency shows how busy it is: workers behind a queue, a pool of connections.
+//! Wrong where latencies differ for other reasons, for example if some requests read one row and others a thousand:
+//! the cheapest becomes the baseline, all others seem to wait, and the limit falls to its least. Average such samples
+//! first, by [`Windowed`](super::Windowed).
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | bounds | 1 to 2²⁰ | 1 to 1000, from 20 | [`Bounds`] |
-//! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: below the first it grows, above the second it shrinks |
+//! | queue | 1 to 100, ascending | 3 and 6 | how many may wait, in logarithms of the limit: grows below the first, shrinks above the second |
 //! | smoothing | above 0 to 1 | 1 | the share of each change that is made at once |
-//! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured anew |
-//! | seed | any | 0 | of the jitter, half to all of that |
+//! | probe every | 2 to 10,000 | 30 | how many samples for each place until the baseline is measured again |
+//! | seed | any | 0 | of the jitter, which shortens that to between half and all of it |
 //!
 //! # The baseline
-//! A service that becomes slower for good needs a new baseline, so it is measured from time to time. Netflix takes the next sample. Under
-//! load that sample has waited: the queue becomes part of the baseline, the limit grows by it, and so on with each probe until it is at
-//! its most. Here a probe asks for samples from work that entered while *few* were inside,
-//! at most half as many as the service works on at once (`in flight · baseline/latency`, smoothed). Where load leaves room, such samples
-//! come by themselves. Where it does not, the limit goes down to that half until ten have come, and then back to where it was: with the
-//! default knobs for about one round trip in twenty. [`Vegas::netflix`] has the peer's arithmetic.
+//! A service that becomes slower for good needs a new baseline, so it is measured from time to time. Netflix takes
+//! the next sample. Under load that sample has waited: the queue becomes part of the baseline, and the limit grows by
+//! a queue with each probe until it is at its largest. Here a probe takes only samples from work that entered while
+//! *few* were inside: at most half the number that the service works on at once (`in flight · baseline/latency`,
+//! smoothed). If the load leaves room, such samples occur by themselves. Otherwise the limit is lowered to that half
+//! until ten samples have come, and then restored. With the default knobs that takes about one round trip in twenty.
+//! [`Vegas::netflix`] has Netflix' arithmetic.
 //!
-//! Errors are no measurement: failed work and callers' mistakes leave the baseline alone, except in the profile.
+//! Errors are no measurement: failed work and callers' mistakes do not change the baseline, except in that profile.
 //!
 //! # Source
 //! `VegasLimit` of Netflix' concurrency-limits, after L. Brakmo and L. Peterson, "TCP Vegas", 1995. Draining before a measurement is what
@@ -47,7 +50,7 @@ use crate::knob::in_range;
 use crate::time::Tick;
 use probe::Probe;
 
-/// A limit that keeps a short queue, which it reads off latencies.
+/// A limit that keeps a short queue, whose length it infers from latencies.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-vegas.svg)
@@ -79,7 +82,7 @@ pub struct Vegas {
     smoothing: f64,
     probe_every: f64,
     seed: u64,
-    /// Whether a probe takes whatever sample comes next as the baseline, and every outcome as a measurement.
+    /// Whether a probe takes the very next sample as the baseline, and every outcome counts as a measurement.
     probes_under_load: bool,
 }
 
@@ -87,7 +90,7 @@ pub struct Vegas {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct VegasState {
     limit: f64,
-    /// The latency when nobody waits, in nanoseconds; `None` before the first sample.
+    /// The latency when nothing waits, in nanoseconds; `None` before the first sample.
     baseline: Option<f64>,
     probe: Probe,
 }
@@ -107,7 +110,8 @@ impl Default for Vegas {
 }
 
 impl Vegas {
-    /// Netflix' arithmetic with Netflix' knobs: a probe takes the next sample as the baseline, and every outcome is a measurement.
+    /// Netflix' arithmetic with Netflix' knobs: a probe takes the next sample as the baseline, and every outcome is a
+    /// measurement.
     #[must_use]
     pub fn netflix() -> Self {
         Self { probes_under_load: true, ..Self::default() }
@@ -119,8 +123,8 @@ impl Vegas {
         Self { bounds, ..self }
     }
 
-    /// Sets how many may wait, in logarithms of the limit: it grows below `grow_below`, and shrinks above `shrink_above`. Both are
-    /// 1 to 100, the second the larger.
+    /// Sets how many may wait, as multiples of the limit's logarithm: the limit grows below `grow_below`, and shrinks
+    /// above `shrink_above`. Both are 1 to 100, the second the larger.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
@@ -140,7 +144,7 @@ impl Vegas {
         Ok(Self { smoothing: in_range("smoothing", share, &(0.001..=1.0), want)?, ..self })
     }
 
-    /// Sets how many samples for each place pass until the baseline is measured anew, 2 to 10,000.
+    /// Sets how many samples for each place pass until the baseline is measured again, 2 to 10,000.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -156,14 +160,14 @@ impl Vegas {
         Self { seed, ..self }
     }
 
-    /// Returns the latency when nobody waits; `None` before the first sample.
+    /// Returns the latency when nothing waits; `None` before the first sample.
     #[must_use]
     pub fn baseline(&self, state: &VegasState) -> Option<Duration> {
-        // A latency in nanoseconds came from a duration, and saturates if it were ever larger.
+        // Nanoseconds that came from a `Duration`; the cast saturates.
         state.baseline.map(|nanos| Duration::from_nanos(nanos as u64))
     }
 
-    /// Takes in a latency, or an overload, by the queue that it tells of.
+    /// Moves the limit by the queue that a latency shows, or down for an overload.
     fn step(&self, state: &mut VegasState, latency: f64, in_flight: f64, overloaded: bool) {
         let (limit, step) = (state.limit, log10_step(state.limit));
         let baseline = state.baseline.unwrap_or(latency);
@@ -213,7 +217,8 @@ impl Vegas {
         match state.baseline {
             Some(baseline) if latency >= baseline => {
                 state.probe.worked_on(in_flight * baseline / latency);
-                // What entered while the limit was held down says how long work takes, and nothing of the limit to return to.
+                // Work that entered while the limit was held down shows how long work takes, but nothing about the
+                // limit to return to.
                 if !state.probe.draining() {
                     self.step(state, latency, in_flight, false);
                 }

@@ -1,23 +1,24 @@
-//! Windows of samples: a law that hears one averaged sample for many.
+//! Windows of samples: a wrapper that passes one averaged sample to its law for each window of time.
 //!
-//! Single latencies say little where requests differ. Here samples are gathered for a window of time, and the law behind it hears their average
-//! latency and the most that were inside, once for each window.
+//! Single latencies show little where requests differ. This wrapper gathers samples for a window, and then passes
+//! their average latency and the highest number inside to the law behind it.
 //!
 //! # When
-//! Right around [`Vegas`](super::Vegas) and [`Gradient`](super::Gradient) where latencies vary more from request to request than by load, which
-//! is the rule for services that do more than one thing. Wrong where the limit has to follow within less than a window: with a
-//! window of a second, a law that grows by steps takes a minute for sixty of them. [`Bbr`](super::Bbr) has windows of its own.
+//! Right around [`Vegas`](super::Vegas) and [`Gradient`](super::Gradient) if latencies vary more from request to
+//! request than by load, as they do for services that do more than one thing. Wrong where the limit has to follow in
+//! less than a window: with a window of a second, a law that moves by steps takes a minute for sixty steps.
+//! [`Bbr`](super::Bbr) has windows of its own.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
-//! | window | 1 ms to 1 h, ascending | 1 s to 1 s | twice the least latency of the window before, between these |
-//! | samples | 1 to 100,000 | 10 | a window with fewer tells nothing |
-//! | shortest | up to 1 s | 100 µs | quicker work is no sample, as an answer from a cache |
+//! | window | 1 ms to 1 h, ascending | 1 s to 1 s | twice the least latency of the previous window, clamped to this range |
+//! | samples | 1 to 100,000 | 10 | a window with fewer is dropped |
+//! | shortest | up to 1 s | 100 µs | quicker work, such as an answer from a cache, is no sample |
 //!
-//! A window in which anything was overloaded is told as overloaded. Netflix' wrapper needs successes for that too: while *everything* times
-//! out no window is ever ready, and the limit stays where it was. Here such a window is told as well. Failures, callers' mistakes and ignored
-//! work are no samples.
+//! A window with any overload is passed on as overloaded. Netflix' wrapper needs successes even for that: while
+//! *everything* times out no window is ever ready, and the limit stays where it was. Here such a window is passed on
+//! as well. Failures, callers' mistakes and ignored work are no samples.
 //!
 //! # Source
 //! `WindowedLimit` of Netflix' concurrency-limits, with its average of samples.
@@ -31,7 +32,7 @@ use crate::guard::Outcome;
 use crate::knob::in_range;
 use crate::time::{Tick, onward, span};
 
-/// A law that hears the average of each window.
+/// A law that receives the average of each window.
 ///
 /// # Examples
 /// ```
@@ -45,7 +46,7 @@ use crate::time::{Tick, onward, span};
 ///     let (at, latency) = (Tick::EPOCH.after(Duration::from_millis(millis)), Duration::from_millis(millis % 20 + 1));
 ///     law.learn(&mut state, &Sample { at, latency, in_flight: 20, outcome: Outcome::Success });
 /// }
-/// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nobody waits.
+/// // Three windows of a hundred samples of 1 and 11 ms: their averages differ by a hundredth, and nothing waits.
 /// assert_eq!(law.limit(&state), 26);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -57,12 +58,12 @@ pub struct Windowed<L> {
     shortest: Duration,
 }
 
-/// What [`Windowed`] remembers: 80 bytes, and what its law does.
+/// What [`Windowed`] remembers: 80 bytes, and the state of its law.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WindowedState<S> {
     inner: S,
     last: Tick,
-    /// After which tick the window is over.
+    /// The window ends with the first sample after this tick.
     ends: Tick,
     window: Gathered,
 }
@@ -71,23 +72,24 @@ pub struct WindowedState<S> {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 struct Gathered {
     count: u64,
-    /// Of the latencies, in nanoseconds.
+    /// The sum of the latencies, in nanoseconds.
     sum: u128,
     least: Option<Duration>,
     in_flight: u64,
-    /// The longest latency of what was overloaded; `None` where nothing was.
+    /// The longest latency of an overloaded sample; `None` if there was no overload.
     overloaded: Option<Duration>,
 }
 
 impl<L: Law> Windowed<L> {
-    /// Puts windows of a second, and of ten samples at least, in front of a law.
+    /// Puts windows of one second, with ten samples or more, in front of a law.
     #[must_use]
     pub const fn new(law: L) -> Self {
         let second = Duration::from_secs(1);
         Self { law, least: second, most: second, samples: 10, shortest: Duration::from_micros(100) }
     }
 
-    /// Sets how long a window is: twice the least latency of the one before, between these, which are 1 ms to 1 h.
+    /// Sets the range of window lengths, within 1 ms to 1 h: a window is twice as long as the least latency of the
+    /// previous one, clamped to this range.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range, or they are not in order.
@@ -109,7 +111,7 @@ impl<L: Law> Windowed<L> {
         Ok(Self { samples: in_range("samples", samples, &(1..=100_000), want)?, ..self })
     }
 
-    /// Sets below which latency work is no sample, up to 1 s. A service that is quicker than this is never measured.
+    /// Sets the latency below which work is no sample, up to 1 s. A service that is always quicker is never measured.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is longer.
@@ -118,13 +120,13 @@ impl<L: Law> Windowed<L> {
         Ok(Self { shortest: in_range("shortest", latency, &range, "is too long; use up to 1 s")?, ..self })
     }
 
-    /// Returns the law that hears the windows.
+    /// Returns the law behind the windows.
     #[must_use]
     pub const fn law(&self) -> &L {
         &self.law
     }
 
-    /// Ends the window: its law hears of it if it tells anything.
+    /// Ends the window, and passes its average to the law if the window has one.
     fn close(&self, state: &mut WindowedState<L::State>) {
         let window = core::mem::take(&mut state.window);
         let length = window.least.map_or(self.most, |least| least.saturating_mul(2));
@@ -157,7 +159,7 @@ impl<L: Law> Law for Windowed<L> {
     fn learn(&self, state: &mut Self::State, sample: &Sample) {
         let at = onward(state.last, sample.at);
         if at < state.last {
-            // The clock has stepped far back: the window would not end for as long.
+            // The clock was set far back: otherwise the window would not end for that long.
             state.ends = at.after(self.most);
         }
         state.last = at;

@@ -1,4 +1,4 @@
-//! What decides the share: arrivals and ends go in, an answer comes out.
+//! The interface of throttles: arrivals and ends of work go in, answers come out.
 
 use core::fmt::Debug;
 use core::time::Duration;
@@ -7,50 +7,54 @@ use crate::guard::Outcome;
 use crate::priority::Priority;
 use crate::time::Tick;
 
-/// Somebody who asks to be let in.
+/// One request that asks to be admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Arrival {
-    /// When.
+    /// When it arrived.
     pub at: Tick,
-    /// How much it matters.
+    /// How important it is.
     pub priority: Priority,
     /// A number drawn evenly from all of `u32`. Among arrivals of one priority, those with the lowest draws are refused first.
     pub draw: u32,
 }
 
-/// How the places behind a throttle stand.
+/// The state of the places behind a throttle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Room {
-    /// How many more could be worked on at once.
+    /// How many more pieces of work could start at once.
     pub free: u64,
-    /// How many were let in and wait for a place.
+    /// How many admitted pieces of work wait for a place.
     pub waiting: u64,
 }
 
-/// Parameters that turn what is known and an arrival into an answer, and what is known and an end into what is known next.
+/// The parameters of a throttle: they compute an answer from a state and an arrival, and the next state from a state
+/// and the end of a piece of work.
 ///
 /// # Laws
-/// * *The share stays below one*: some are always let in, of each priority, so that recovery is noticed.
-/// * *More important is refused no more often*: with equal draws, whoever has the higher priority passes where the lower does.
-/// * *The same calls give the same answers*.
+/// * *The share stays below one*: some arrivals of each priority are always admitted, so that recovery is noticed.
+/// * *More important is refused no more often*: with equal draws, an arrival of higher priority passes wherever one
+///   of lower priority does.
+/// * *Deterministic*: the same calls give the same answers.
 pub trait Throttle: Clone + Debug {
-    /// What is remembered.
+    /// What the throttle remembers between calls.
     type State: Clone + Debug;
 
     /// Returns the state before the first arrival.
     fn start(&self, now: Tick) -> Self::State;
 
-    /// Decides one arrival and counts it, refused or not.
+    /// Decides one arrival and counts it, whether admitted or refused.
     fn admit(&self, state: &mut Self::State, arrival: &Arrival) -> bool;
 
-    /// Takes in how admitted work ended, and how long it took, its wait in our own queue included.
+    /// Takes in how admitted work ended and how long it took, including its wait in a queue in front of the limit.
     fn learn(&self, state: &mut Self::State, at: Tick, latency: Duration, outcome: Outcome);
 
-    /// Takes in how the places behind it stand. Throttles that go by ends alone do nothing with it.
+    /// Takes in the state of the places behind the throttle. The default does nothing, for throttles that use ends of
+    /// work alone.
     fn sense(&self, state: &mut Self::State, at: Tick, room: Room) {
         let _ = (state, at, room);
     }
 
-    /// Returns the share of all arrivals that is to be refused now, in millionths: below a million, and the least important first.
+    /// Returns the share of all arrivals to refuse now, in millionths: below a million. The least important are
+    /// refused first.
     fn refused_share(&self, state: &Self::State, now: Tick) -> u32;
 }

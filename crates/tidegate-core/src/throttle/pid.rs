@@ -1,14 +1,16 @@
-//! A PID controller on the rejection ratio: the share that is refused follows how fast the waiting line grows.
+//! A PID controller on the rejection ratio: the refused share follows how fast the waiting queue grows.
 //!
-//! In each period, so many were let in, and so many began to be worked on. What was let in beyond that has joined the line; what could have
-//! been worked on besides was free. The error is `(let in − begun − free)/begun`: above zero the line grows, below zero there is room
-//! to spare. The share to refuse is that error and its integral over time, each with a gain. The line then stays short and the places full.
-//! A derivative part was found to be of no use, so there is none.
+//! In each period some arrivals are admitted (`let in`) and some work is started (`begun`). Arrivals admitted beyond
+//! the started work join the queue. `free` is the work that could have been started in addition. The error is `(let
+//! in − begun − free)/begun`: above zero the queue grows, below zero there is spare room. The refused share is that
+//! error plus its integral over time, each with a gain. The queue then stays short and the places full. There is no
+//! derivative part, since it was found to be of no use.
 //!
 //! # When
-//! Right in front of a limit with a line before it, as a server has: it holds the line near nothing without knowing the capacity. Told
-//! how the places stand ([`Throttle::sense`]), at least once in each period, it does that well. Wrong in a caller, who does not see the line;
-//! and slow in what comes and goes within its period.
+//! Right in front of a limit with a queue, as a server has: the controller keeps the queue nearly empty without
+//! knowing the capacity. It needs to be told the state of the places ([`Throttle::sense`]) at least once in each
+//! period. Wrong in a caller, which does not see the queue. It is also slow to react to load that comes and goes
+//! within one period.
 //!
 //! # Knobs
 //! | knob | range | default | |
@@ -18,13 +20,14 @@
 //! | period | 1 ms to 60 s | 500 ms | how often the share changes |
 //! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
 //!
-//! The integral is kept between nothing and the largest share: otherwise a long overload would wind it up, and after the overload the
-//! share would stay up for as long. Where nobody tells how the places stand, what ended counts as begun, and the integral loses a
-//! twentieth in each period, since nothing else would ever bring it down.
+//! The integral is clamped between zero and the largest share. Otherwise a long overload would wind it up, and the
+//! share would stay high for as long afterwards. While nobody reports the state of the places, finished work counts
+//! as begun, and the integral loses a twentieth in each period, since nothing else would ever bring it down.
 //!
 //! # Source
-//! Uber's Cinnamon: "PID Controller for Cinnamon", 2023, with its gains and period. The error's form and that the gain is per second are
-//! as retold by those who built it again; bounds of the integral, and what holds without news of the places, are ours.
+//! Uber's Cinnamon: "PID Controller for Cinnamon", 2023, with its gains and period. The form of the error, and the
+//! gain being per second, follow published reimplementations. The bounds of the integral, and the behaviour without
+//! reports about the places, are Tidegate's own.
 
 use core::time::Duration;
 
@@ -35,13 +38,13 @@ use crate::guard::Outcome;
 use crate::knob::in_range;
 use crate::time::{Tick, onward};
 
-/// The most periods that count as passed at once: after a rest, one error does not speak for all of it.
+/// The most periods that count as passed at once, so that one error does not stand for all of a long rest.
 const MOST_PERIODS: f64 = 4.0;
 
-/// What the integral keeps in a period in which nobody told how the places stand.
+/// The factor on the integral for a period in which nobody reported the state of the places.
 const KEPT: f64 = 0.95;
 
-/// Refuses so that the line in front of the places stays short.
+/// Refuses arrivals so that the queue in front of the places stays short.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-pid.svg)
@@ -78,11 +81,11 @@ pub struct PidState {
     since: Tick,
     let_in: u64,
     ended: u64,
-    /// How the places stood when they were last told of in this period.
+    /// The state of the places as last reported in this period.
     room: Option<Room>,
     /// How many waited at the end of the last period.
     waited: u64,
-    /// The integral of the error, its gain included.
+    /// The integral of the error, multiplied by its gain.
     integral: f64,
     share: f64,
     ranking: Ranking,
@@ -95,7 +98,7 @@ impl Default for Pid {
 }
 
 impl Pid {
-    /// Sets the gains of the error, and of its integral over seconds; each 0 to 100.
+    /// Sets the gains of the error and of its integral over seconds; each 0 to 100.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range.
@@ -123,11 +126,11 @@ impl Pid {
         Ok(Self { most: in_range("most", share, &(0.0..=MOST_SHARE), want)?, ..self })
     }
 
-    /// Ends the period if it is over, and settles the share for the next.
+    /// Ends the period if it is over, and computes the share for the next.
     fn settle(&self, state: &mut PidState, at: Tick) {
         let at = onward(state.since, at);
         let passed = at.since(state.since);
-        // After a long step back of the clock the period begins anew.
+        // After the clock was set far back, the period restarts.
         state.since = state.since.min(at);
         if passed < self.period {
             return;
@@ -179,7 +182,7 @@ impl Throttle for Pid {
     }
 
     fn refused_share(&self, state: &PidState, _now: Tick) -> u32 {
-        // A share of at most 0.999.
+        // The share is at most 0.999.
         (state.share * 1e6).round() as u32
     }
 }

@@ -1,8 +1,10 @@
-//! Who is refused first: where an arrival stands among those of late, the least important first.
+//! Decides which arrivals are refused first: ranks an arrival by priority among recent arrivals, the least important
+//! first.
 //!
-//! A throttle has one number, the share of arrivals to refuse. Refusing everybody with that chance would hit what matters as often as
-//! what does not; so a sample of recent arrivals by priority says who those are. An arrival's rank is the share of the sample that is
-//! less important than it, and it is refused where its rank lies below the share. Within one priority the draw decides.
+//! A throttle computes one number, the share of arrivals to refuse. Refusing all arrivals with that probability would
+//! hit important ones as often as others. So a sample of recent arrivals, counted by priority, ranks them: an
+//! arrival's rank is the share of the sample that is less important than it. It is refused if its rank lies below the
+//! refused share. Within one priority the draw decides.
 //!
 //! # Source
 //! Uber's Cinnamon maps its ratio to a priority by the distribution of the last thousand requests in the same way: "Cinnamon: Using Century
@@ -18,22 +20,24 @@ use super::law::Arrival;
 /// One cell for each priority.
 const CELLS: usize = Criticality::ALL.len() * Priority::COHORTS as usize;
 
-/// How many arrivals make a sample, and after how long fewer do.
+/// How many arrivals complete a sample, and after how long it is complete with fewer.
 const SAMPLE: u32 = 1000;
 const SAMPLE_TIME: Duration = Duration::from_secs(1);
 
-/// From which draw on an arrival is let in at any share: the last thousandth.
+/// An arrival with at least this draw is admitted at any share: the last thousandth of the draws.
 const ALWAYS: u32 = u32::MAX - u32::MAX / 1000;
 
-/// The largest share that is refused: what lies below [`ALWAYS`].
+/// The largest share that can be refused: the draws below [`ALWAYS`].
 pub(super) const MOST_SHARE: f64 = 0.999;
 
-/// A sample of arrivals by priority, and the one that is being taken: 4 KiB on the heap, allocated at the start.
+/// The last complete sample of arrivals by priority, and the sample in progress: 4 KiB on the heap, allocated at the
+/// start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Ranking {
-    /// How many arrivals of the sample are less important than each priority, and at the end how many there are.
+    /// For each priority, how many arrivals of the complete sample are less important. The last element is the size
+    /// of the sample.
     below: Box<[u32]>,
-    /// The arrivals of the sample that is being taken.
+    /// The arrivals of the sample in progress, by priority.
     counts: Box<[u32]>,
     counted: u32,
     since: Tick,
@@ -45,7 +49,7 @@ impl Ranking {
         Self { below: cells(CELLS + 1), counts: cells(CELLS), counted: 0, since: now }
     }
 
-    /// Takes in an arrival, and says whether it is among the share to refuse.
+    /// Counts an arrival, and returns whether it is among the share to refuse.
     pub(super) fn refuses(&mut self, arrival: &Arrival, share: f64) -> bool {
         self.count(arrival);
         share > 0.0 && arrival.draw < ALWAYS && self.rank(arrival) < share
@@ -54,7 +58,7 @@ impl Ranking {
     fn count(&mut self, arrival: &Arrival) {
         self.counts[cell(arrival.priority)] += 1;
         self.counted += 1;
-        // A clock that was set back by much begins the sample's time anew.
+        // After the clock was set far back, the sample's time restarts.
         self.since = self.since.min(onward(self.since, arrival.at));
         if self.counted >= SAMPLE || arrival.at.since(self.since) >= SAMPLE_TIME {
             let mut sum = 0;
@@ -67,7 +71,8 @@ impl Ranking {
         }
     }
 
-    /// Returns the share of the sample that is refused before the arrival: 0 to 1. Before the first sample all are alike.
+    /// Returns the share of the sample that is refused before this arrival: 0 to 1. Before the first sample is
+    /// complete, the draw alone decides.
     fn rank(&self, arrival: &Arrival) -> f64 {
         let draw = f64::from(arrival.draw) / (u64::from(u32::MAX) + 1) as f64;
         let (cell, all) = (cell(arrival.priority), self.below[CELLS]);
@@ -79,7 +84,7 @@ impl Ranking {
     }
 }
 
-/// Numbers the priorities, the least important first.
+/// Returns the index of a priority, the least important first.
 fn cell(priority: Priority) -> usize {
     let cohorts = usize::from(Priority::COHORTS);
     priority.level() as usize * cohorts + (cohorts - 1 - usize::from(priority.cohort()))
@@ -93,7 +98,7 @@ mod tests {
         Arrival { at: Tick::EPOCH, priority, draw }
     }
 
-    /// A sample of a quarter each: sheddable, sheddable-plus, critical, critical-plus.
+    /// A sample with a quarter each: sheddable, sheddable-plus, critical, critical-plus.
     fn quarters() -> Ranking {
         let mut ranking = Ranking::new(Tick::EPOCH);
         for count in 0..SAMPLE as usize {

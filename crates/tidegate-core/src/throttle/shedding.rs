@@ -1,28 +1,32 @@
-//! Shedding by priority: refuse on arrival those that the line would turn away anyway.
+//! Shedding by priority: refuses on arrival the requests that the queue would turn away anyway.
 //!
-//! A limit with a line in front of it, the most important first, already serves the right ones. But whoever waits in it for nothing
-//! learns late that there is no room, and the line is sorted for them. So of what is let in only a little more than could be worked on is wanted:
-//! enough that the line is never empty, and that more room is noticed. In each period the share of what was let in that found room is
-//! known; the share of arrivals to let in next is the last one, multiplied by that and by a fifth more. The least important are refused first.
+//! A limit with a queue ordered by importance already serves the right requests. But a request that waits in vain
+//! learns late that there is no room, and sorting it in costs time. So the throttle admits only a little more than
+//! can be worked on: enough that the queue is never empty, and that additional room is noticed. After each period it
+//! knows which share of the admitted requests found room. The next share to admit is the last one, multiplied by that
+//! share and by 1.2. The least important are refused first.
 //!
-//! The share falls by at most a fifth in a period. A service that stands still for a moment has its line turn everybody away, and replies that come
-//! back together leave the line empty and full by turns; a door that followed either would keep places idle afterwards, while one that closes late
-//! costs no more than some who wait in vain.
+//! The admitted share falls by at most a fifth in a period. While a service stands still for a moment, its queue
+//! turns everything away, and replies that come back together leave the queue empty and full by turns. A throttle
+//! that followed either would leave places idle afterwards; one that closes slowly only lets some requests wait in
+//! vain.
 //!
 //! # When
-//! Right in front of a limit with a line that orders by priority, whatever moves that limit. It needs no knowledge of either: only who was
-//! turned away from the line ([`Throttle::learn`] with [`Outcome::Overloaded`]), and when places are free ([`Throttle::sense`]), which ends
-//! the shedding within some hundredths of a second. Wrong without a line: then nothing feeds the places while it learns.
+//! Right in front of a limit with a queue ordered by priority, whatever law moves that limit. It needs no knowledge
+//! of either. It needs to know which requests were turned away from the queue ([`Throttle::learn`] with
+//! [`Outcome::Overloaded`]) and when places are free ([`Throttle::sense`]), which ends the shedding within some
+//! hundredths of a second. Wrong without a queue: nothing then feeds the places while the throttle learns.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
 //! | period | 1 ms to 60 s | 100 ms | how often the share changes |
-//! | surplus | 1.01 to 10 | 1.2 | how much is let in for each that finds room |
+//! | surplus | 1.01 to 10 | 1.2 | how many are admitted for each that finds room |
 //!
 //! # Source
-//! A threshold on the level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling WeChat Microservices"
-//! (DAGOR), 2018. There the threshold moves by 5 % down and 1 % up each second; here by what the line turned away.
+//! Setting a threshold on level and cohort by counting recent arrivals: H. Zhou et al., "Overload Control for Scaling
+//! WeChat Microservices" (DAGOR), 2018. There the threshold moves by 5 % down and 1 % up each second; here it moves
+//! by the share that the queue turned away.
 
 use core::time::Duration;
 
@@ -33,16 +37,16 @@ use crate::guard::Outcome;
 use crate::knob::in_range;
 use crate::time::{Tick, onward};
 
-/// How many of a period must have been let in before it tells anything.
+/// The least number of admitted requests for a period to count.
 const FEWEST: u64 = 20;
-/// How often free places are believed, in a period.
+/// A report of free places takes effect at most this many times in a period.
 const LOOKS: u32 = 10;
-/// What is kept of the share in a period at least.
+/// The least factor on the admitted share in a period.
 const KEPT: f64 = 0.8;
-/// What is let in grows by so much with each look at free places.
+/// The factor on the admitted share for each report of free places.
 const OPENING: f64 = 2.0;
 
-/// Refuses the least important where the line behind it turns some away.
+/// Refuses the least important arrivals while the queue behind it turns some away.
 ///
 /// # Picture
 /// [A storm of retries](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-storm.svg)
@@ -60,11 +64,11 @@ const OPENING: f64 = 2.0;
 /// let arrival = Arrival { at: Tick::EPOCH, priority: Priority::default(), draw: 0 };
 /// for count in 0..100 {
 ///     throttle.admit(&mut state, &arrival);
-///     // The line had room for three of four.
+///     // The queue had room for three of four.
 ///     let outcome = if count % 4 != 0 { Outcome::Success } else { Outcome::Overloaded };
 ///     throttle.learn(&mut state, Tick::EPOCH, Duration::from_millis(5), outcome);
 /// }
-/// // A tenth of a second later three quarters are let in, and a fifth of that.
+/// // A tenth of a second later three quarters are admitted, times 1.2.
 /// assert_eq!(throttle.refused_share(&state, Tick::from_nanos(100_000_000)), 100_000);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -80,7 +84,7 @@ pub struct SheddingState {
     looked: Tick,
     let_in: u64,
     turned_away: u64,
-    /// The share of arrivals that is let in.
+    /// The share of arrivals that is admitted.
     open: f64,
     ranking: Ranking,
 }
@@ -101,7 +105,7 @@ impl Shedding {
         Ok(Self { period: in_range("period", period, &range, "is not a period; use 1 ms to 60 s")?, ..self })
     }
 
-    /// Sets how much is let in for each that finds room, 1.01 to 10.
+    /// Sets how many are admitted for each that finds room, 1.01 to 10.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -123,9 +127,9 @@ impl Shedding {
         (state.since, state.let_in, state.turned_away) = (at, 0, 0);
     }
 
-    /// Returns the share to let in after this period.
+    /// Returns the share to admit after this period.
     fn opening(&self, state: &SheddingState) -> f64 {
-        // Those who wait long are turned away in a later period than they were let in.
+        // A request that waits long may be turned away in a later period than it was admitted in.
         let away = state.turned_away.min(state.let_in);
         let room = (state.let_in - away) as f64 / state.let_in.max(1) as f64;
         (state.open * (room * self.surplus).max(KEPT)).clamp(1.0 - MOST_SHARE, 1.0)
@@ -159,7 +163,7 @@ impl Throttle for Shedding {
 
     fn sense(&self, state: &mut SheddingState, at: Tick, room: Room) {
         let at = onward(state.looked, at);
-        // A clock that was set back by much.
+        // The clock was set far back.
         state.looked = state.looked.min(at);
         if room.free > 0 && room.waiting == 0 && at.since(state.looked) >= self.period / LOOKS {
             state.open = (state.open * OPENING).min(1.0);
@@ -179,7 +183,7 @@ mod tests {
     use super::*;
     use crate::priority::{Criticality, Priority};
 
-    /// A second of arrivals, one in each tenth of a millisecond, of which `room` in a hundred find room.
+    /// A second of arrivals, one in each tenth of a millisecond; `room` of a hundred find room.
     fn overloaded(room: u64) -> (Shedding, SheddingState, [u64; 4]) {
         let throttle = Shedding::default();
         let mut state = throttle.start(Tick::EPOCH);

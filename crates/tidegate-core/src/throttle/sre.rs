@@ -1,28 +1,31 @@
 //! Adaptive throttling: a caller refuses its own requests once the service accepts too few of them.
 //!
-//! Over a window, `requests` is how many were asked of the throttle, `accepts` how many the service took on. Once there are more than `K`
-//! requests for each accept, the share `(requests − K·accepts)/(requests + 1)` is refused on the spot. Those count as requests as well, so
-//! the harder the callers push, the less comes through; and since `K` times as many as were accepted still do, recovery is noticed.
+//! Over a window, `requests` counts the requests that arrived at the throttle, and `accepts` those that the service
+//! took on. Once there are more than `K` requests for each accept, the share `(requests − K·accepts)/(requests + 1)`
+//! is refused on the spot. Refused requests also count as requests, so the more the callers push, the larger the
+//! refused share. `K` times as many requests as were accepted still pass, so recovery is noticed.
 //!
 //! # When
-//! Right in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the service something,
-//! and this spares it that. It needs to know neither the service's capacity nor the other callers. Wrong as the only protection of a service,
-//! which cannot rely on its callers; and wrong where few requests are made, as one failure of two is half.
+//! Right in a caller, in front of a service that answers overload with a clear refusal: even refusing costs the
+//! service something, and this spares it that. It needs to know neither the service's capacity nor the other callers.
+//! Wrong as the only protection of a service, which cannot rely on its callers. Wrong also where few requests are
+//! made, since one failure of two is already half.
 //!
 //! # Knobs
 //! | knob | range | default | |
 //! |---|---|---|---|
-//! | K | 1 to 100 | 2 | how many requests per accept are let be; larger reacts later and tells more of the service's state |
-//! | window | 1 ms to a day, 1 to 1000 buckets | 2 min of 120 | what is counted |
-//! | least requests | any | 0 | below how many in the window nothing is refused |
+//! | K | 1 to 100 | 2 | how many requests per accept are allowed; larger reacts later and keeps more of the service's state visible |
+//! | window | 1 ms to a day, 1 to 1000 buckets | 2 min of 120 | the span that is counted |
+//! | least requests | any | 0 | with fewer in the window nothing is refused |
 //! | most | 0 to 0.999 | 0.999 | the largest share that is refused |
 //!
-//! Accepted is what ended as a success or as the caller's fault, and what was ignored, which says nothing against the service; failures
-//! and overload are not.
+//! Successes, callers' faults and ignored work, which shows nothing bad about the service, count as accepted.
+//! Failures and overload do not.
 //!
 //! # Source
-//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side throttling. There each criticality
-//! keeps its own counts; here one share is taken from the least important first, so that it never hits the more important oftener.
+//! "Handling Overload" in Google's *Site Reliability Engineering*, 2016, chapter 21, section on client-side
+//! throttling. There each criticality keeps its own counts; here one share is taken from the least important first,
+//! so that the more important are never refused more often.
 
 use core::time::Duration;
 
@@ -34,7 +37,7 @@ use crate::knob::in_range;
 use crate::time::Tick;
 use crate::window::{Buckets, Sums};
 
-/// Refuses what exceeds `K` requests for each that the service accepted.
+/// Refuses what exceeds `K` requests for each request that the service accepted.
 ///
 /// # Picture
 /// [Goodput over time](https://github.com/tidegate/tidegate/blob/main/docs/images/overload-law-sre.svg)
@@ -63,7 +66,7 @@ pub struct Sre {
     window: Buckets,
     least_requests: u64,
     most: f64,
-    /// Whether a request counts when it ends rather than when it arrives, so that those refused here never count.
+    /// Whether a request counts when it ends rather than when it arrives, so that refused requests never count.
     counts_ends: bool,
 }
 
@@ -86,21 +89,21 @@ impl Default for Sre {
 }
 
 impl Sre {
-    /// The breaker of kratos aegis: K of 1/0.6, a window of 3 s in 10 buckets, and nothing below 100 requests.
+    /// The breaker of kratos aegis: K of 1/0.6, a window of 3 s in 10 buckets, and no refusals below 100 requests.
     #[must_use]
     pub fn aegis() -> Self {
         Self { k: 1.0 / 0.6, window: Buckets::known(3000, 10), least_requests: 100, ..Self::default() }
     }
 
-    /// Envoy's admission control with an aggression of 1: a success rate of 95 %, a window of 30 s, at most 80 % refused, and what is refused
-    /// does not count as a request.
+    /// Envoy's admission control with an aggression of 1: a success rate of 95 %, a window of 30 s, at most 80 %
+    /// refused. Refused requests do not count as requests.
     #[must_use]
     pub fn envoy() -> Self {
         let window = Buckets::known(30_000, 30);
         Self { k: 1.0 / 0.95, window, most: 0.8, counts_ends: true, ..Self::default() }
     }
 
-    /// Sets how many requests per accept are let be, 1 to 100.
+    /// Sets how many requests per accept are allowed, 1 to 100.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when it is out of range.
@@ -109,7 +112,7 @@ impl Sre {
         Ok(Self { k: in_range("k", requests, &(1.0..=100.0), want)?, ..self })
     }
 
-    /// Sets the window, 1 ms to a day, and into how many buckets it is cut, 1 to 1000.
+    /// Sets the length of the window, 1 ms to a day, and its number of buckets, 1 to 1000.
     ///
     /// # Errors
     /// [`QuotaError::Parameter`] when one is out of range.
@@ -117,7 +120,7 @@ impl Sre {
         Ok(Self { window: Buckets::new(window, buckets)?, ..self })
     }
 
-    /// Sets below how many requests in the window nothing is refused.
+    /// Sets the number of requests in the window below which nothing is refused.
     #[must_use]
     pub const fn least_requests(self, requests: u64) -> Self {
         Self { least_requests: requests, ..self }
@@ -168,7 +171,7 @@ impl Throttle for Sre {
     }
 
     fn refused_share(&self, state: &SreState, now: Tick) -> u32 {
-        // A share of at most 0.999.
+        // The share is at most 0.999.
         (self.share(state.sums.totals_at(self.window, now)) * 1e6).round() as u32
     }
 }

@@ -1,4 +1,4 @@
-//! The laws written at [`Throttle`], for every implementation, over any arrivals and ends.
+//! Property tests of the laws stated at [`Throttle`], for every implementation, with any arrivals and ends.
 
 use core::time::Duration;
 
@@ -9,7 +9,7 @@ use crate::guard::Outcome;
 use crate::priority::{Criticality, Priority};
 use crate::time::Tick;
 
-/// Something that happens to a throttle.
+/// One event of a throttle.
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Arrives(Arrival),
@@ -27,7 +27,7 @@ fn priority() -> impl Strategy<Value = Priority> {
     (level, 0u8..128).prop_map(|(level, cohort)| Priority::of(level).in_cohort(cohort).unwrap())
 }
 
-/// Ticks that go on by fractions of a second as a rule, and anywhere at times, back as well.
+/// Ticks: mostly some fractions of a second apart, sometimes anywhere, also backwards.
 fn ticks() -> impl Strategy<Value = Tick> {
     let near = (0u64..20_000_000_000).prop_map(Tick::from_nanos);
     prop_oneof![9 => near, 1 => any::<u64>().prop_map(Tick::from_nanos)]
@@ -92,7 +92,7 @@ proptest! {
     }
 }
 
-/// What the documentation of each state says of its size.
+/// The sizes that the documentation of each state gives.
 #[test]
 fn states_are_as_small_as_documented() {
     assert_eq!((size_of::<SreState>(), size_of::<PidState>()), (88, 120));

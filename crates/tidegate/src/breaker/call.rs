@@ -1,4 +1,4 @@
-//! A call that a breaker has let through.
+//! A call that a breaker has admitted.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,8 +7,8 @@ use tidegate_core::{Outcome, Receipt, Tick};
 
 use super::shared::Shared;
 
-/// A call that a [`Breaker`](crate::Breaker) has let through. Dropping it says nothing of the service: a panic, or a caller who hung up, is
-/// neither success nor failure, and a probe's place is free for the next.
+/// A call that a [`Breaker`](crate::Breaker) has admitted. Dropping it reports no outcome: a panic, or a caller who
+/// hung up, is neither success nor failure, and a probe's place becomes free.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct Call {
     shared: Arc<Shared>,
@@ -21,13 +21,13 @@ impl Call {
         Self { shared, receipt: Some(receipt) }
     }
 
-    /// Returns when it entered, by the breaker's clock.
+    /// Returns the tick at which it entered, by the breaker's clock.
     #[must_use]
     pub fn entered(&self) -> Tick {
         self.receipt.map_or(Tick::EPOCH, |receipt| receipt.at)
     }
 
-    /// Says how the call went; how long it took is from entering until now.
+    /// Reports how the call went. Its latency is the time since it entered.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }

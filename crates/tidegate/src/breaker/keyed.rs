@@ -1,4 +1,4 @@
-//! One breaker per key, in memory that is bounded up front.
+//! Circuit breakers by key, in a table of bounded memory.
 
 use std::collections::hash_map::RandomState;
 use std::fmt;
@@ -17,12 +17,13 @@ use crate::key::Key;
 use crate::observer::{KeyDigest, Observer};
 use crate::store::{Absent, BreakerView, Charge, Handling, MemoryStore, Occupancy, Op, Settled, Step, Store};
 
-/// One breaker per key, for at most a chosen number of keys: a service that has many addresses, or many services.
+/// One breaker for each key, for a bounded number of keys: for a service with many addresses, or for many services.
 ///
-/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter), and a key whose breaker is as new takes no
-/// room; so its time window, [`ttl`](super::BreakerBuilder::ttl) and [`forget_after`](super::BreakerBuilder::forget_after) say for how long
-/// a key is kept. In a full table the key that is nearest to that is forgotten first. A call changes the state of its key in place, and
-/// allocates nothing while the key is closed, but for its first call. [Observers](KeyedBreaker::with_observer) are told a digest of the key.
+/// Keys are hashed under a secret seed, as those of a [`KeyedLimiter`](crate::KeyedLimiter). A key whose breaker is
+/// as good as new takes no memory, so the time window, [`ttl`](super::BreakerBuilder::ttl) and
+/// [`forget_after`](super::BreakerBuilder::forget_after) determine how long a key is kept. In a full table the key
+/// that is nearest to that is evicted first. A call changes the state of its key in place. A closed key allocates
+/// only for its first call. [Observers](KeyedBreaker::with_observer) receive a digest of the key.
 ///
 /// # Examples
 /// ```
@@ -50,10 +51,12 @@ struct Keys {
 }
 
 impl KeyedBreaker {
-    /// Makes a closed breaker for each key, with room for `capacity` keys, 1 to [`MemoryStore::MAX_KEYS`], living by the [`SystemClock`].
+    /// Makes a table of closed breakers with room for `capacity` keys, 1 to [`MemoryStore::MAX_KEYS`], on the
+    /// [`SystemClock`].
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is out of range, or the capacity where the system has no memory for it.
+    /// [`QuotaError`] names the setting that is out of range, or the capacity if the system has too little memory for
+    /// it.
     pub fn new<L>(law: L, capacity: usize) -> Result<Self, QuotaError>
     where
         L: TryInto<CircuitBreaker>,
@@ -64,18 +67,20 @@ impl KeyedBreaker {
         Ok(Self { shared: Arc::new(Keys { quota, time, store, capacity, observer: None, digests }) })
     }
 
-    /// Returns a breaker that lives by `clock`. A step of construction: every key is closed, and nothing is shared with earlier clones.
+    /// Returns a breaker on `clock`. A construction step: every key is closed, and nothing is shared with earlier
+    /// clones.
     ///
     /// # Panics
-    /// Where the system has no memory for the table once more.
+    /// If the system has too little memory for a second table.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         self.again(Time::new(clock), self.shared.observer.clone())
     }
 
-    /// Returns a breaker whose changes of state `observer` is told, with a digest of the key ([`Observer::on_key_change`]). What time brings
-    /// about is told when a call of the key next asks to enter, or leaves; that a key was forgotten or [reset](KeyedBreaker::reset) is not
-    /// told. A step of construction, as [`KeyedBreaker::with_clock`] is.
+    /// Returns a breaker that reports its changes of state to `observer`, with a digest of the key
+    /// ([`Observer::on_key_change`]). A change by time alone is reported when a call of the key next enters or
+    /// leaves. Evictions and [resets](KeyedBreaker::reset) are not reported. A construction step, as
+    /// [`KeyedBreaker::with_clock`] is.
     ///
     /// # Panics
     /// As [`KeyedBreaker::with_clock`].
@@ -91,7 +96,7 @@ impl KeyedBreaker {
         Self { shared: Arc::new(Keys { quota, time, store, capacity, observer, digests }) }
     }
 
-    /// Enters the breaker of a key, now or not at all.
+    /// Enters the breaker of a key, or refuses at once.
     ///
     /// # Errors
     /// [`Denied`], as [`Breaker::try_enter`](crate::Breaker::try_enter).
@@ -102,32 +107,35 @@ impl KeyedBreaker {
         })
     }
 
-    /// Says when a call of the key may enter: after no time where it may now. Changes nothing.
+    /// Returns when a call of the key may enter: after zero time if it may now. Changes nothing.
     #[must_use]
     pub fn retry(&self, key: impl Key) -> Retry {
         key.with_bytes(|key| self.shared.settle(key, Op::Peek).lines[0].decision.retry())
     }
 
-    /// Returns which state the breaker of a key is in now.
+    /// Returns the current condition of the breaker of a key.
     #[must_use]
     pub fn state(&self, key: impl Key) -> Condition {
         self.look(key).condition
     }
 
-    /// Returns what a person has forced the breaker of a key to, until when, and why.
+    /// Returns the state that a person has forced the breaker of a key into, until when, and why; `None` if it is not
+    /// forced.
     #[must_use]
     pub fn forced(&self, key: impl Key) -> Option<Forced> {
         self.look(key).forced
     }
 
-    /// Puts the breaker of one key in a state by hand, for so long, or until [`KeyedBreaker::auto`] where that is `None`; as
-    /// [`Breaker::force`](crate::Breaker::force) does.
+    /// Forces the breaker of one key into a state, for `time`, or until [`KeyedBreaker::auto`] if that is `None`; see
+    /// [`Breaker::force`](crate::Breaker::force).
     ///
-    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. One with an end gives its room
-    /// back when that has passed and nobody has asked for the key for [`forget_after`](super::BreakerBuilder::forget_after) since, five minutes
-    /// under a law that [never forgets](super::BreakerBuilder::never_forget); at once where it was forced to let calls through and none came.
-    /// One without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full table a key that is forced open makes way only where all that it could make way for are
-    /// refused as well; one forced to let calls through may make way as any other key, and then goes by its calls again.
+    /// Forced keys lie in the table beside all others, so there are never more of them than it has room for. A key
+    /// forced with an end gives its room back after that end, once it was unused for
+    /// [`forget_after`](super::BreakerBuilder::forget_after) (five minutes if the breaker [never
+    /// forgets](super::BreakerBuilder::never_forget)), or right at the end if it was forced to admit calls and none
+    /// came. A key forced without an end is kept until it is released or [reset](KeyedBreaker::reset). In a full
+    /// table a key that is forced open is evicted only if all other candidates are refused as well. A key that is
+    /// forced to admit calls may be evicted as any other key, and then goes by its calls again.
     ///
     /// # Examples
     /// ```
@@ -152,7 +160,8 @@ impl KeyedBreaker {
         });
     }
 
-    /// Ends what was forced by hand for a key: from now on it goes by its calls again. After [`Force::Open`] it is tried by probes first.
+    /// Ends the forced state of a key: from now on it goes by its calls again. After [`Force::Open`] it is tried by
+    /// probes first.
     pub fn auto(&self, key: impl Key) {
         key.with_bytes(|key| {
             let now = self.shared.time.now();
@@ -167,7 +176,8 @@ impl KeyedBreaker {
         *looked.breaker.expect("a step of breakers tells how the last one stands")
     }
 
-    /// Forgets a key, and what was forced for it: its breaker is closed, and calls that entered before say nothing.
+    /// Forgets a key and its forced state: its breaker is closed, and outcomes of calls that entered before do not
+    /// count.
     pub fn reset(&self, key: impl Key) {
         key.with_bytes(|key| self.shared.settle(key, Op::Reset));
     }
@@ -180,7 +190,7 @@ impl KeyedBreaker {
 }
 
 impl Keys {
-    /// The law of all keys.
+    /// Returns the parameters of all keys.
     fn law(&self) -> &CircuitBreaker {
         match &*self.quota {
             Quota::Breaker(law) => law,
@@ -196,7 +206,8 @@ impl Keys {
         entered.expect("a key without a state is given one")
     }
 
-    /// Leaves the breaker of a key; one that was reset meanwhile is younger than the receipt, and learns nothing from it.
+    /// Leaves the breaker of a key. If the key was reset meanwhile, its state is younger than the receipt, and the
+    /// outcome does not count.
     fn leave(&self, key: &[u8], receipt: &Receipt, outcome: Outcome) {
         let now = self.time.now();
         self.change(key, (now, Absent::Stays), |law, state, at, tell| {
@@ -204,7 +215,8 @@ impl Keys {
         });
     }
 
-    /// Changes the breaker of a key, and then tells the observer what has changed. `None` where the key has none, and stays so.
+    /// Changes the breaker of a key, and then reports the changes to the observer. `None` if the key has no state and
+    /// is not given one.
     fn change<R>(
         &self,
         key: &[u8],
@@ -228,7 +240,7 @@ impl Keys {
         result
     }
 
-    /// Settles what is seldom asked, by a copy of the state.
+    /// Settles a rare operation through the store, on a copy of the state.
     fn settle(&self, key: &[u8], op: Op<'_>) -> Settled {
         let charges = [Charge::new(key, &self.quota, Cost::ONE)];
         let step = Step::new(self.time.now(), op, &charges);
@@ -242,7 +254,8 @@ impl fmt::Debug for KeyedBreaker {
     }
 }
 
-/// A call that a [`KeyedBreaker`] has let through; dropped, it says nothing, as a [`Call`](super::Call). It holds a copy of its key.
+/// A call that a [`KeyedBreaker`] has admitted. Dropping it reports no outcome, as for a [`Call`](super::Call). It
+/// holds a copy of its key.
 #[must_use = "a call that is dropped at once says nothing of the service"]
 pub struct KeyedCall {
     shared: Arc<Keys>,
@@ -251,7 +264,7 @@ pub struct KeyedCall {
 }
 
 impl KeyedCall {
-    /// Says how the call went; how long it took is from entering until now.
+    /// Reports how the call went. Its latency is the time since it entered.
     pub fn leave(mut self, outcome: Outcome) {
         self.end(outcome);
     }

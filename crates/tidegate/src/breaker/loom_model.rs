@@ -1,4 +1,4 @@
-//! Few callers through all interleavings: probes never beyond the bound, none lost, and no breaker that is stuck.
+//! A few callers in all interleavings: the bound on probes holds, no probe is lost, and the breaker never gets stuck.
 
 use std::sync::Arc as Plain;
 use std::sync::atomic::{AtomicU64 as Count, Ordering};
@@ -12,8 +12,8 @@ use crate::sync::explore;
 
 const SECOND: Duration = Duration::from_secs(1);
 
-/// A breaker that has tripped, and whose open time is over; by a manual clock from the start, because loom would follow the atomics of the
-/// system clock.
+/// A breaker that has tripped and whose open time is over. It uses a manual clock from the start, because loom would
+/// track the atomics of the system clock.
 fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
     let clock = ManualClock::default();
     let law = CircuitBreaker::builder()
@@ -31,7 +31,7 @@ fn tripped(probes: u64, steps: u8) -> (Breaker, ManualClock) {
     (breaker, clock)
 }
 
-/// Enters if it may, and leaves as it is told; says whether it entered.
+/// Enters if it may, and leaves with `outcome`, or by dropping if that is `None`; returns whether it entered.
 fn call(breaker: &Breaker, inside: &Count, most: u64, outcome: Option<Outcome>) -> bool {
     let Ok(call) = breaker.try_enter() else { return false };
     let is_probe = breaker.state().as_str() == "half-open";
@@ -45,7 +45,7 @@ fn call(breaker: &Breaker, inside: &Count, most: u64, outcome: Option<Outcome>) 
     true
 }
 
-/// Whatever has happened: a while later a call enters, and good calls close it.
+/// Checks that a while later, whatever has happened, a call enters and good calls close the breaker.
 fn recovers(breaker: &Breaker, clock: &ManualClock) {
     for _ in 0..4 {
         clock.advance(2 * SECOND);
@@ -54,7 +54,7 @@ fn recovers(breaker: &Breaker, clock: &ManualClock) {
     assert_eq!(breaker.state(), Condition::Closed);
 }
 
-/// Three try at once, one of them hangs up, one fails, one succeeds.
+/// Three calls try at once: one hangs up, one fails, one succeeds.
 #[test]
 fn probes_stay_within_the_bound_however_they_end() {
     explore(None, || {
@@ -72,7 +72,7 @@ fn probes_stay_within_the_bound_however_they_end() {
     });
 }
 
-/// Cancelled probes give their places back: whoever comes after them enters.
+/// Cancelled probes give their places back, so the next call enters.
 #[test]
 fn a_cancelled_probe_leaves_its_place_to_the_next() {
     explore(None, || {
@@ -93,7 +93,7 @@ fn a_cancelled_probe_leaves_its_place_to_the_next() {
     });
 }
 
-/// A probe is lost while another ends; its place comes back with time, and its late outcome changes nothing.
+/// A probe is lost while another ends. Its place comes back with time, and its late outcome changes nothing.
 #[test]
 fn a_lost_probe_strands_nobody() {
     explore(None, || {
@@ -103,7 +103,7 @@ fn a_lost_probe_strands_nobody() {
         let inside = Plain::new(Count::new(0));
         let another = Plain::clone(&inside);
         let fails = thread::spawn(move || {
-            // Two, one after the other: before the lost one's place is free, and after that.
+            // Two calls in sequence: before the lost call's place is free, and after that.
             call(&other, &another, 2, Some(Outcome::Ignored));
             call(&other, &another, 2, Some(Outcome::Failure));
         });
@@ -115,7 +115,7 @@ fn a_lost_probe_strands_nobody() {
     });
 }
 
-/// A person opens it while a probe closes it: the person is heard.
+/// A person opens it while a probe closes it: the forced state wins.
 #[test]
 fn a_forced_state_holds_whatever_ends_meanwhile() {
     explore(None, || {

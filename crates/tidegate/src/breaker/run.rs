@@ -1,4 +1,4 @@
-//! How work that is run through a breaker ends.
+//! Results of work that runs through a breaker.
 
 use std::fmt;
 
@@ -9,9 +9,9 @@ use crate::answer::Denied;
 /// Why a call through a breaker has no result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallError<E> {
-    /// The breaker refused it: it was not tried.
+    /// The breaker refused it: the call was not made.
     Refused(Denied),
-    /// It was tried and failed.
+    /// The call was made and failed.
     Failed(E),
 }
 

@@ -1,4 +1,4 @@
-//! What the clones of a breaker share, and the one place where it is locked.
+//! The state that the clones of a breaker share, behind its lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,7 +18,7 @@ pub(super) struct Shared {
     pub(super) law: CircuitBreaker,
     pub(super) time: Time,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Never held while the clock or an observer is called.
+    /// Not held while the clock or an observer is called.
     state: Mutex<CircuitBreakerState>,
 }
 
@@ -28,7 +28,7 @@ impl Shared {
         Self { law, time, observer, state }
     }
 
-    /// Changes the state, and then tells the observer what has changed.
+    /// Changes the state, and then reports the changes to the observer.
     pub(super) fn change<R>(
         &self,
         change: impl FnOnce(&CircuitBreaker, &mut CircuitBreakerState, Tick, &mut dyn FnMut(Change)) -> R,
@@ -47,14 +47,14 @@ impl Shared {
         result
     }
 
-    /// Looks at the state as it is now.
+    /// Reads the state as of now.
     pub(super) fn look<R>(&self, look: impl FnOnce(&CircuitBreaker, &CircuitBreakerState, Tick) -> R) -> R {
         let now = self.time.now();
         look(&self.law, &self.state.lock(), now)
     }
 }
 
-/// Makes the refusal of a breaker, which has no units: one call may enter or none.
+/// Makes the denial of a breaker. A breaker has no units, so the limit is 1: one call may enter or none.
 pub(super) fn refused(retry: Retry) -> Denied {
     let reset_after = retry.after().unwrap_or(Duration::MAX);
     let standing = Standing { limit: 1, remaining: 0, debt: 0, reset_after };

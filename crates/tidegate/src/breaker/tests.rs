@@ -16,7 +16,7 @@ impl Observer for Heard {
 }
 
 impl Heard {
-    /// What was heard since the last look, as words.
+    /// Returns the changes reported since the last call, as words.
     fn words(&self) -> Vec<String> {
         let told = |change: Change| {
             let cause = match change.cause {
@@ -266,7 +266,7 @@ fn a_key_that_is_forced_open_outlives_a_flood_of_others() {
     assert_eq!(hosts.state("a").as_str(), "forced-open");
 }
 
-/// Hears each key's changes beside those of a breaker for all.
+/// Records the changes of each key, beside those of single breakers.
 #[derive(Debug, Default)]
 struct ByKey(Heard, Mutex<Vec<KeyDigest>>);
 
@@ -281,7 +281,7 @@ impl Observer for ByKey {
     }
 }
 
-/// One observer heard every change of every breaker, but of those that a key has.
+/// Regression: an observer received the changes of every single breaker, but not those of keyed ones.
 #[test]
 fn an_observer_hears_of_keys_what_it_hears_of_one_breaker() {
     let law = || CircuitBreaker::builder().consecutive(2).jitter(0.0);

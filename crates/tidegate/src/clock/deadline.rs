@@ -1,4 +1,4 @@
-//! Futures that are given up at a tick.
+//! Runs a future until a tick at most.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -8,12 +8,12 @@ use tidegate_core::Tick;
 
 use super::{Clock, Sleep};
 
-/// Awaits a future until a clock has come to a tick; `None` is that it was not ready by then, and it is dropped.
+/// Awaits a future until the clock reaches a tick. Returns `None` if the future was not ready by then, and drops it.
 ///
-/// A future that is ready when it is first polled is never too late, and no sleep is begun for it.
+/// A future that is ready when first polled is in time, and no sleep is started for it.
 ///
 /// # Cancel safety
-/// Dropped before it ends, it drops the future.
+/// Dropping this future drops the inner future.
 pub(crate) async fn before<T>(clock: &dyn Clock, until: Tick, future: impl Future<Output = T>) -> Option<T> {
     let mut future = pin!(future);
     let mut sleep: Option<Sleep> = None;

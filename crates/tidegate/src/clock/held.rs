@@ -1,14 +1,14 @@
-//! Time that does not step back, made of ticks that may.
+//! Time that never steps back, made from ticks that may.
 //!
-//! Limits in words do not remember when they were last changed, so the time they are decided by must not step back: a tick before the latest
-//! one counts as that one. For a thread that comes with a tick it read a moment ago nothing else is needed. For a clock that jumped forward,
-//! by an hour, and back again, it would mean that no limit refills for an hour.
+//! Limits in words do not remember when they were last changed, so the time that decides them must not step back: a
+//! tick before the latest one counts as the latest. That is enough for a thread with a tick that it read a moment
+//! ago. But if a clock jumped forward by an hour and back again, no limit would refill for an hour.
 //!
-//! So a clock that is more than [`FAR`] behind is followed at half its speed, until it has all but caught up. Time still
-//! never steps back, and no stretch of it counts twice: limits refill at half their rate for two hours, and then are as if
-//! nothing had happened. Following it at its full speed would keep the two apart for ever, and calendar windows wrong for ever; stepping back to it
-//! would give what was granted in the hour again. A clock that jumps to and fro gains at most half of what it claims to have
-//! gone forward.
+//! So a clock that is more than [`FAR`] behind is followed at half its speed, until it has nearly caught up. Time
+//! still never steps back, and no stretch of it counts twice: after the jump, limits refill at half their rate for
+//! two hours, and then as usual. Following the clock at full speed would keep the gap, and calendar windows, wrong
+//! for ever. Stepping back to it would grant again what was granted in the hour. A clock that jumps to and fro gains
+//! at most half of the time that it claims to have moved forward.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -16,18 +16,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// A clock that is further behind is followed: five minutes, in nanoseconds. Longer than a busy machine holds up a thread that goes on to
-/// ask, and than a wall clock is set back without somebody having to do with it.
+/// A clock that is further behind than this is followed: five minutes, in nanoseconds. That is longer than a busy
+/// machine delays a thread between reading a tick and using it, and more than a wall clock is usually set back
+/// without intervention.
 const FAR: u64 = Duration::from_secs(300).as_nanos() as u64;
 
-/// A clock that is followed has caught up when it is no further behind: ten seconds, in nanoseconds, for which time then stands still. Not
-/// zero, or every thread that comes with an older tick would drive time.
+/// A followed clock has caught up when it is no further behind than this: ten seconds, in nanoseconds, for which time
+/// then stands still. Not zero, since then every thread with a slightly older tick would move time.
 const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 
-/// Time that does not step back: the latest tick, and how far a clock that lies behind it has come since it was noticed.
+/// Time that never steps back: the latest tick, and the progress of a clock that is far behind it.
 ///
-/// For stores that are asked by the clocks of several callers. A tick before the latest one counts as that one; a clock that is more than
-/// five minutes behind is followed at half its speed.
+/// For stores that callers use with several clocks. A tick before the latest one counts as the latest; a clock that
+/// is more than five minutes behind is followed at half its speed.
 ///
 /// # Examples
 /// ```
@@ -41,17 +42,18 @@ const NEAR: u64 = Duration::from_secs(10).as_nanos() as u64;
 #[derive(Debug)]
 pub struct HeldTime {
     latest: AtomicU64,
-    /// How far behind a tick may be and just count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
+    /// How far behind a tick may be to count as the latest: [`FAR`], or [`NEAR`] while a clock is followed.
     bound: AtomicU64,
     behind: Mutex<Behind>,
 }
 
-/// A clock that lies far behind.
+/// A clock that is far behind.
 #[derive(Debug, Default)]
 struct Behind {
-    /// The latest of its ticks.
+    /// The latest tick of that clock.
     tick: u64,
-    /// What the latest tick was after that; where it is another by now, a clock that is not behind has moved it.
+    /// The held time when that tick was taken. If the held time has moved since, a clock that is not behind has moved
+    /// it.
     left: u64,
 }
 
@@ -62,14 +64,16 @@ impl Default for HeldTime {
 }
 
 impl HeldTime {
-    /// Returns the later of a tick and the latest one, and remembers it. A tick more than five minutes behind moves time on by half of
-    /// what its clock has gone forward.
+    /// Returns the later of `tick` and the latest tick, and remembers it. A tick more than five minutes behind moves
+    /// the time by half of the progress of its clock.
     #[inline]
     pub fn hold(&self, tick: Tick) -> Tick {
         let tick = tick.as_nanos();
-        // Relaxed: the word itself is the message. Written only when time goes on, which a shared tick seldom does.
+        // Relaxed: the word publishes only itself. It is written only when time moves, which is seldom for a shared
+        // tick.
         let seen = self.latest.load(Ordering::Relaxed);
-        // One comparison asks whether it is neither later nor far behind: wrapped around, a later one is further than any.
+        // One comparison detects both later ticks and those far behind: the difference of a later one wraps around
+        // and is larger than any bound.
         if seen.wrapping_sub(tick) <= self.bound.load(Ordering::Relaxed) {
             return Tick::from_nanos(seen);
         }
@@ -86,17 +90,17 @@ impl HeldTime {
         Tick::from_nanos(self.latest.load(Ordering::Relaxed))
     }
 
-    /// Goes on by half of what a clock far behind has gone forward.
+    /// Moves the time by half of the progress of a clock that is far behind.
     #[cold]
     fn follow(&self, tick: u64) -> Tick {
         let mut behind = self.behind.lock();
         let seen = self.latest.load(Ordering::Relaxed);
-        // Relaxed, here and below: a bound that is seen late delays the following.
+        // Relaxed, here and below: a thread that sees a bound late only follows later.
         self.bound.store(NEAR, Ordering::Relaxed);
         if behind.left != seen {
             *behind = Behind { tick, left: seen };
         } else if let Some(gone) = tick.checked_sub(behind.tick) {
-            // Whole steps of two, so that nothing is lost in halves.
+            // An even number of nanoseconds, so that no half is lost.
             let half = gone / 2;
             let moved = seen.saturating_add(half);
             behind.tick += 2 * half;
@@ -133,7 +137,7 @@ mod tests {
         assert_eq!(hold(&time, 1001 * SECOND), 1001 * SECOND);
     }
 
-    /// A wall clock that was an hour ahead for a moment: no limit would have refilled for that hour.
+    /// A wall clock that was an hour ahead for a moment. Without following, no limit would refill for that hour.
     #[test]
     fn a_jump_of_an_hour_is_caught_up_in_two_at_half_speed() {
         let (time, start) = (HeldTime::default(), 1000 * HOUR);
@@ -163,7 +167,8 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever ticks come: time stands or goes on, and where no tick comes from beyond it, by half of what ticks went forward at most.
+        /// For any ticks: time stands or moves forward. If no tick lies beyond it, it moves by at most half of the
+        /// progress of the ticks.
         #[test]
         fn time_never_steps_back_nor_runs_ahead(ticks in prop::collection::vec(0u64..4 * HOUR, 1..100)) {
             let time = HeldTime::default();

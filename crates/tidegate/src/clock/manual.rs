@@ -1,7 +1,7 @@
-//! A clock that is moved by hand.
+//! A clock that is set by hand.
 //!
-//! An hour passes in a microsecond and every assertion is exact. Sleepers register the tick they wait for; whoever moves
-//! the time wakes those that are due, in the order of their ticks.
+//! An hour passes in a microsecond and every assertion is exact. Sleepers register the tick that they wait for.
+//! Moving the time wakes the sleepers that are due, in the order of their ticks.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -18,8 +18,8 @@ use crate::block_on::block_on;
 
 /// A clock that moves only when told to; clones share the time.
 ///
-/// Waits that live by it end when the time is moved past their tick, and never by themselves. [`ManualClock::sleepers`] tells
-/// a test that a waiter on another thread or task has gone to sleep.
+/// Waits on it end only when the time is moved past their tick. [`ManualClock::sleepers`] shows a test that a waiter
+/// on another thread or task has gone to sleep.
 ///
 /// # Examples
 /// ```
@@ -58,7 +58,7 @@ struct Hands {
     sleepers: Mutex<Sleepers>,
 }
 
-/// The wakers of those who sleep, by tick, then by arrival.
+/// The wakers of the sleepers, by tick, then by arrival.
 #[derive(Debug, Default)]
 struct Sleepers {
     arrivals: u64,
@@ -74,35 +74,36 @@ impl ManualClock {
         clock
     }
 
-    /// Moves the time forward and wakes who is due; saturates at [`Tick::MAX`].
+    /// Moves the time forward and wakes the sleepers that are due; saturates at [`Tick::MAX`].
     pub fn advance(&self, by: Duration) {
         let by = tidegate_core::time::nanos(by);
-        // Relaxed: the tick publishes nothing but itself; sleepers read it under the lock that `wake` takes next.
+        // Relaxed: the tick publishes only itself; sleepers read it under the lock that `wake` takes next.
         let step = |now: u64| Some(now.saturating_add(by));
         let _ = self.hands.nanos.fetch_update(Ordering::Relaxed, Ordering::Relaxed, step);
         self.wake();
     }
 
-    /// Puts the time to `tick`, forward or back, and wakes who is due.
+    /// Sets the time to `tick`, forward or back, and wakes the sleepers that are due.
     pub fn set(&self, tick: Tick) {
         self.hands.nanos.store(tick.as_nanos(), Ordering::Relaxed);
         self.wake();
     }
 
-    /// Moves the time to the earliest tick somebody sleeps for and returns it; `None` when nobody sleeps.
+    /// Moves the time to the earliest tick of a sleeper and returns it; `None` if there is no sleeper.
     pub fn advance_to_next(&self) -> Option<Tick> {
         let (tick, _) = *self.hands.sleepers.lock().wakers.keys().next()?;
         self.advance(tick.since(self.now()));
         Some(tick)
     }
 
-    /// Returns the earliest tick that somebody sleeps for, for whoever turns several clocks in step.
+    /// Returns the earliest tick of a sleeper, for code that moves several clocks in step; `None` if there is no
+    /// sleeper.
     #[must_use]
     pub fn next_wake(&self) -> Option<Tick> {
         self.hands.sleepers.lock().wakers.keys().next().map(|(tick, _)| *tick)
     }
 
-    /// Returns how many sleeps are under way.
+    /// Returns the number of sleeps in progress.
     #[must_use]
     pub fn sleepers(&self) -> usize {
         self.hands.sleepers.lock().wakers.len()
@@ -137,7 +138,7 @@ impl Clock for ManualClock {
 struct ManualSleep {
     clock: ManualClock,
     tick: Tick,
-    /// Its place in the register once it has been polled.
+    /// Its arrival number in the register, once it has been polled.
     arrival: Option<u64>,
 }
 
@@ -147,7 +148,7 @@ impl Future for ManualSleep {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
         let this = &mut *self;
         let mut sleepers = this.clock.hands.sleepers.lock();
-        // Under the lock: whoever moves the time after this look finds the waker.
+        // Checked under the lock, so that a thread that moves the time after this check finds the waker.
         if this.clock.now() >= this.tick {
             return Poll::Ready(());
         }
@@ -164,7 +165,7 @@ impl Drop for ManualSleep {
     fn drop(&mut self) {
         if let Some(arrival) = self.arrival {
             let waker = self.clock.hands.sleepers.lock().wakers.remove(&(self.tick, arrival));
-            // After the lock: a waker's drop may run foreign code.
+            // After the lock is released: dropping a waker may run foreign code.
             drop(waker);
         }
     }

@@ -1,11 +1,12 @@
 //! The machine's clock, and a tick of it that the whole process shares.
 //!
-//! Reading a clock costs more than deciding: about 20 ns by way of the operating system, 8 to 10 by the processor's counter,
-//! against 5 for the compare-exchange that spends a permit; and it keeps the cache misses of neighbouring checks from
-//! overlapping. So while many checks are made, one thread, the *keeper*, reads the clock for all of them, once a
-//! millisecond, and shares the tick; while few are made nobody keeps it, no thread wakes, and each check reads for itself.
+//! Reading a clock costs more than deciding: about 20 ns through the operating system or 8 to 10 by the processor's
+//! counter, against 5 for the compare-exchange that spends a permit. It also keeps the cache misses of neighbouring
+//! checks from overlapping. So while many checks are made, one thread, the *keeper*, reads the clock for all of them,
+//! once a millisecond, and shares the tick. While few checks are made there is no keeper: no thread wakes, and each
+//! check reads the clock itself.
 //!
-//! What that costs in exactness is one number, [`SystemClock::recent`]'s staleness, and it is told there.
+//! The price is a staleness of [`SystemClock::recent`], which is documented there.
 
 mod counter;
 mod shared_tick;
@@ -21,46 +22,48 @@ use super::Clock;
 use counter::Counter;
 use shared_tick::{LATE, SharedTick};
 
-/// How often the keeper reads the clock: often enough that a limit of ten thousand a second is off by ten units at most, seldom
-/// enough to take less than half a percent of one core.
+/// How often the keeper reads the clock: often enough that a limit of ten thousand a second is off by at most ten
+/// units, seldom enough to take less than half a percent of one core.
 const BEAT: Duration = Duration::from_millis(1);
 
-/// Beats between two questions of the keeper whether anybody still wants the tick.
+/// The keeper asks once in this many beats whether the tick is still used.
 const BEATS_PER_QUESTION: u32 = 128;
 
 static SHARED_TICK: SharedTick = SharedTick::new();
 static COUNTER: Counter = Counter::new();
 
-/// The machine's monotonic clock, anchored to the Unix epoch when the process first asks for it.
+/// The machine's monotonic clock, anchored to the Unix epoch when the process first uses it.
 ///
-/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock: setting the wall clock
-/// neither mints nor blocks capacity. After such a step, calendar windows keep the old wall time until the process restarts. All values of
-/// this type in a process are one clock, so their ticks can be compared.
+/// Ticks are nanoseconds since 1970, so that calendar windows work, but they advance with the monotonic clock:
+/// setting the wall clock neither adds nor blocks capacity. After such a step, calendar windows keep the old wall
+/// time until the process restarts. All values of this type in a process are one clock, so their ticks can be
+/// compared.
 ///
-/// [`Clock::now`] reads the operating system's clock, about 20 ns; while the keeper runs and the kernel itself goes by the
-/// processor's counter (`tsc` on x86-64, the architected counter on ARM), that counter against the keeper's last reading,
-/// about 9 ns. It never steps back by more than the nanosecond of rounding, whichever of the two answers.
+/// [`Clock::now`] reads the operating system's clock, about 20 ns. While the keeper runs, and if the kernel itself
+/// uses the processor's counter (`tsc` on x86-64, the architected counter on ARM), it reads that counter relative to
+/// the keeper's last reading, about 9 ns. With either source it never steps back by more than the nanosecond of
+/// rounding.
 ///
 /// # Staleness
-/// [`Clock::recent`] is at most one millisecond old, plus the time by which the keeper's thread is scheduled late. Where
-/// nobody keeps the tick it reads the clock, so an idle gap never makes it old: the keeper hands it out only while it goes on
-/// being asked for, and says so before it sleeps. A process whose keeper is gone (forked) or was held up with it (stopped and
-/// continued) finds out when it next reads the clock, which is before the next refusal: until then a limit can have let
-/// through one burst more than it should have, never a second one.
+/// [`Clock::recent`] is at most one millisecond old, plus the time by which the keeper's thread is scheduled late.
+/// While no keeper runs it reads the clock, so an idle gap never makes it old: the keeper shares the tick only while
+/// it is being used, and withdraws it before it sleeps. A process whose keeper is gone (after a fork) or was stopped
+/// with it (stopped and continued) notices when it next reads the clock, which is before the next refusal. Until then
+/// a limit can have admitted one burst too many, but never a second one.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct SystemClock(());
 
 impl SystemClock {
-    /// Returns the process's clock, which is anchored to the present if it was not yet.
+    /// Returns the process's clock, and anchors it to the present if it was not anchored yet.
     #[must_use]
     pub fn new() -> Self {
         anchor();
         Self(())
     }
 
-    /// Shares the tick of this moment, as the keeper does, and does not renew it: for whoever counts the instructions of a check,
-    /// where waiting for the keeper would depend on how fast the machine is. The next reading of the clock that is 50 ms later takes
-    /// it away again; where a keeper runs, its next beat renews it.
+    /// Shares the tick of this moment, as the keeper does, but does not renew it. For code that counts the
+    /// instructions of a check, where waiting for the keeper would depend on the speed of the machine. The next clock
+    /// reading at least 50 ms later withdraws it; if a keeper runs, its next beat renews it.
     #[doc(hidden)]
     pub fn share_tick() {
         SHARED_TICK.begin(read());
@@ -72,8 +75,8 @@ impl SystemClock {
         SHARED_TICK.tick().map(Tick::from_nanos)
     }
 
-    /// Returns now, if the tick is kept and the counter tells it. Not less than the tick, since the bearings that are read after it
-    /// start there or later.
+    /// Returns the current tick, if a tick is kept and the counter has the time. It is not less than the shared tick,
+    /// since the bearings, which are read after it, start there or later.
     #[inline]
     pub(crate) fn fast_tick() -> Option<Tick> {
         SHARED_TICK.tick()?;
@@ -96,7 +99,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// Reads the clock where the counter has no quick answer, and finds out whether the keeper is gone.
+/// Reads the clock if the counter has no fast answer, and notices if the keeper is gone.
 #[cold]
 #[inline(never)]
 fn otherwise() -> Tick {
@@ -108,7 +111,7 @@ fn otherwise() -> Tick {
     Tick::from_nanos(now)
 }
 
-/// Reads the clock where nobody keeps the tick, and sees to it that somebody does if this happens often.
+/// Reads the clock while no tick is kept, and wakes the keeper if this happens often.
 #[cold]
 #[inline(never)]
 fn unkept() -> Tick {
@@ -119,13 +122,13 @@ fn unkept() -> Tick {
     Tick::from_nanos(now)
 }
 
-/// Reads the operating system's clock, which never steps back, and never less than the keeper has said.
+/// Reads the operating system's clock, which never steps back. Returns no less than the keeper's latest tick.
 fn read() -> u64 {
     let (origin, wall) = anchor();
     wall.saturating_add(nanos(origin.elapsed())).max(SHARED_TICK.floor())
 }
 
-/// The moment that all ticks are counted from, and its wall time in nanoseconds since the Unix epoch.
+/// The origin of all ticks, and its wall time in nanoseconds since the Unix epoch.
 #[allow(clippy::disallowed_methods, reason = "this is the clock")]
 fn anchor() -> (Instant, u64) {
     static ANCHOR: OnceLock<(Instant, u64)> = OnceLock::new();
@@ -135,7 +138,8 @@ fn anchor() -> (Instant, u64) {
     })
 }
 
-/// Wakes the keeper's thread, or starts it. Where no thread can be started, nobody keeps the tick: checks are slower, and still right.
+/// Wakes the keeper's thread, or starts it. If no thread can be started, no tick is kept: checks are slower, but
+/// still right.
 fn wake() {
     static KEEPER: OnceLock<Option<Thread>> = OnceLock::new();
     let keeper = KEEPER.get_or_init(|| {
@@ -148,7 +152,7 @@ fn wake() {
     }
 }
 
-/// What the keeper's thread does: sleeps until woken, then shares a tick each millisecond until nobody asks any more.
+/// The keeper's thread: sleeps until woken, then shares a tick each millisecond until it is no longer used.
 #[allow(clippy::disallowed_methods, reason = "the keeper sleeps between beats")]
 fn keep(shared: &SharedTick, counter: &Counter) {
     let mut source = counter::Source::detect();
@@ -186,7 +190,7 @@ mod tests {
         assert!(clock.now() >= first);
     }
 
-    /// However often it is asked, by however many threads, kept or not: what is recent is never later than now.
+    /// With any number of readers, kept or not: the recent tick is never later than now.
     #[test]
     fn a_recent_tick_is_never_later_than_now_and_now_never_steps_back() {
         thread::scope(|scope| {
@@ -198,7 +202,7 @@ mod tests {
                         let recent = clock.recent();
                         let next = clock.now();
                         assert!(next >= recent, "now {next:?}, recent {recent:?}");
-                        // The counter is rounded down to whole nanoseconds on either side of a beat.
+                        // The counter is rounded down to whole nanoseconds on both sides of a beat.
                         assert!(next.as_nanos() + 1 >= now.as_nanos(), "{next:?} after {now:?}");
                         now = next;
                     }

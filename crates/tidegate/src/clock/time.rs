@@ -1,4 +1,4 @@
-//! The clock of a limiter: the system's is called directly, any other one through a trait object.
+//! The clock of a limiter: the system clock is called directly, any other clock through a trait object.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -7,10 +7,10 @@ use tidegate_core::Tick;
 
 use super::{Clock, HeldTime, SystemClock};
 
-/// The system's clock, or another one whose steps back are held.
+/// The system clock, or another one whose steps back are held.
 ///
-/// Limits that are kept as words do not remember when they were last changed, so ticks must not step back. The system clock's do not; those
-/// of any other clock are held ([`HeldTime`]).
+/// Limits in words do not remember when they were last changed, so ticks must not step back. Those of the system
+/// clock do not; those of any other clock are held ([`HeldTime`]).
 #[derive(Debug)]
 pub(crate) enum Time {
     System(SystemClock),
@@ -29,7 +29,7 @@ impl Time {
         Self::Other { clock, held: HeldTime::default() }
     }
 
-    /// Returns the same clock for another limiter, which holds its time by itself.
+    /// Returns the same clock for another limiter, which holds its time separately.
     pub(crate) fn again(&self) -> Self {
         match self {
             Self::System(system) => Self::System(*system),
@@ -45,7 +45,7 @@ impl Time {
         }
     }
 
-    /// Returns now where the processor's counter tells it.
+    /// Returns the current tick if the processor's counter has it.
     #[inline]
     pub(crate) fn fast_tick(&self) -> Option<Tick> {
         match self {
@@ -62,7 +62,7 @@ impl Time {
         }
     }
 
-    /// Returns the tick that all threads see for a while, where there is one.
+    /// Returns a tick that all threads see for a while, if there is one.
     pub(crate) fn shared(&self) -> Option<Tick> {
         match self {
             Self::System(_) => SystemClock::shared(),
@@ -70,7 +70,7 @@ impl Time {
         }
     }
 
-    /// Returns the tick that the system's clock shares while it is kept: a load.
+    /// Returns the tick that the system clock shares while it is kept. Costs one load.
     #[inline(always)]
     pub(crate) fn kept(&self) -> Option<Tick> {
         match self {
@@ -79,7 +79,7 @@ impl Time {
         }
     }
 
-    /// Asks a clock other than the system's; apart, so that the code for the system's stays short.
+    /// Reads a clock other than the system clock. Separate, so that the code for the system clock stays short.
     #[cold]
     #[inline(never)]
     fn other(&self, recent: bool) -> Tick {

@@ -11,8 +11,8 @@ use super::{Clock, LONGEST_SLEEP, Sleep, SystemClock};
 /// Tokio's monotonic clock, anchored to the Unix epoch when it is made; waits sleep on tokio's timer.
 ///
 /// The timer is tokio's own, so there is no extra thread, waits are rounded up to its millisecond, and
-/// `tokio::time::pause` stops and skips this clock's time too. Outside a runtime it waits like [`SystemClock`]. A copy
-/// shares the anchor.
+/// `tokio::time::pause` also stops and skips this clock's time. Outside a runtime it waits like [`SystemClock`]. A
+/// copy shares the anchor.
 ///
 /// # Examples
 /// ```
@@ -34,7 +34,7 @@ pub struct TokioClock {
 }
 
 impl TokioClock {
-    /// Anchors a clock to the present.
+    /// Makes a clock anchored to the present.
     #[must_use]
     #[allow(clippy::disallowed_methods, reason = "this is the clock")]
     pub fn new() -> Self {

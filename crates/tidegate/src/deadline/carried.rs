@@ -1,4 +1,4 @@
-//! The deadline that a task carries, so that code deep within it knows how long its work may take.
+//! The deadline that a task carries, so that code deep inside it knows how much time its work has.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -19,16 +19,16 @@ impl Carried for Deadline {
 /// A future with a deadline: see [`carry_through`].
 pub type Carrying<F> = carried::Carrying<Deadline, F>;
 
-/// Returns the deadline of the work that is being done: the one that the innermost [`carry`] or [`carry_through`] around it was given. `None` outside
-/// of them, and in tasks and threads that were started from within: what they are to carry is handed to them.
+/// Returns the deadline of the current work: that of the innermost enclosing [`carry`] or [`carry_through`]. `None`
+/// outside of them, and in tasks and threads started inside them: pass the deadline on to those explicitly.
 ///
-/// A load from a thread's own memory.
+/// Costs one load from thread-local memory.
 #[must_use]
 pub fn carried() -> Option<Deadline> {
     CARRIED.get()
 }
 
-/// Runs a function that finds `deadline` in [`carried`].
+/// Runs a function during which [`carried`] returns `deadline`.
 ///
 /// # Examples
 /// ```
@@ -42,9 +42,9 @@ pub fn carry<T>(deadline: impl Into<Deadline>, work: impl FnOnce() -> T) -> T {
     carried::carry(Some(deadline.into()), work)
 }
 
-/// Returns a future that finds `deadline` in [`carried`] while it is polled, on whatever thread that is.
+/// Returns a future during whose polls [`carried`] returns `deadline`, on any thread.
 ///
-/// It does not end at the deadline by itself; whoever runs it sees to that.
+/// The future does not end at the deadline by itself; the code that runs it has to enforce it.
 ///
 /// # Cancel safety
 /// Dropping it drops the future.
@@ -67,7 +67,7 @@ pub fn carry_through<F: Future>(deadline: impl Into<Deadline>, future: F) -> Car
     carried::carry_through(Some(deadline.into()), future)
 }
 
-/// As [`carry_through`], for work that is no one request's: it finds no deadline.
+/// As [`carry_through`], for work that belongs to no single request: [`carried`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     carried::carry_through(None, future)
 }

@@ -1,14 +1,15 @@
-//! Deadlines as headers write them: the time that is left, not a point in time, since clocks of two machines differ.
+//! Deadlines in headers. They hold the time that is left rather than a point in time, since the clocks of two
+//! machines differ.
 
 use std::time::Duration;
 
-/// Where gRPC says how much time is left: up to eight digits and a unit, such as `250m` for 250 milliseconds.
+/// gRPC's header for the time left: up to eight digits and a unit, such as `250m` for 250 milliseconds.
 pub const GRPC_TIMEOUT: &str = "grpc-timeout";
 
-/// Where Envoy says how much time it gives the service behind it: milliseconds.
+/// Envoy's header for the time that it gives the service behind it, in milliseconds.
 pub const ENVOY_TIMEOUT: &str = "x-envoy-expected-rq-timeout-ms";
 
-/// The largest number of a `grpc-timeout`.
+/// The largest number in a `grpc-timeout`.
 const EIGHT_DIGITS: u128 = 99_999_999;
 
 /// The units of `grpc-timeout`, the smallest first, in nanoseconds.
@@ -21,7 +22,8 @@ const UNITS: [(u8, u128); 6] = [
     (b'H', 3_600_000_000_000),
 ];
 
-/// Reads the value of a [`GRPC_TIMEOUT`] header; `None` where it is none. Zero is one: its caller waits no longer.
+/// Reads the value of a [`GRPC_TIMEOUT`] header; `None` if it is not valid. Zero is valid, and means that the caller
+/// no longer waits.
 ///
 /// # Examples
 /// ```
@@ -46,8 +48,9 @@ pub fn read_grpc_timeout(value: &[u8]) -> Option<Duration> {
     Some(Duration::new((nanos / 1_000_000_000) as u64, (nanos % 1_000_000_000) as u32))
 }
 
-/// Writes the value of a [`GRPC_TIMEOUT`] header: in the smallest unit that takes no more than eight digits, rounded down, so that the next
-/// service is told no more time than there is. More than 99,999,999 hours are written as that.
+/// Writes the value of a [`GRPC_TIMEOUT`] header in the smallest unit that needs no more than eight digits, rounded
+/// down so that the next service is not given more time than there is. A time above 99,999,999 hours is written as
+/// 99,999,999 hours.
 ///
 /// # Examples
 /// ```
@@ -67,13 +70,14 @@ pub fn write_grpc_timeout(left: Duration) -> String {
     }
 }
 
-/// Reads the value of an [`ENVOY_TIMEOUT`] header: whole milliseconds, up to twenty digits; `None` where it is none.
+/// Reads the value of an [`ENVOY_TIMEOUT`] header: whole milliseconds, up to twenty digits; `None` if it is not
+/// valid.
 #[must_use]
 pub fn read_millis(value: &[u8]) -> Option<Duration> {
     number(value, 20).map(Duration::from_millis)
 }
 
-/// Reads one to `most` digits; `None` where there is anything else, or the number has more than 64 bits.
+/// Reads one to `most` digits; `None` for anything else, or if the number exceeds 64 bits.
 fn number(digits: &[u8], most: usize) -> Option<u64> {
     if digits.is_empty() || digits.len() > most || !digits.iter().all(u8::is_ascii_digit) {
         return None;
@@ -132,7 +136,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is written is read, and never as more time than there was; less by no more than one part in a million.
+        /// A written value reads back as no more time than there was, and less by at most one part in a million.
         #[test]
         fn the_next_service_is_told_no_more_than_there_is(secs in 0..1_u64 << 36, nanos in 0..1_000_000_000_u32) {
             let left = Duration::new(secs, nanos);

@@ -1,4 +1,4 @@
-//! One kind of work that requests are made of, held to the time that is left.
+//! One kind of work within requests, held to the time that is left.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,11 +10,11 @@ use tidegate_core::deadline::Timeouts;
 use super::{Deadline, carried, carry_through};
 use crate::clock::{self, Clock, SystemClock};
 
-/// One kind of work that requests are made of, such as a query: how long it may take, how long it takes at least, and how often there was not
-/// enough time for it. Clones share the counts.
+/// One kind of work within requests, such as a query: how long it may take, how long it takes at least, and how often
+/// there was not enough time for it. Clones share the counts.
 ///
-/// The work gets the least of its own time and of what the deadline leaves that the task [carries](carried); without one, of the default. Work
-/// that cannot be done in the time left is not begun.
+/// The work gets the smaller of its own time and the time left until the deadline that the task [carries](carried),
+/// or until the default deadline if it carries none. Work that cannot be done in the time left is not begun.
 ///
 /// # Examples
 /// ```
@@ -54,14 +54,15 @@ struct Counters {
     cut_off: AtomicU64,
 }
 
-/// How often work was begun, and how often there was no time for it. Each number is exact; together they are not of one moment.
+/// How often work was begun, and how often there was not enough time for it. Each number is exact, but they are not
+/// read at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StepCounts {
-    /// Begun.
+    /// How often work was begun.
     pub begun: u64,
-    /// Not begun, because it could not have been done in the time left.
+    /// How often work was not begun, because it could not have been done in the time left.
     pub not_begun: u64,
-    /// Begun, and dropped when its time was up.
+    /// How often work was begun, and dropped when its time was up.
     pub cut_off: u64,
 }
 
@@ -77,41 +78,42 @@ pub enum OutOfTime {
 }
 
 impl Step {
-    /// Makes a step by these rules, without a time of its own.
+    /// Makes a step with these rules, without a limit of its own.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         let clock = Arc::new(SystemClock::new());
         Self { timeouts, own: None, needs: Duration::ZERO, clock, counters: Arc::default() }
     }
 
-    /// Sets the most time that the work gets, however much is left.
+    /// Sets the longest time that the work gets, however much is left.
     #[must_use]
     pub fn within(self, own: Duration) -> Self {
         Self { own: Some(own), ..self }
     }
 
-    /// Sets the time that the work takes at least: with less it is not begun. Zero unless set.
+    /// Sets the least time that the work takes: with less left it is not begun. Zero by default.
     #[must_use]
     pub fn needing(self, least: Duration) -> Self {
         Self { needs: least, ..self }
     }
 
-    /// Sets the clock; the [`SystemClock`] unless set.
+    /// Sets the clock; the [`SystemClock`] by default.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Runs work, which carries the deadline of its step, and drops it when that has come. Work that is ready when it is first polled is in time.
+    /// Runs work, which carries the deadline of its step, and drops it at that deadline. Work that is ready when
+    /// first polled is in time.
     ///
     /// # Errors
     /// [`OutOfTime`], which is counted.
     ///
     /// # Cancel safety
-    /// Dropping it drops the work.
+    /// Dropping the future drops the work.
     pub async fn run<T>(&self, work: impl Future<Output = T>) -> Result<T, OutOfTime> {
         let Some(until) = self.until() else {
-            // Relaxed, here and below: a count stands by itself.
+            // Relaxed, here and below: each count is independent.
             self.counters.not_begun.fetch_add(1, Ordering::Relaxed);
             return Err(OutOfTime::NotBegun);
         };
@@ -123,7 +125,7 @@ impl Step {
         })
     }
 
-    /// Returns how often work was begun, and how often there was no time for it.
+    /// Returns how often work was begun, and how often there was not enough time for it.
     #[must_use]
     pub fn counts(&self) -> StepCounts {
         let Counters { begun, not_begun, cut_off } = &*self.counters;
@@ -132,7 +134,7 @@ impl Step {
         StepCounts { begun, not_begun, cut_off }
     }
 
-    /// The tick by which work that began now would have to end; `None` where that is too early.
+    /// Returns the tick by which work that begins now has to end; `None` if that leaves too little time.
     fn until(&self) -> Option<Tick> {
         let now = self.clock.now();
         let deadline =

@@ -1,11 +1,11 @@
-//! How a check of a key is decided on the key's word in the table, without the general form of its state.
+//! Decides the check of a key on the key's word in the table, without the general form of its state.
 //!
-//! Possible where there is no observer and no limit per key, and the quota is a GCRA whose states fit a word. Every other check is
-//! decided through [`crate::store::settle`], by the same arithmetic.
+//! This is possible without an observer and without limits per key, for a GCRA quota whose states fit a word. Every
+//! other check is decided through [`crate::store::settle`], by the same arithmetic.
 //!
-//! This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a processor fetches
-//! ahead for as many checks as fit its window. So the usual path has few instructions, no calls and almost no stores, and every
-//! rare case is a call.
+//! This code is shaped by the instructions it compiles to. With a million keys a check waits for memory, and a
+//! processor prefetches for as many checks as fit its instruction window. So the usual path has few instructions, no
+//! calls and almost no stores, and every rare case is a call.
 
 use std::sync::atomic::Ordering;
 
@@ -18,15 +18,15 @@ use crate::key::Key;
 use crate::precision::Precision;
 use crate::store::{KeptClass, Print, Reading, Taken};
 
-/// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
+/// Keys looked up together: the number of cache misses that a core keeps in flight at once, and a few more.
 const BATCH: usize = 16;
 
 /// The longest key that is hashed without a call.
 const SHORT: usize = 16;
 
 impl Shared {
-    /// Decides a check. The usual one is decided without a call, so no register has to be saved: a saved one could be read back only
-    /// after the locked instruction.
+    /// Decides a check. The usual check is decided without a call, so that no register has to be saved: a saved
+    /// register could be restored only after the locked instruction.
     #[inline]
     pub(super) fn decide<T: Tell>(&self, key: &[u8], cost: Cost) -> T {
         match self.permit(key, cost.units()) {
@@ -43,7 +43,7 @@ impl Shared {
         }
     }
 
-    /// Decides about a key that was not permitted in its first line, or was not looked for there.
+    /// Decides about a key that was not permitted in its first cache line, or was not looked up there.
     #[inline(never)]
     fn decide_at_length<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, cost: Cost) -> T {
         let told = self.decide_on_word(print, key, by, cost.units());
@@ -76,17 +76,17 @@ impl Shared {
 }
 
 impl Shared {
-    /// Sets the class that the fast path goes by, or 0 where checks need more than the standard limit.
+    /// Sets the class that the fast path uses, or 0 if checks need more than the standard limit.
     pub(super) fn publish_class(&self) {
         let _guard = self.publishing.lock();
         let plain = self.resolver.is_none() && self.observer.is_none();
         let class = self.store.class(&self.standard.load().quota, self.time.now()).filter(|_| plain);
-        // Relaxed: a limit can be read as soon as its class is known, however that came about.
+        // Relaxed: a reader that knows a limit's class can read the limit, whatever the order of this store.
         self.fast_class.store(class.map_or(0, KeptClass::bits), Ordering::Relaxed);
     }
 
-    /// Spends units of a key by the tick that the system's clock shares, and returns what the limit says afterwards. `None` where that is
-    /// not decided here: refused, or not decided without a call.
+    /// Spends units of a key by the shared tick of the system clock, and returns the standing afterwards. `None` if
+    /// it is refused, or cannot be decided without a call.
     #[inline(always)]
     fn permit(&self, key: &[u8], units: u64) -> Option<GcraReport> {
         if key.len() > SHORT || self.precision == Precision::Exact {
@@ -99,7 +99,7 @@ impl Shared {
         Some(limit.form.report(word, now))
     }
 
-    /// Returns the tick that permits are booked under.
+    /// Returns the tick under which permits are booked.
     fn tick(&self) -> Tick {
         if self.precision == Precision::Exact { self.time.now() } else { self.time.recent() }
     }
@@ -113,13 +113,14 @@ impl Shared {
             None => None,
         };
         if reading.is_none() {
-            // The numbers of the form have run out, after an hour or after a century, or the limit's number is being reclaimed: it gets another.
+            // Either the form's time range has ended, after an hour to a century, or the limit's number is being
+            // reclaimed. Publish again to get a new one.
             self.publish_class();
         }
         reading
     }
 
-    /// Spends units of a key by its word; a refusal is left to the clock.
+    /// Spends units of a key by its word. A refusal is decided by the clock.
     #[inline(always)]
     fn decide_on_word<T: Tell>(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Option<T> {
         let mut taken = self.store.permit_or_see(print, by, units);
@@ -133,8 +134,9 @@ impl Shared {
         }
     }
 
-    /// Reads the clock for units that the word `seen` refused. Refuses only on a word that was there before the clock was read, since
-    /// every charge in it is then of an earlier tick. Ends: a word that has changed means that another check was permitted.
+    /// Reads the clock again for units that the word `seen` refused. Refuses only if the word is still the one from
+    /// before the clock was read, since every charge in it then has an earlier tick. The loop ends because a changed
+    /// word means that another check was permitted.
     #[inline(never)]
     fn decide_by_clock<T: Tell>(
         &self,
@@ -145,7 +147,7 @@ impl Shared {
     ) -> Option<T> {
         loop {
             let now = self.time.now();
-            // By the same limit: if its number has been given to another one since, the store says so.
+            // By the same limit; if its number has been given to another limit since, the store detects it.
             let by = by.later(now).or_else(|| self.reading(now))?;
             match self.store.take(print, key, &by, units) {
                 Taken::Permitted(word) => {

@@ -1,4 +1,4 @@
-//! What the clones of a keyed limiter share, and the decisions that its store makes.
+//! The state that the clones of a keyed limiter share, and the decisions made through its store.
 
 use std::fmt;
 use std::hash::BuildHasher;
@@ -19,13 +19,13 @@ use crate::precision::Precision;
 use crate::reservation::{Held, Source};
 use crate::store::{Charge, MemoryStore, Op, Settled, Step, Store};
 
-/// Says which keys have a limit of their own.
+/// Looks up the limit of a key; `None` means the standard limit.
 pub(super) type Resolver = dyn Fn(&[u8]) -> Option<Arc<Quota>> + Send + Sync;
 
 /// What all clones of a keyed limiter share.
 pub(super) struct Shared {
-    /// The class of the standard limit in the store, if the fast path may be taken: the states of the limit fit a word, and there are
-    /// neither limits per key nor an observer. 0 otherwise.
+    /// The class of the standard limit in the store if the fast path is possible: the states of the limit fit a word,
+    /// and there are neither limits per key nor an observer. 0 otherwise.
     pub(super) fast_class: AtomicU64,
     pub(super) precision: Precision,
     pub(super) time: Time,
@@ -36,16 +36,17 @@ pub(super) struct Shared {
     pub(super) resolver: Option<Arc<Resolver>>,
     pub(super) capacity: usize,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Digests for observers; not the store's seed, so that a logged digest says nothing about the table.
+    /// The hasher of digests for observers. It differs from the store's seed, so that a logged digest reveals nothing
+    /// about the table.
     pub(super) digests: RandomState,
 }
 
-/// The limit of every key that has none of its own.
+/// The limit of every key without a limit of its own.
 #[derive(Debug)]
 pub(super) struct Standard {
     pub(super) quota: Arc<Quota>,
     pub(super) replace: Replace,
-    /// Counts changes, as a limiter's terms do.
+    /// Counts changes of the standard limit, as a limiter's `terms` count those of its quotas.
     pub(super) terms: u64,
 }
 
@@ -62,7 +63,7 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// What one operation asks.
+/// The arguments of one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Asked {
     pub(super) now: Tick,
@@ -70,7 +71,7 @@ pub(super) struct Asked {
     pub(super) max_wait: Duration,
 }
 
-/// The limit that holds for a key in one operation.
+/// The limit of a key in one operation.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     pub(super) quota: &'a Arc<Quota>,
@@ -83,7 +84,7 @@ impl Shared {
         Asked { now: self.time.now(), cost, max_wait }
     }
 
-    /// Finds the limit of a key, without counting references on the usual path.
+    /// Finds the limit of a key, without reference counting on the usual path.
     pub(super) fn with_terms<R>(&self, key: &[u8], then: impl FnOnce(Terms<'_>) -> R) -> R {
         let own = self.resolver.as_ref().and_then(|resolver| resolver(key));
         let standard = self.standard.load();
@@ -99,7 +100,7 @@ impl Shared {
         self.store.settle(&step).expect("a store in memory always settles a step of one charge")
     }
 
-    /// Decides once and tells the observer.
+    /// Decides once and reports to the observer.
     pub(super) fn take(&self, key: &[u8], terms: Terms<'_>, mut asked: Asked) -> (Settled, Event) {
         let (settled, answer) = loop {
             let settled = self.settle(key, terms, Op::Take, asked);
@@ -107,7 +108,7 @@ impl Shared {
             if answer.is_allowed() {
                 break (settled, answer);
             }
-            // As in a limiter without keys: a word may hold a charge of a later tick than this check's.
+            // The same as for a limiter without keys: a word may hold a charge with a later tick than this check's.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(asked.now) >= wait => asked.now = later,
                 _ => break (settled, answer),
@@ -164,8 +165,8 @@ impl Shared {
         })
     }
 
-    /// Settles a charge with the units really spent. Where the key's limit has changed since, nothing comes back, and the limit that holds
-    /// now is charged the units spent beyond the charge.
+    /// Settles a charge with the units really spent. If the key's limit has changed since, nothing is given back, and
+    /// units spent beyond the charge are charged to the current limit.
     fn settle_held(&self, key: &[u8], held: &Held, used: u64) {
         let asked = self.asked(held.event.cost, Duration::ZERO);
         self.with_terms(key, |terms| {
@@ -183,11 +184,11 @@ impl Shared {
     }
 }
 
-/// One key of a keyed limiter, as a reservation or a wait charges it.
+/// One key of a keyed limiter, as the source of a reservation or a wait.
 #[derive(Debug)]
 pub(super) struct KeySource {
     shared: Arc<Shared>,
-    /// A usual key lies within the allocation of its source.
+    /// Keys of usual length are stored inline.
     key: SmallVec<[u8; 32]>,
 }
 

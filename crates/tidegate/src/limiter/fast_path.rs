@@ -1,9 +1,9 @@
-//! How a check is decided on the limiter's word, without a lock: first on the fast path of its precision and clock, then on slower
-//! ones, and under the lock where the word cannot tell.
+//! Decides a check on the limiter's word, without a lock: first on the fast path of its precision and clock, then on
+//! slower paths, and under the lock if the word cannot decide.
 //!
-//! A compare-exchange waits for all stores before it, and on some processors the next check waits for the exchange. So a fast
-//! path stores nothing but the word: it keeps no number across a call, since a function that is called comes last and its
-//! result is returned as it is.
+//! A compare-exchange waits for all stores before it, and on some processors the next check waits for the exchange.
+//! So a fast path stores nothing but the word. It also keeps no value across a call: any function that it calls comes
+//! last, and its result is returned unchanged.
 
 use std::hint::{cold_path, spin_loop};
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use crate::clock::SystemClock;
 use crate::precision::Precision;
 
 impl Shared {
-    /// Decides a check: on the fast path, and where that does not decide, by a call that returns the answer.
-    // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps nothing across one.
+    /// Decides a check on the fast path. If that does not decide, calls a slower function for the answer.
+    // Inlined, with the fast paths inlined into it. Nothing follows the calls, so a fast path keeps no value across
+    // one.
     #[inline]
     pub(super) fn decide<T: Tell>(self: &Arc<Self>, cost: Cost) -> T {
         let units = cost.units();
@@ -35,8 +36,8 @@ impl Shared {
         }
     }
 
-    /// Decides by the clock on every check. Not inlined: on some machines reading the clock is a call, and what has to be kept across
-    /// it would slow the other paths down.
+    /// Decides by the clock on every check. Not inlined: on some machines reading the clock is a call, and values
+    /// kept across it would slow the other paths down.
     #[inline(never)]
     fn decide_by_clock<T: Tell>(self: &Arc<Self>, cost: Cost) -> T {
         match self.decide_fast(cost.units()) {
@@ -52,8 +53,8 @@ impl Shared {
         self.decide_otherwise(cost, Undecided::Lost, 1)
     }
 
-    /// Decides what the fast paths do not: new leases, refusals by an old tick, other clocks, and all that takes the lock. `lost` is
-    /// how many exchanges were lost until now.
+    /// Decides the checks that the fast paths leave undecided: new leases, refusals by an old tick, other clocks, and
+    /// all that needs the lock. `lost` is the number of exchanges lost so far.
     #[inline(never)]
     fn decide_otherwise<T: Tell>(self: &Arc<Self>, cost: Cost, why: Undecided, mut lost: u32) -> T {
         let units = cost.units();
@@ -75,7 +76,7 @@ impl Shared {
 }
 
 impl Shared {
-    /// Spends units by the shared tick of the system's clock, where one is kept.
+    /// Spends units by the shared tick of the system clock, while one is kept.
     #[inline]
     pub(super) fn permit_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
         let (form, word) = self.word.look().ok_or(Undecided::NotAsked)?;
@@ -88,10 +89,10 @@ impl Shared {
         Ok(T::permitted(form.report(next, now)))
     }
 
-    /// Spends units or refuses, by the clock, where the processor's counter tells it.
+    /// Spends or refuses units by the clock, if the processor's counter has the time.
     #[inline]
     pub(super) fn decide_fast<T: Tell>(&self, units: u64) -> Result<T, Undecided> {
-        // The form last, so that less has to be kept across a call that reads the counter.
+        // The form is loaded last, so that fewer values are kept across a call that reads the counter.
         let word = self.word.word().ok_or(Undecided::NotAsked)?;
         let tick = self.time.fast_tick().ok_or(Undecided::NotAsked)?;
         let form = self.word.form_of_word();
@@ -109,7 +110,8 @@ impl Shared {
         Ok(T::permitted(form.report(next, now)))
     }
 
-    /// Spends units by the shared tick, or whatever tick is recent; `None` where that does not decide: a refusal, no word.
+    /// Spends units by the shared tick, or by any recent tick. `None` if that does not decide: the units are refused,
+    /// or there is no word.
     pub(super) fn permit_by_tick<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
@@ -123,9 +125,9 @@ impl Shared {
         None
     }
 
-    /// Spends units or refuses, by the clock; `None` where the lock has to be taken.
+    /// Spends or refuses units, by the clock; `None` if the lock has to be taken.
     ///
-    /// Lock-free: a word that did not stay means that another check has changed it.
+    /// Lock-free: if the word has changed, another check has made progress.
     pub(super) fn spend_by_clock<T: Tell>(&self, units: u64, lost: u32) -> Option<T> {
         for lost in lost.. {
             pause(lost);
@@ -142,7 +144,8 @@ impl Shared {
         None
     }
 
-    /// Returns the answer to units that are not to be spent, by the word; `None` where it has changed meanwhile, or is away.
+    /// Returns the answer for units without spending them, by the word; `None` if the word changed meanwhile, or is
+    /// away.
     pub(super) fn peek_by_clock(&self, units: u64) -> Option<Answer> {
         let (form, word) = self.word.look()?;
         let now = form.scaled(self.time.now())?;
@@ -154,11 +157,12 @@ impl Shared {
     }
 }
 
-/// Leaves the word to whoever has it, for as long as some dozens of checks take them.
+/// Leaves the word to the core that has it, for as long as a few dozen checks take.
 ///
-/// A lost exchange says that another core asks as fast as this one. If both went on, each would wait for the cache line to come
-/// over on every check; left alone, the other makes its checks at its own speed meanwhile. Longer after each loss in a row, up
-/// to a few microseconds, so that many cores find room too. No loss, no pause.
+/// A lost exchange means that another core checks as fast as this one. If both went on, each would wait for the cache
+/// line to move on every check; left alone, the other core makes its checks at full speed meanwhile. The pause grows
+/// with each loss in a row, up to a few microseconds, so that many cores get a turn too. Without a loss there is no
+/// pause.
 #[inline]
 fn pause(lost: u32) {
     if lost > 0 {
@@ -169,5 +173,5 @@ fn pause(lost: u32) {
     }
 }
 
-/// Turns of a first pause: about a fifth of a microsecond on the processors of these years.
+/// Spins of a first pause: about a fifth of a microsecond on current processors.
 const PAUSE: u32 = 16;

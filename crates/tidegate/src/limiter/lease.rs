@@ -1,9 +1,9 @@
-//! Units drawn ahead by a thread, spent without touching what others share.
+//! Leases: units that a thread draws in advance and spends without touching shared memory.
 //!
-//! A thread keeps a few leases, one per limiter it asks ([`PLACES`] by the limiter's number). A lease is good while the shared
-//! tick stands still, a millisecond at most: so what is spent from it was drawn no longer ago than that, and the bound
-//! of [`crate::Precision::Shared`] holds for leases as it is. What is left of it then goes back into the limit before anything else
-//! is drawn, and at the latest when the thread ends.
+//! A thread keeps a few leases, one for each limiter that it checks ([`PLACES`], indexed by the limiter's number). A
+//! lease is valid while the shared tick does not change, for a millisecond at most. So units spent from it were drawn
+//! no longer ago than that, and the bound of [`crate::Precision::Shared`] holds for leases unchanged. Unspent units
+//! go back into the limit before anything else is drawn, and at the latest when the thread ends.
 
 use std::cell::{Cell, RefCell};
 use std::sync::atomic::Ordering;
@@ -19,27 +19,28 @@ use crate::answer::Tell;
 use crate::clock::SystemClock;
 use crate::store::{Ending, Op};
 
-/// The most units drawn at once: the price of a draw, spread over so many, is less than that of a thread's own counter.
+/// The most units drawn at once: spread over this many, a draw costs less than the thread's own counter.
 const LARGEST: u64 = 64;
 
-/// A draw takes at most this part of what remains, so that threads near the limit draw single units.
+/// A draw takes at most this part of the remaining units, so that threads near the limit draw single units.
 const PART: u64 = 8;
 
-/// Leases of one thread. Two limiters whose numbers fall into one place push each other's lease out: the answers stay right, and are no
-/// faster than without leases.
+/// The number of leases of one thread. Two limiters whose numbers map to the same index evict each other's lease: the
+/// answers stay right, but are no faster than without leases.
 const PLACES: usize = 16;
 
-/// What a thread has drawn from one limiter: cells of their own, so that spending writes one number.
-// Aligned, so that the place of one is found by a shift.
+/// The units that a thread has drawn from one limiter. Each field is a cell of its own, so that spending writes one
+/// number.
+// Aligned, so that an element's address is computed by a shift.
 #[repr(align(128))]
 struct Lease {
-    /// Of the limiter; 0 for none.
+    /// The number of the limiter; 0 for none.
     number: Cell<u64>,
     /// The shared tick of the draw.
     tick: Cell<u64>,
-    /// Units not spent yet.
+    /// The units not spent yet.
     left: Cell<u64>,
-    /// The limit's form, its word after the draw and its scaled time: what answers tell.
+    /// The limit's form, its word after the draw and its scaled time: the data for answers.
     drawn: Cell<Option<Drawn>>,
 }
 
@@ -50,14 +51,15 @@ struct Drawn {
     now: u64,
     /// How many units were drawn.
     size: u64,
-    /// What leases had given back by then, see [`Returns`](super::returns::Returns).
+    /// The sum of all units given back by leases before the draw, see [`Returns`](super::returns::Returns).
     returned: u64,
-    /// The limiter's terms: units drawn under others are not given back.
+    /// The limiter's terms at the draw. Units drawn under other terms are not given back.
     terms: u64,
 }
 
 impl Drawn {
-    /// Returns the receipt of the draw, whose place has moved by what leases have given back since; `None` for none, which is not drawn.
+    /// Returns the receipt of the draw, with its position moved by the amount that leases have given back since;
+    /// `None` for a draw of zero units, which does not occur.
     fn receipt(&self, tick: Tick, returned: u64) -> Option<Receipt> {
         let cost = Cost::new(self.size)?;
         Some(Receipt { at: tick, act: tick, cost, mark: self.form.mark(self.word.saturating_sub(returned)) })
@@ -69,7 +71,8 @@ impl Lease {
         Self { number: Cell::new(0), tick: Cell::new(0), left: Cell::new(0), drawn: Cell::new(None) }
     }
 
-    /// Spends units of what the limiter of this number drew at this tick; `None` where it drew none, or has not so many left.
+    /// Spends units of the lease that the limiter of this number drew at this tick; `None` if there is none, or it
+    /// has too few left.
     #[inline]
     fn spend<T: Tell>(&self, number: u64, tick: Tick, units: u64) -> Option<T> {
         let left = self.left.get();
@@ -80,7 +83,7 @@ impl Lease {
         self.tell()
     }
 
-    /// Makes the answer for what was spent just now. Where only a yes is asked for, nothing is read.
+    /// Makes the answer for the units just spent. Reads nothing if only a yes is needed.
     #[inline]
     fn tell<T: Tell>(&self) -> Option<T> {
         T::permitted_after(|| {
@@ -91,12 +94,12 @@ impl Lease {
 }
 
 thread_local! {
-    // Apart from the homes below: what has no destructor costs no look at whether it still lives.
+    // Separate from `HOMES`: a thread-local without a destructor needs no check whether it is still alive.
     static LEASES: [Lease; PLACES] = const { [const { Lease::none() }; PLACES] };
     static HOMES: RefCell<Homes> = const { RefCell::new(Homes([const { Weak::new() }; PLACES])) };
 }
 
-/// The limiters that the leases of a thread are given back to. A lease does not keep its limiter alive.
+/// The limiters that the leases of a thread go back to. A lease does not keep its limiter alive.
 struct Homes([Weak<Shared>; PLACES]);
 
 impl Drop for Homes {
@@ -105,7 +108,7 @@ impl Drop for Homes {
     }
 }
 
-/// Spends units of the thread's lease, where there are enough in it and the tick is at hand.
+/// Spends units of the thread's lease, if it has enough and the shared tick is kept.
 #[inline]
 pub(super) fn spend_fast<T: Tell>(shared: &Shared, units: u64) -> Result<T, Undecided> {
     let tick = SystemClock::shared().ok_or(Undecided::NotAsked)?;
@@ -114,7 +117,7 @@ pub(super) fn spend_fast<T: Tell>(shared: &Shared, units: u64) -> Result<T, Unde
         .ok_or(Undecided::NotAsked)
 }
 
-/// Spends units of the thread's lease, or draws a new one; `None` where there is none to be had.
+/// Spends units of the thread's lease, or draws a new one; `None` if neither is possible.
 pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
     let tick = shared.time.shared()?;
     LEASES.with(|leases| {
@@ -123,18 +126,19 @@ pub(super) fn spend<T: Tell>(shared: &Arc<Shared>, units: u64) -> Option<T> {
     })
 }
 
-/// Draws, and spends `units` of it.
+/// Draws a lease, and spends `units` of it.
 fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) -> Option<T> {
     if lease.left.get() > 0 {
         move_in(shared, lease)?;
     }
-    // Read first: what is given back after this counts as later than the draw.
+    // Read first, so that everything given back after this counts as later than the draw.
     let returned = shared.returns.sum.load(Ordering::Acquire);
-    // The terms before the word: after a change in between, the lease carries the old terms, and so is not given back to the new limit.
+    // The terms are read before the word. After a change in between, the lease carries the old terms, and so is not
+    // given back to the new limit.
     let terms = shared.word.terms();
     let (form, word) = shared.word.look()?;
     let now = form.scaled(tick)?;
-    // Found by multiplying and not by dividing: most draws are of the largest size, or there is none.
+    // Tested by multiplication rather than computed by division: most draws are of the largest size, or impossible.
     let holds = |units: u64| form.take(word, now, units.saturating_mul(PART)).is_some();
     if !holds(units.saturating_add(1)) {
         return None;
@@ -143,7 +147,7 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     if size <= units {
         return None;
     }
-    // A lease of this very limiter is drawn anew without looking where it came from.
+    // If the lease was this limiter's before, its home is set already.
     if lease.number.get() != shared.number {
         move_in(shared, lease)?;
     }
@@ -154,8 +158,8 @@ fn draw<T: Tell>(shared: &Arc<Shared>, lease: &Lease, tick: Tick, units: u64) ->
     lease.tell()
 }
 
-/// Gives back what the place still holds, and makes it this limiter's; `None` while the thread ends, when nothing is leased any
-/// more.
+/// Gives back the units left in the lease, and assigns the lease to this limiter. `None` while the thread ends, when
+/// nothing is leased any more.
 fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
     HOMES
         .try_with(|homes| {
@@ -168,11 +172,11 @@ fn move_in(shared: &Arc<Shared>, lease: &Lease) -> Option<()> {
         .ok()
 }
 
-/// Gives back what a lease still holds and time has not given back already.
+/// Gives back the units that a lease still holds and that time has not given back already.
 ///
-/// A lease may be hours old; time has then filled the limit, and others have spent it again. Of the units drawn, only those are still
-/// charged that lie between now and the arrival time of the draw, less what leases gave back since. Time has returned the others, and
-/// giving those back too would give them twice.
+/// A lease may be hours old. Time has then refilled the limit, and others have spent the units again. Of the units
+/// drawn, only those are still charged that lie between now and the arrival time of the draw, minus the amount that
+/// leases gave back since. Time has returned the others, and giving those back too would return them twice.
 fn give_back(home: &Weak<Shared>, lease: &Lease) {
     let left = lease.left.replace(0);
     let (Some(left), Some(drawn), Some(shared)) = (Cost::new(left), lease.drawn.take(), home.upgrade())
@@ -184,21 +188,21 @@ fn give_back(home: &Weak<Shared>, lease: &Lease) {
     if shared.number != lease.number.get() || shared.word.terms() != drawn.terms {
         return;
     }
-    // After the word: no charge that it holds is of a later tick.
+    // After reading the word: no charge in it has a later tick than this.
     let now = shared.time.now();
     let Some(scaled) = drawn.form.scaled(now) else { return };
     let returned = shared.returns.sum.load(Ordering::Relaxed).wrapping_sub(drawn.returned);
     let held = drawn.form.outstanding(drawn.word.saturating_sub(returned), scaled);
     let Some(left) = Cost::new(left.units().min(held)) else { return };
-    // Where others wait for the limit, or reservations may still be settled, it is given back under the lock, as a charge of which less
-    // was spent: the word does not tell what was promised to whom.
+    // While others wait for the limit, or reservations may still be settled, the units are given back under the lock,
+    // as a charge that was only partly spent: the word does not record promises to waiters.
     let reserved = shared.returns.receipts.load(Ordering::Relaxed) > now.as_nanos();
     let by_word = !reserved
         && read.is_some_and(|(form, word)| {
             let next = form.give_back(word, left.units());
             let given = !form.is_used_up(word, scaled) && shared.word.exchange(word, next);
             if given {
-                // Release, after the word: a draw that sees the word before it counts this as later.
+                // Release, after the word: a draw that sees the old word counts this as later.
                 shared.returns.sum.fetch_add(word - next, Ordering::Release);
             }
             given

@@ -1,4 +1,4 @@
-//! The quotas of a limiter with what was spent of each: the general form of its state, which is kept behind a lock.
+//! The quotas of a limiter and the state of each: the general form, kept behind a lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,13 +13,13 @@ use crate::store::{Cell, Charge, Op, Settled, Step, settle};
 pub(super) struct Limits {
     pub(super) quotas: SmallVec<[Arc<Quota>; 1]>,
     pub(super) cells: SmallVec<[Option<Cell>; 1]>,
-    /// Counts changes of the quotas; of receipts of an earlier count nothing comes back any more.
+    /// Counts changes of the quotas. Receipts with an earlier count give nothing back.
     pub(super) terms: u64,
 }
 
 impl Limits {
     pub(super) fn settle(&mut self, now: Tick, op: Op<'_>, cost: Cost, max_wait: Duration) -> Settled {
-        // A limiter's cells are told apart by their order, so the key says nothing.
+        // A limiter's cells are identified by their order, so the key is not used.
         let line = |quota| Charge { max_wait, ..Charge::new(b"", quota, cost) };
         let charges: SmallVec<[Charge<'_>; 4]> = self.quotas.iter().map(line).collect();
         settle(&Step::new(now, op, &charges), &mut self.cells).0

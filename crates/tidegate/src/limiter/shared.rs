@@ -1,4 +1,4 @@
-//! What the clones of a limiter share, and the decisions that are made under its lock.
+//! The state that the clones of a limiter share, and the decisions made under its lock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,26 +20,26 @@ use crate::store::{Ending, Op};
 /// What all clones of a limiter share.
 #[derive(Debug)]
 pub(super) struct Shared {
-    /// The state, where it fits a word.
+    /// The state, if it fits a word.
     pub(super) word: Word,
     pub(super) fast_path: FastPath,
     pub(super) precision: Precision,
     pub(super) time: Time,
-    /// Tells the limiters of a process apart, for leases.
+    /// Identifies the limiter within the process, for leases.
     pub(super) number: u64,
-    /// What leases have given back.
+    /// The units that leases have given back.
     pub(super) returns: Returns,
     pub(super) observer: Option<Arc<dyn Observer>>,
-    /// Protects the quotas with what was spent of them. Never held while a clock, an observer or a waker is called.
+    /// Protects the quotas and their states. Not held while a clock, an observer or a waker is called.
     pub(super) limits: Mutex<Limits>,
 }
 
 /// The fast path that a check tries first, chosen by precision and clock when the limiter is made.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum FastPath {
-    /// By the tick that the system's clock shares.
+    /// By the shared tick of the system clock.
     Tick,
-    /// From the units that the thread has drawn ahead.
+    /// From the units that the thread has drawn in advance.
     Lease,
     /// By the clock, read on every check.
     Clock,
@@ -50,7 +50,7 @@ impl FastPath {
         match (time, precision) {
             (Time::System(_), Precision::Shared) => Self::Tick,
             (Time::System(_), Precision::Leased) => Self::Lease,
-            // Shared ticks and leases exist for the system's clock only.
+            // Shared ticks and leases exist only for the system clock.
             (Time::System(_), Precision::Exact) | (Time::Other { .. }, _) => Self::Clock,
         }
     }
@@ -81,12 +81,12 @@ impl Shared {
         shared
     }
 
-    /// Does something with the cells under the lock; the word is away meanwhile.
+    /// Runs `then` on the cells under the lock; the word is away meanwhile.
     pub(super) fn with_cells<R>(&self, now: Tick, then: impl FnOnce(&mut Limits) -> R) -> R {
         let mut limits = self.limits.lock();
         limits.take_over(&self.word, now);
         let result = then(&mut limits);
-        // An observer is told of every check, so none is decided by the word.
+        // With an observer the word stays away, since every check has to be reported.
         if self.observer.is_none() {
             limits.hand_back(&self.word, now);
         }
@@ -103,8 +103,8 @@ impl Shared {
         self.take(self.time.now(), cost, Duration::ZERO, false).0.answer()
     }
 
-    /// Decides once and tells the observer. Returns the event, the number of changes of the quotas by then, and the receipts; `keeps` says
-    /// whether those may be settled later.
+    /// Decides once and reports to the observer. Returns the event, the count of changes of the quotas, and the
+    /// receipts. `keeps`: the receipts may be settled later.
     fn take(
         &self,
         mut now: Tick,
@@ -126,8 +126,9 @@ impl Shared {
             if answer.is_allowed() {
                 break (settled, answer, terms);
             }
-            // A word does not tell the tick of its last charge, which may be later than `now`. So a check is refused only if a tick
-            // that is read afterwards refuses it too. Ends: each turn waits out what the one before has told.
+            // A word does not hold the tick of its last charge, which may be later than `now`. So a check is refused
+            // only if a later clock reading refuses it too. The loop ends because each turn waits out the time that
+            // the previous one returned.
             match answer.retry().after().zip(Some(self.time.now())) {
                 Some((wait, later)) if later.since(now) >= wait => now = later,
                 _ => break (settled, answer, terms),
@@ -159,8 +160,8 @@ impl Source for Shared {
         Ok(Held { event, receipts, terms, quota: None })
     }
 
-    /// Settles a charge with the units really spent. After a change of the quotas nothing comes back, and each quota that holds now is
-    /// charged the units spent beyond the charge.
+    /// Settles a charge with the units really spent. After a change of the quotas nothing is given back, and units
+    /// spent beyond the charge are charged to each current quota.
     fn settle(&self, held: &Held, used: u64) {
         let now = self.time.now();
         self.with_cells(now, |limits| {

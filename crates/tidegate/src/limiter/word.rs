@@ -1,15 +1,16 @@
-//! A limiter's state in one atomic word.
+//! The state of a limiter in one atomic word.
 //!
-//! A limiter of one GCRA quota keeps its arrival time in the word, and the quota's numbers beside it in a [`SeqLock`]. A check reads
-//! both, computes, and exchanges the word if it is still the one it read. What a word cannot hold is decided under the limiter's
-//! lock: other algorithms, several quotas, reservations, settlements, changes. Whoever holds the lock first replaces the word by
-//! [`AWAY`] and turns it into a cell for [`crate::store::settle`], and afterwards writes a word back if the outcome fits one. So there
-//! is one state at any moment, and both forms are decided by the same arithmetic.
+//! A limiter of one GCRA quota keeps its arrival time in the word, and the quota's numbers beside it in a
+//! [`SeqLock`]. A check reads both, computes, and exchanges the word if it has not changed. Everything that a word
+//! cannot hold is decided under the limiter's lock: other algorithms, several quotas, reservations, settlements,
+//! changes. The holder of the lock first replaces the word by [`AWAY`] and turns it into a cell for
+//! [`crate::store::settle`]. Afterwards it writes a word back if the outcome fits one. So there is one state at any
+//! moment, and both forms are decided by the same arithmetic.
 //!
 //! # Why the order of reading matters
-//! Before a refusal the clock is read *after* the word. Every charge that the word holds was made by a check that had read its
-//! clock before it exchanged the word, so a clock that does not step back has by then come at least as far: a refusal is
-//! never given for a charge that lies in the future of its own tick.
+//! Before a refusal the clock is read *after* the word. Every charge in the word was made by a check that had read
+//! its clock before it exchanged the word. A clock that does not step back has therefore reached at least that tick,
+//! so a refusal never depends on a charge in the future of its own tick.
 
 use tidegate_core::rate::GcraWord;
 use tidegate_core::{Quota, State, Tick};
@@ -19,21 +20,21 @@ use crate::seqlock::SeqLock;
 use crate::store::Cell;
 use crate::sync::{AtomicU64, Ordering, fence};
 
-/// The value that is no word: the state is with the holder of the lock, or does not fit a word.
+/// Not a word: the holder of the lock has the state, or it does not fit a word.
 const AWAY: u64 = u64::MAX;
 
-/// The state of a limiter in a word, with the numbers by which the word is read.
+/// The state of a limiter in a word, and the numbers needed to read it.
 #[derive(Debug)]
 pub(super) struct Word {
     word: Alone,
-    /// The form of the quota; nothing while the limiter has none.
+    /// The form of the quota; empty if the limiter has none.
     form: SeqLock<6>,
 }
 
-/// What every permit writes, on cache lines of its own: a check that reads other memory on the same line would have to wait for the
-/// exchange of the check before.
+/// The memory that every permit writes, on cache lines of its own. A check that reads other memory on the same line
+/// would have to wait for the exchange of an earlier check.
 #[derive(Debug)]
-// Two lines, for processors fetch them in pairs.
+// Two lines, because processors fetch them in pairs.
 #[repr(align(128))]
 struct Alone(AtomicU64);
 
@@ -46,9 +47,9 @@ impl Word {
         self.form.read(GcraWord::from_parts)
     }
 
-    /// Returns the word and the form to read it by. The form is right as long as the word stays, since a form is written only while
-    /// the word is [`AWAY`]. So it is not checked here: the caller decides by it and then asks [`Word::exchange`] or [`Word::stays`]
-    /// whether the word was still there.
+    /// Returns the word and the form to read it by. A form is written only while the word is [`AWAY`], so the form is
+    /// right as long as the word has not changed. That is not checked here: the caller computes with the form and
+    /// then calls [`Word::exchange`] or [`Word::stays`], which check the word.
     #[inline]
     pub(super) fn look(&self) -> Option<(GcraWord, u64)> {
         self.word().map(|word| (self.form_of_word(), word))
@@ -56,22 +57,23 @@ impl Word {
 
     #[inline]
     pub(super) fn word(&self) -> Option<u64> {
-        // Acquire, with the Release of `exchange` and `hand_back`: the numbers read hereafter are those of this word's form or
-        // later ones; and it pairs the word with the clock readings before it, see the module.
+        // Acquire, paired with the Release of `exchange` and `hand_back`: numbers read after this are those of this
+        // word's form or later ones. It also orders the word after the clock readings before it, see the module.
         let word = self.word.0.load(Ordering::Acquire);
         (word != AWAY).then_some(word)
     }
 
-    /// Returns the form of a word that was read before, as [`Word::look`] does.
+    /// Returns the form of a word that was loaded before, as [`Word::look`] does.
     #[inline]
     pub(super) fn form_of_word(&self) -> GcraWord {
         GcraWord::from_parts(self.form.unchecked())
     }
 
-    /// Says whether `word` is still there, and so whether its form was the right one.
+    /// Says whether `word` is unchanged, and so whether its form was right.
     #[inline]
     pub(super) fn stays(&self, word: u64) -> bool {
-        // The fence, with the one in `write`: whoever saw a number of a later form sees here that the word was taken.
+        // The fence pairs with the one in `write`: a reader that saw a number of a later form sees here that the word
+        // was taken.
         fence(Ordering::Acquire);
         self.word.0.load(Ordering::Relaxed) == word
     }
@@ -84,9 +86,10 @@ impl Word {
 
     /// Replaces `word` by `next`, unless another check has changed it first.
     ///
-    /// If the quota changes between reading its form and this, the word is [`AWAY`] meanwhile, and this fails. The same word could
-    /// come back under another form only if two times since two origins agreed to the nanosecond. For full limits they often
-    /// would, so the words of full limits are made to differ; see [`Limits::hand_back`].
+    /// If the quota changes between reading its form and this, the word is [`AWAY`] meanwhile, and this fails. The
+    /// same word could return under another form only if two times since two origins were equal to the nanosecond.
+    /// For full limits they often would be, so the words of full limits are made different; see
+    /// [`Limits::hand_back`].
     #[inline]
     pub(super) fn exchange(&self, word: u64, next: u64) -> bool {
         // As in `stays`.
@@ -95,12 +98,12 @@ impl Word {
     }
 }
 
-/// Why a fast path did not decide, and so how to go on.
+/// Why a fast path did not decide, which determines the next path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Undecided {
-    /// There was no tick to ask by, or no word to ask.
+    /// There was no tick, or no word.
     NotAsked,
-    /// The tick at hand refuses; only the clock may refuse for certain.
+    /// The available tick refuses; only the clock can refuse for certain.
     ByClock,
     /// Another check has changed the word meanwhile.
     Lost,
@@ -123,8 +126,8 @@ impl Limits {
             return word.form.write(None);
         };
         let Quota::Gcra(limit) = &**quota else { return word.form.write(None) };
-        // A form is good for years, or for an hour at least. Half of that is left to it before a new one takes its place, so
-        // that checks between do not come to its end.
+        // A form is valid for years, or for an hour at least. It is replaced once less than half of that is left, so
+        // that checks in between do not reach its end.
         let current = word.form().filter(|form| {
             let half = Tick::from_nanos(now.as_nanos().saturating_add(form.lasts().as_nanos() as u64 / 2));
             GcraWord::new(limit, form.origin()) == Some(*form) && form.scaled(half).is_some()
@@ -132,7 +135,7 @@ impl Limits {
         let form = match current {
             Some(form) => form,
             None => {
-                // Early enough for a mark that no other form has; see below.
+                // The origin is early enough for a mark that no other form has; see below.
                 let mark = (word.terms() | 1) + 1;
                 let form = GcraWord::new(limit, Tick::from_nanos(now.as_nanos().saturating_sub(mark)));
                 word.form.write(form.map(|form| form.parts()));
@@ -145,8 +148,8 @@ impl Limits {
             Some(Cell { state: State::Gcra(state), .. }) => form.narrow(state, now),
             Some(_) => None,
         };
-        // All words of the past say "full", and 0 would say so under every form: a check that read it before a change would
-        // exchange it after. So what says "full" is the number of the form, which no other has.
+        // Any word in the past means "full". 0 would mean it under every form, so a check that read 0 before a change
+        // could exchange it after. So the word for "full" is the version of the form, which is unique.
         let full = form.scaled(now).map_or(0, |now| word.terms().min(now));
         let held = held.map(|held| held.max(full));
         // Release: the form was written before.

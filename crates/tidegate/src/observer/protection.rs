@@ -1,4 +1,4 @@
-//! What switches, pools, coalesced calls and retriers tell observers.
+//! Events of switches, pools, coalesced calls and retriers.
 
 use std::time::Duration;
 
@@ -13,44 +13,44 @@ pub struct SwitchTurned<'a> {
     pub at: Tick,
     /// Its name.
     pub name: &'a str,
-    /// Who turned it. What a hand and a signal turned off is off until both have turned it on.
+    /// Who turned it. If both a hand and a signal turned it off, it stays off until both have turned it on.
     pub by: TurnedBy,
-    /// What is off by them from now on; `None` where they turned it on.
+    /// What is off because of them from now on; `None` if they turned it on.
     pub off: Option<TurnedOff<'a>>,
 }
 
 /// Who turned a switch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TurnedBy {
-    /// A person, or a program for one.
+    /// A person, or a program on a person's behalf.
     Hand,
     /// A signal.
     Signal,
 }
 
-/// For whom a switch is off, until when, and why.
+/// The priorities for which a switch is off, until when, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TurnedOff<'a> {
-    /// The least level that it stays on for; `None` where it is off for all.
+    /// The least level for which it stays on; `None` if it is off for all.
     pub on_from: Option<Criticality>,
-    /// When it is on again by itself; `None` where somebody has to turn it on.
+    /// When it turns on by itself; `None` if it has to be turned on.
     pub until: Option<Tick>,
     /// Why.
     pub reason: &'a str,
 }
 
-/// What became of work that was handed to a pool for blocking work.
+/// What happened to work that was given to a pool for blocking work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PoolDid {
-    /// It refused work: every thread was busy and every place taken.
+    /// Refused: every thread was busy and every place taken.
     Refused,
-    /// The time was up while work waited: it was not begun.
+    /// The time was up while the work waited: it was not begun.
     NotBegun,
-    /// The time was up while work was under way: its caller was freed, and it goes on.
+    /// The time was up while the work was running: its caller was released, and the work continues.
     StillRunning,
-    /// Work has ended, told on the thread that did it. Its caller may have gone before.
+    /// The work has ended; reported on the thread that ran it. Its caller may have gone before.
     Ended {
         /// Whether it panicked.
         panicked: bool,
@@ -59,15 +59,15 @@ pub enum PoolDid {
     },
 }
 
-/// What was done about one of many identical calls.
+/// What happened to one of many identical calls.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum CoalesceDid {
-    /// The call went out: nobody else had one of the key in flight.
+    /// The call was made: no other call with the key was in flight.
     Called,
     /// The caller waits for the call of another.
     Joined,
-    /// A call has ended. One that all who waited for it have left is dropped, which is not told.
+    /// A call has ended. A call whose waiters have all gone is dropped, which is not reported.
     Ended {
         /// Whether it panicked.
         panicked: bool,
@@ -78,12 +78,12 @@ pub enum CoalesceDid {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RetryDecided {
-    /// When, by the retrier's clock.
+    /// When it was decided, by the retrier's clock.
     pub at: Tick,
-    /// How often the call has been tried by now, the first try included.
+    /// How often the call has been tried so far, the first try included.
     pub times: u32,
     /// How the last try ended.
     pub outcome: Outcome,
-    /// When it is tried again, or why it is not.
+    /// The tick of the next try, or why there is none.
     pub next: Result<Tick, Stop>,
 }

@@ -1,4 +1,4 @@
-//! The priority that a task carries, so that code deep within it knows how much its work matters.
+//! The priority that a task carries, so that code deep inside it knows how important its work is.
 
 use std::cell::Cell;
 use std::thread::LocalKey;
@@ -20,16 +20,16 @@ impl Carried for Priority {
 /// A future with a priority: see [`carry_through`].
 pub type Carrying<F> = carried::Carrying<Priority, F>;
 
-/// Returns the priority of the work that is being done: the one that the innermost [`carry`] or [`carry_through`] around it was given. `None` outside
-/// of them, and in tasks and threads that were started from within: what they are to carry is handed to them.
+/// Returns the priority of the current work: that of the innermost enclosing [`carry`] or [`carry_through`]. `None`
+/// outside of them, and in tasks and threads started inside them: pass the priority on to those explicitly.
 ///
-/// A load from a thread's own memory.
+/// Costs one load from thread-local memory.
 #[must_use]
 pub fn carried() -> Option<Priority> {
     CARRIED.get()
 }
 
-/// Runs a function that finds `priority` in [`carried`].
+/// Runs a function during which [`carried`] returns `priority`.
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,7 @@ pub fn carry<T>(priority: impl Into<Priority>, work: impl FnOnce() -> T) -> T {
     carried::carry(Some(priority.into()), work)
 }
 
-/// Returns a future that finds `priority` in [`carried`] while it is polled, on whatever thread that is.
+/// Returns a future during whose polls [`carried`] returns `priority`, on any thread.
 ///
 /// # Cancel safety
 /// Dropping it drops the future.
@@ -66,18 +66,18 @@ pub fn carry_through<F: Future>(priority: impl Into<Priority>, future: F) -> Car
     carried::carry_through(Some(priority.into()), future)
 }
 
-/// As [`carry_through`], for work that is no one request's: it finds no priority.
+/// As [`carry_through`], for work that belongs to no single request: [`carried`] returns `None`.
 pub(crate) fn carry_nothing<F: Future>(future: F) -> Carrying<F> {
     carried::carry_through(None, future)
 }
 
-/// Returns a function that finds what the caller carries now, whatever thread runs it.
+/// Returns a function during which [`carried`] returns the priority that the caller carries now, on any thread.
 pub(crate) fn hand_over<T>(work: impl FnOnce() -> T) -> impl FnOnce() -> T {
     let priority = carried();
     move || carried::carry(priority, work)
 }
 
-/// Returns the priority that was named, else the one that is carried, else the default.
+/// Returns the priority that was named, else the carried one, else the default.
 #[inline]
 pub(crate) fn named_or_carried(named: Option<Priority>) -> Priority {
     named.or_else(carried).unwrap_or_default()

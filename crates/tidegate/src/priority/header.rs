@@ -1,13 +1,15 @@
-//! Priorities as headers write them.
+//! Priorities in headers.
 
 use tidegate_core::Priority;
 
-/// Where services tell each other how much a request matters, as a [`Priority`] is written: `sheddable`, or with a cohort `sheddable/17`.
+/// The header in which services pass on the importance of a request, written as a [`Priority`]: `sheddable`, or with
+/// a cohort `sheddable/17`.
 pub const TIDEGATE_PRIORITY: &str = "x-tidegate-priority";
 
-/// Reads the value of a [`TIDEGATE_PRIORITY`] header; `None` where it is none. Who may say it is for the caller to decide.
+/// Reads the value of a [`TIDEGATE_PRIORITY`] header; `None` if it is not valid. The caller decides whose header to
+/// trust.
 ///
-/// Takes time by the length of the value, and no memory.
+/// Takes time proportional to the length of the value, and allocates nothing.
 ///
 /// # Examples
 /// ```

@@ -1,4 +1,4 @@
-//! The submitter's side of a job: its result, and the way to call it off.
+//! The submitter's handle on a job: it returns the result, and cancels the job.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::line::Place;
 use crate::block_on::block_on;
 use crate::job::{JobError, Slot};
 
-/// A future of the job's result.
+/// A future of a job's result.
 ///
 /// # Cancel safety
-/// Dropping it takes the job out of the queue if it has not started; those behind it move up. A job that has started goes
-/// on, and its result is dropped. To let a job run with nobody waiting for it, [`JobHandle::detach`].
+/// Dropping it removes the job from the queue if it has not started; the jobs behind it move up. A job that has
+/// started continues, and its result is dropped. To let a job run without waiting for it, use [`JobHandle::detach`].
 #[derive(Debug)]
 #[must_use = "dropping the handle cancels the job; detach it to let it run"]
 pub struct JobHandle<T> {
@@ -26,15 +26,16 @@ impl<T> JobHandle<T> {
         Self { result, place: Some(place) }
     }
 
-    /// Lets the job run with nobody waiting for it.
+    /// Lets the job run without a handle; its result is dropped.
     pub fn detach(mut self) {
         self.place = None;
     }
 
-    /// Holds the calling thread until the job has ended. Not for async code, nor for the thread that runs the worker.
+    /// Blocks the calling thread until the job has ended. Not for async code, nor for the thread that runs the
+    /// worker.
     ///
     /// # Errors
-    /// [`JobError`] when there is no result.
+    /// [`JobError`] if the job has no result.
     pub fn join(self) -> Result<T, JobError> {
         block_on(self)
     }

@@ -1,4 +1,4 @@
-//! The jobs that wait, and the pace at which they start.
+//! The waiting jobs, and the pace at which they start.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,16 +14,16 @@ use tidegate_core::{Algorithm, Ask, Cost, QuotaError, Rate, Tick, Transition};
 use crate::clock::Clock;
 use crate::job::Job;
 
-/// Why a job was not taken; it was dropped without having run.
+/// Why a job was not taken. The job was dropped without having run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Refused {
-    /// Every place is taken. One is free again after `retry_after` at the latest, if the worker keeps up.
+    /// Every place is taken. A place becomes free after `retry_after` at the latest, if the worker keeps up.
     #[error("all {places} places of the queue are taken")]
     Full {
         /// How many jobs can wait.
         places: usize,
-        /// When the next job is due to start.
+        /// The time until the next job is due to start.
         retry_after: Duration,
     },
     /// The job would start after `wait`, later than its caller accepts.
@@ -32,18 +32,18 @@ pub enum Refused {
         /// How long it would wait.
         wait: Duration,
     },
-    /// The queue was closed, or its worker is gone.
+    /// The queue was closed, or its worker was dropped.
     #[error("the queue is closed")]
     Closed,
 }
 
-/// A queue: the jobs that wait, their pace, and the clock.
+/// A queue: its waiting jobs, their pace, and the clock.
 pub(super) struct Shared {
-    /// Protects the waiting jobs and the tick of the next start. Jobs are never run, dropped or woken under it.
+    /// Protects the waiting jobs and the tick of the next start. No job is run, dropped or woken under it.
     line: Mutex<Line>,
-    /// The rate, with a burst of one job: says when the next job may start.
+    /// The rate with a burst of one job: determines when the next job may start.
     pace: Gcra,
-    /// The rate, with a burst of as many jobs as there are places: says how long the jobs ahead take.
+    /// The rate with a burst of as many jobs as there are places: determines how long the jobs ahead take.
     room: Gcra,
     places: usize,
     slack: Duration,
@@ -61,10 +61,11 @@ impl fmt::Debug for Shared {
 }
 
 struct Line {
-    /// The jobs by the number of their arrival. A map, not a deque: a cancelled job leaves from the middle.
+    /// The jobs by their arrival number. A map rather than a deque, because a cancelled job is removed from the
+    /// middle.
     jobs: BTreeMap<u64, Waiting>,
     arrivals: u64,
-    /// When the next job may start.
+    /// Determines when the next job may start.
     paced: GcraState,
     closed: bool,
     worker: Option<Waker>,
@@ -75,7 +76,7 @@ struct Waiting {
     since: Tick,
 }
 
-/// What a worker does next.
+/// What the worker does next.
 pub(super) enum Next {
     Start(Job),
     Due(Tick),
@@ -106,7 +107,7 @@ impl Shared {
         Ok(Self { line: Mutex::new(line), pace, room, places, slack, clock })
     }
 
-    /// Puts a job into the line, if there is a place and it would start within `max_wait`.
+    /// Adds a job, if there is a place and the job would start within `max_wait`.
     pub(super) fn join(self: &Arc<Self>, job: Job, max_wait: Duration) -> Result<Place, Refused> {
         let now = self.clock.now();
         let (id, worker) = {
@@ -114,7 +115,7 @@ impl Shared {
             self.admit(&line, now, max_wait)?;
             line.arrivals += 1;
             let id = line.arrivals;
-            // A worker that has jobs sleeps until the first may start, and another one changes nothing about that.
+            // A worker with waiting jobs sleeps until the first may start, and another job does not change that.
             let worker = if line.jobs.is_empty() { line.worker.take() } else { None };
             line.jobs.insert(id, Waiting { job, since: now });
             (id, worker)
@@ -125,7 +126,7 @@ impl Shared {
         Ok(Place { shared: Arc::clone(self), id })
     }
 
-    /// Returns how many jobs wait to be started.
+    /// Returns how many jobs wait to start.
     pub(super) fn waiting(&self) -> usize {
         self.line.lock().jobs.len()
     }
@@ -143,18 +144,18 @@ impl Shared {
         if wait > max_wait { Err(Refused::Late { wait }) } else { Ok(()) }
     }
 
-    /// Returns how long a job waits when `ahead` others start before it, at the rate.
+    /// Returns how long a job waits at the rate if `ahead` others start before it.
     fn wait_behind(&self, ahead: usize, paced: &GcraState, now: Tick) -> Duration {
         let drained = |state| self.room.standing(state, now).reset_after;
         let Some(ahead) = Cost::new(ahead as u64) else { return drained(paced) };
         match self.room.decide(paced, Ask::within(now, ahead, Duration::MAX)) {
             Transition::Allowed { next, .. } => drained(&next),
-            // The start lies further off than ticks can tell.
+            // The start lies further in the future than ticks can represent.
             Transition::Denied { .. } => Duration::MAX,
         }
     }
 
-    /// Takes the first job if it is due, or says when it is.
+    /// Takes the first job if it is due, or returns when it will be.
     pub(super) fn start(&self, now: Tick, waker: &Waker) -> Next {
         let mut line = self.line.lock();
         let Some(since) = line.jobs.first_key_value().map(|(_, first)| first.since) else {
@@ -168,8 +169,8 @@ impl Shared {
             line.worker = Some(waker.clone());
             return Next::Due(now.after(retry.after().unwrap_or(Duration::MAX)));
         }
-        // The start is booked at the tick when it was due, but at most the slack ago, and not before the job was submitted: so a late
-        // worker catches up by at most the slack.
+        // The start is booked at the tick when it was due, but no earlier than the slack ago or the job's submission.
+        // So a late worker catches up by at most the slack.
         let behind = now.as_nanos().saturating_sub(nanos(self.slack));
         let booked = since.max(Tick::from_nanos(behind));
         if let Transition::Allowed { next, .. } =
@@ -193,7 +194,8 @@ impl Shared {
     }
 
     pub(super) fn abort(&self) {
-        // Closed and emptied under one lock: a worker woken in between would start a job, or sleep until the tick of a job that is gone.
+        // Closed and emptied under one lock: a worker woken in between would start a job, or sleep until the tick of
+        // a removed job.
         let (worker, jobs) = {
             let mut line = self.line.lock();
             line.closed = true;
@@ -207,7 +209,7 @@ impl Shared {
     }
 }
 
-/// A job's place in the line, for its handle.
+/// A job's place in the queue, for its handle.
 #[derive(Debug)]
 pub(super) struct Place {
     shared: Arc<Shared>,
@@ -215,12 +217,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    /// Gives the place up, if the job has not started.
+    /// Removes the job, if it has not started.
     pub(super) fn leave(&self) {
         let (worker, job) = {
             let mut line = self.shared.line.lock();
             let job = line.jobs.remove(&self.id);
-            // A worker that sleeps until this job is due has nothing left to wait for once the queue is closed.
+            // If the queue is closed and this was the last job, the worker that sleeps until it is due has to be
+            // woken.
             let is_over = line.closed && line.jobs.is_empty();
             (if is_over { line.worker.take() } else { None }, job)
         };

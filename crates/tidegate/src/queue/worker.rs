@@ -12,7 +12,7 @@ use crate::block_on::block_on;
 use crate::clock::Sleep;
 use crate::job::Job;
 
-/// Starts the jobs of one queue. Dropping it closes the queue and aborts what waits.
+/// Starts the jobs of one queue. Dropping it closes the queue and aborts the waiting jobs.
 #[derive(Debug)]
 #[must_use = "jobs wait until their worker runs"]
 pub struct Worker {
@@ -36,21 +36,22 @@ impl Worker {
         Self { shared, asleep: None }
     }
 
-    /// Runs jobs one after another until the queue is closed and empty. A job that takes longer than the rate allows delays those behind
-    /// it; see [`Worker::run_with`] for jobs that overlap. A job that panics ends nothing but itself: its handle returns the panic.
+    /// Runs jobs one after another until the queue is closed and empty. A job that takes longer than the rate allows
+    /// delays the jobs behind it; for overlapping jobs see [`Worker::run_with`]. A panic ends only its own job, whose
+    /// handle returns the panic.
     ///
     /// # Cancel safety
-    /// Dropping it drops the running job and aborts those that wait.
+    /// Dropping the future drops the running job and aborts the waiting ones.
     pub async fn run(mut self) {
         while let Some(job) = self.next().await {
             job.await;
         }
     }
 
-    /// Starts jobs at the rate and hands each to `spawn` to run, until the queue is closed and empty.
+    /// Starts jobs at the rate and passes each to `spawn` to run, until the queue is closed and empty.
     ///
     /// # Cancel safety
-    /// Dropping it aborts the jobs that wait; those that were handed over go on.
+    /// Dropping the future aborts the waiting jobs; jobs already passed to `spawn` continue.
     ///
     /// # Examples
     /// ```
@@ -89,10 +90,10 @@ impl Worker {
         }
     }
 
-    /// Waits for the next job to be due and hands it over to be run at once; `None` when the queue is closed and empty.
+    /// Waits until the next job is due and returns it, to be run at once; `None` when the queue is closed and empty.
     ///
     /// # Cancel safety
-    /// Dropping it loses nothing: a job leaves the queue only when it is returned.
+    /// Dropping the future loses nothing: a job leaves the queue only when it is returned.
     pub async fn next(&mut self) -> Option<Job> {
         poll_fn(|cx| self.poll_next(cx)).await
     }

@@ -1,4 +1,4 @@
-//! Retries that arrive at a server, and what it tells their callers.
+//! Counts retries that arrive at a server, and decides what the server tells the callers.
 
 use tidegate_core::QuotaError;
 use tidegate_core::retry::Pushback;
@@ -7,23 +7,25 @@ use tidegate_core::retry_budget::RetryBudget;
 use super::SharedBudget;
 use crate::clock::Clock;
 
-/// The share of retries among what arrives above which callers are told to stop, unless another is set: one for every two first tries.
+/// The default share of retries above which callers are told to stop: one for every two first tries.
 const SHARE: f64 = 0.5;
 
-/// Counts the first tries and the retries that arrive at a server, and says when there are so many retries that callers are not to try again.
+/// Counts the first tries and the retries that arrive at a server, and decides whether there are so many retries that
+/// callers must not try again.
 ///
-/// A caller with a budget of a tenth sends one retry for ten calls at most, beside its floor. Where one arrives for every two first tries, callers
-/// have no budgets, and most of what an overloaded server does is done twice: then "try again later" makes it worse. Clones share the counts.
+/// A caller with a budget of a tenth sends at most one retry for ten calls, beside its floor. If one retry arrives
+/// for every two first tries, the callers have no budgets, and an overloaded server does most of its work twice; "try
+/// again later" then makes it worse. Clones share the counts.
 ///
 /// # Examples
 /// ```
 /// use tidegate::retries::{ArrivingRetries, Pushback, header};
 ///
 /// let arriving = ArrivingRetries::default();
-/// // For each request, by whichever header it has:
+/// // For each request, by the header that it has:
 /// let tries_before = header::read_grpc_attempts(b"0").unwrap_or(0);
 /// arriving.count(tries_before);
-/// // Where a request is refused because there is too much to do:
+/// // If a request is refused because of overload:
 /// assert_eq!(arriving.pushback(), None, "few are retries: callers may try again");
 ///
 /// for _ in 0..100 {
@@ -40,7 +42,8 @@ pub struct ArrivingRetries {
 }
 
 impl ArrivingRetries {
-    /// Tells callers to stop above a share of the first tries, 0 to 1, and above the floor of the default [`RetryBudget`].
+    /// Tells callers to stop above this share of retries to first tries, 0 to 1, and above the floor of the default
+    /// [`RetryBudget`].
     ///
     /// # Errors
     /// As [`RetryBudget::new`].
@@ -48,27 +51,29 @@ impl ArrivingRetries {
         RetryBudget::new(share).map(|budget| Self { seen: SharedBudget::new(budget) })
     }
 
-    /// As [`ArrivingRetries::above`], by rules and a clock of your own.
+    /// As [`ArrivingRetries::above`], with other rules and another clock.
     #[must_use]
     pub fn with_clock(rules: RetryBudget, clock: impl Clock + 'static) -> Self {
         Self { seen: SharedBudget::with_clock(rules, clock) }
     }
 
-    /// Counts a request that was tried so often before; 0 is a first try.
+    /// Counts a request that was tried this many times before; 0 is a first try.
     ///
-    /// The number is the caller's word: read it from a header of callers of your own, such as a proxy that sets it. A stranger who claims retries
-    /// makes the server tell all refused callers not to come back.
+    /// The number is the caller's claim. Read it only from a header that callers you trust set, such as your own
+    /// proxy. A stranger who claims retries would make the server tell all refused callers not to come back.
     pub fn count(&self, tries_before: u32) {
         if tries_before == 0 {
             self.seen.call();
         } else {
-            // One beyond the share is not counted, so the answer changes as soon as first tries outweigh retries again.
+            // A retry beyond the share is not counted, so the answer changes as soon as first tries outweigh retries
+            // again.
             let _ = self.seen.retry();
         }
     }
 
-    /// Returns what to tell a caller who is refused because there is too much to do: [`Pushback::Never`] while too many retries arrive, else
-    /// nothing, and the caller does as it likes. [`header`](super::header) has what to write.
+    /// Returns what to tell a caller who is refused because of overload: [`Pushback::Never`] while too many retries
+    /// arrive, else `None`, which leaves the decision to the caller. [`header`](super::header) has the headers to
+    /// write.
     #[must_use]
     pub fn pushback(&self) -> Option<Pushback> {
         self.seen.is_spent().then_some(Pushback::Never)
@@ -76,7 +81,8 @@ impl ArrivingRetries {
 }
 
 impl Default for ArrivingRetries {
-    /// Above one retry for every two first tries, over ten seconds, and more than ten retries a second.
+    /// Tells callers to stop above one retry for every two first tries, over ten seconds, and above ten retries a
+    /// second.
     fn default() -> Self {
         Self { seen: SharedBudget::new(RetryBudget::new(SHARE).unwrap_or_default()) }
     }

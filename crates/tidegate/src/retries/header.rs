@@ -1,21 +1,23 @@
-//! Retries as headers tell of them: how often a request was tried before, and that it is not to be tried again.
+//! Retries in headers: how often a request was tried before, and that it must not be retried.
 
-/// Where gRPC clients say how often a call was tried before this try; absent from the first.
+/// The header in which gRPC clients state how often a call was tried before this try; absent from the first.
 pub const GRPC_ATTEMPTS: &str = "grpc-previous-rpc-attempts";
 
-/// Where Envoy says which try this is, counted from 1, if it is told to.
+/// The header in which Envoy, if configured to, states the number of this try, counted from 1.
 pub const ENVOY_ATTEMPT: &str = "x-envoy-attempt-count";
 
-/// Where a gRPC server says after how many milliseconds to try again; [`NOT_AGAIN`] is not at all.
+/// The header in which a gRPC server states after how many milliseconds to retry; [`NOT_AGAIN`] forbids it.
 pub const GRPC_PUSHBACK: &str = "grpc-retry-pushback-ms";
 
-/// The value of [`GRPC_PUSHBACK`] that says not to try again.
+/// The value of [`GRPC_PUSHBACK`] that forbids a retry.
 pub const NOT_AGAIN: &str = "-1";
 
-/// A header by which an HTTP server tells Envoy that it is overloaded and is not to be tried again; its value is not looked at.
+/// The header by which an HTTP server tells Envoy that it is overloaded and must not be retried; its value is
+/// ignored.
 pub const ENVOY_OVERLOADED: &str = "x-envoy-overloaded";
 
-/// Reads a [`GRPC_ATTEMPTS`] header: how often it was tried before. `None` where it is no number of up to nine digits.
+/// Reads a [`GRPC_ATTEMPTS`] header: how often the call was tried before. `None` if it is not a number of up to nine
+/// digits.
 ///
 /// # Examples
 /// ```
@@ -33,11 +35,12 @@ pub fn read_grpc_attempts(value: &[u8]) -> Option<u32> {
     if value.is_empty() || value.len() > 9 || !value.iter().all(u8::is_ascii_digit) {
         return None;
     }
-    // Below 10⁹.
+    // Below 10⁹, so it fits.
     Some(value.iter().fold(0, |sum, digit| sum * 10 + u32::from(digit - b'0')))
 }
 
-/// Reads an [`ENVOY_ATTEMPT`] header: how often it was tried before, one less than it says. `None` where it is no number from 1, of up to nine digits.
+/// Reads an [`ENVOY_ATTEMPT`] header: how often the call was tried before, one less than the header's number. `None`
+/// if it is not a number from 1, of up to nine digits.
 #[must_use]
 pub fn read_envoy_attempt(value: &[u8]) -> Option<u32> {
     read_grpc_attempts(value)?.checked_sub(1)

@@ -1,20 +1,22 @@
-//! A moving average by time.
+//! A moving average weighted by time.
 
 use tidegate_core::Tick;
 use tidegate_core::time::nanos;
 
-/// How long a change takes to be taken over by half, in seconds: longer than a collection of garbage, shorter than an overload lasts.
+/// The time after which half of a change is taken over, in seconds: longer than a garbage collection, shorter than an
+/// overload.
 const HALF: f64 = 1.0;
 
-/// An average in which a sample weighs by the time since the one before.
+/// An average in which a sample weighs by the time since the previous one.
 ///
-/// Kept as a fraction, so it comes as near to a lasting value as anybody can tell; kept in whole thousandths and rounded down, as
-/// averages of processor time often are, it would stop below full load and never cross a threshold near it.
+/// It is kept as a fraction, so it gets arbitrarily close to a lasting value. Averages of processor time are often
+/// kept in whole thousandths and rounded down; such an average would stop below full load and never cross a threshold
+/// near it.
 #[derive(Debug, Default)]
 pub(super) struct Average(Option<(f64, Tick)>);
 
 impl Average {
-    /// Takes in a sample and returns the average. A sample at the tick of the one before, or earlier, changes nothing.
+    /// Adds a sample and returns the average. A sample at the tick of the previous one, or earlier, changes nothing.
     pub(super) fn add(&mut self, now: Tick, sample: f64) -> f64 {
         let Some((average, at)) = self.0 else {
             self.0 = Some((sample, now));

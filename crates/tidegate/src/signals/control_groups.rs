@@ -1,21 +1,21 @@
-//! The control groups that this process is in, and what each of them may use.
+//! The control groups that this process is in, and the allowance of each.
 //!
-//! A group's allowance is bounded by those around it, so all that can be seen are looked at. In a container only the part of the tree
-//! below the container's own group is to be seen, and its path there differs from what the process is told: the mount says which group
-//! stands at its top.
+//! A group's allowance is bounded by those of the groups around it, so all visible ones are read. In a container only
+//! the part of the tree below the container's own group is visible, and the group's path there differs from the one
+//! that the process is told. The mount states which group is at its top.
 
 use super::files::Files;
 use super::parse::{self, Membership, Mount, Quota};
 
-/// How many groups above the process's own are looked at.
+/// The most groups above the process's own that are read.
 const DEEPEST: usize = 32;
 
-/// The folders in which groups tell what they use, of one hierarchy, the process's own first.
+/// The folders of the groups of one hierarchy, the process's own first.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Folders {
-    /// What all of them begin with.
+    /// The common prefix of all folders.
     point: String,
-    /// The way down from there, by group.
+    /// The path below `point`, for each group.
     below: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl Folders {
     fn new(membership: &Membership<'_>, mount: &Mount) -> Self {
         let path = membership.path.trim_end_matches('/');
         let root = mount.root.trim_end_matches('/');
-        // Where the mount shows another part of the tree, its top is all that is known of.
+        // If the mount shows another part of the tree, only its top is known.
         let below = path.strip_prefix(root).filter(|below| below.is_empty() || below.starts_with('/'));
         let mut below = below.unwrap_or_default();
         let mut all = Vec::new();
@@ -46,12 +46,12 @@ impl Folders {
     }
 }
 
-/// Where one group tells of its processor time.
+/// The files of one group about processor time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Processors {
     /// The folder of a group of version 2.
     V2(String),
-    /// The folder with the quota, and the one with the usage, of version 1.
+    /// The folders of version 1: the one with the quota, and the one with the usage.
     V1(String, String),
 }
 
@@ -66,7 +66,7 @@ impl Processors {
         }
     }
 
-    /// Nanoseconds of processor time used so far.
+    /// Returns the nanoseconds of processor time used so far.
     pub(super) fn used(&self, files: &dyn Files) -> Option<u64> {
         match self {
             Self::V2(folder) => {
@@ -78,7 +78,7 @@ impl Processors {
     }
 }
 
-/// Where one group tells of its memory: its folder.
+/// The folder of one group with its files about memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Memory {
     V2(String),
@@ -86,7 +86,7 @@ pub(super) enum Memory {
 }
 
 impl Memory {
-    /// The bytes it may have at the most, and those it has; what the kernel would give back at once is not counted.
+    /// Returns the limit and the use in bytes, without memory that the kernel can reclaim at once.
     pub(super) fn limit_and_used(&self, files: &dyn Files) -> Option<(u64, u64)> {
         let (folder, limit, used, inactive) = match self {
             Self::V2(folder) => (folder, "memory.max", "memory.current", "inactive_file"),
@@ -109,7 +109,7 @@ pub(super) struct ControlGroups {
 }
 
 impl ControlGroups {
-    /// Finds them; none where the process is in none, or they cannot be seen.
+    /// Finds the groups. The lists are empty if the process is in no group, or its groups are not visible.
     pub(super) fn find(files: &dyn Files) -> Self {
         let own = files.text("/proc/self/cgroup").unwrap_or_default();
         let mounts: Vec<Mount> =

@@ -1,12 +1,13 @@
-//! The kernel's files.
+//! Reads the kernel's files.
 
 use std::fs::File;
 use std::io::Read;
 
-/// The longest file that is read: a list of a thousand processors has some 100 KiB, and one of all mounts of a large host some 500 KiB.
+/// The most bytes read of a file: a list of a thousand processors has some 100 KiB, and one of all mounts of a large
+/// host some 500 KiB.
 const LONGEST: u64 = 4 << 20;
 
-/// Where texts of files come from: the kernel, or a test. Gives `None` for a file that is not there or cannot be read.
+/// A source of file texts: the kernel, or a test. Returns `None` for a file that is missing or cannot be read.
 pub(super) trait Files: Send {
     fn text(&self, path: &str) -> Option<String>;
 }
@@ -17,7 +18,7 @@ impl<F: Fn(&str) -> Option<String> + Send> Files for F {
     }
 }
 
-/// Reads a file of the kernel's.
+/// Reads a file of the kernel.
 pub(super) fn kernel(path: &str) -> Option<String> {
     let mut text = String::new();
     File::open(path).ok()?.take(LONGEST).read_to_string(&mut text).ok()?;

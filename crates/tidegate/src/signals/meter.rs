@@ -1,4 +1,4 @@
-//! Readings, one after the other.
+//! Takes readings of processor time, memory and load.
 
 use std::fmt;
 
@@ -11,39 +11,40 @@ use super::control_groups::{ControlGroups, Processors};
 use super::files::{Files, kernel};
 use super::parse::{self, Spent};
 
-/// How much of what this process may use is in use.
+/// The shares in use of what this process may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Reading {
-    /// Processor time, averaged over about a second, in thousandths: 0 to 1000. `None` before the second reading, or where nothing tells.
+    /// Processor time, averaged over about a second, in thousandths: 0 to 1000. `None` before the second reading, or
+    /// if unavailable.
     pub cpu: Option<u16>,
-    /// Memory, in thousandths: 0 to 1000. `None` where nothing tells.
+    /// Memory, in thousandths: 0 to 1000. `None` if unavailable.
     pub memory: Option<u16>,
-    /// The load average of one minute, in hundredths: how many tasks of the whole machine, and not of this process alone, run or wait to. `None`
-    /// where nothing tells.
+    /// The load average of one minute, in hundredths: how many tasks of the whole machine, not of this process alone,
+    /// run or wait to run. `None` if unavailable.
     pub load: Option<u32>,
 }
 
 impl Reading {
-    /// Returns what is known as signals for a law.
+    /// Returns the known values as signals for a law.
     pub fn signals(self) -> impl Iterator<Item = Signal> {
         self.cpu.map(Signal::Cpu).into_iter().chain(self.memory.map(Signal::Memory))
     }
 }
 
-/// Why there are no readings: the system does not tell, as all but Linux do not.
+/// The error if there are no readings: the system does not provide them, as all but Linux do not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("this system does not tell how much of it is in use: /proc/stat and /proc/meminfo cannot be read")]
 pub struct Unavailable;
 
-/// Reads how much of what this process may use is in use. Each reading opens some ten small files.
+/// Reads the shares in use of what this process may use. Each reading opens some ten small files.
 ///
 /// # Examples
 /// ```
 /// use tidegate::signals::{Meter, Reading};
 /// use tidegate::{Clock, SystemClock};
 ///
-/// // Where the system does not tell, nothing is known.
+/// // If the system provides nothing, all values are `None`.
 /// let reading = Meter::new().map_or(Reading::default(), |mut meter| meter.sample(SystemClock::new().now()));
 /// assert!(reading.memory.is_none_or(|used| used <= 1000));
 /// ```
@@ -56,11 +57,11 @@ pub struct Meter {
     last: Option<Last>,
 }
 
-/// What the last reading saw of processor time.
+/// The processor time at the last reading.
 #[derive(Debug)]
 struct Last {
     at: Tick,
-    /// Nanoseconds that each group had used; `None` for one without a quota.
+    /// Nanoseconds used by each group; `None` for a group without a quota.
     used: Vec<Option<u64>>,
     machine: Option<Spent>,
 }
@@ -69,7 +70,7 @@ impl Meter {
     /// Finds the files to read.
     ///
     /// # Errors
-    /// [`Unavailable`] where neither the machine's processors nor its memory can be read.
+    /// [`Unavailable`] if neither the machine's processors nor its memory can be read.
     pub fn new() -> Result<Self, Unavailable> {
         Self::of(kernel)
     }
@@ -85,8 +86,8 @@ impl Meter {
         Ok(Self { files: Box::new(files), groups, allowed, average: Average::default(), last: None })
     }
 
-    /// Takes a reading at `now`, a tick of any clock that runs with real time, the same for all readings. One at the tick of the one
-    /// before knows no processor time.
+    /// Takes a reading at `now`, a tick of any clock that runs with real time; use the same clock for all readings. A
+    /// reading at the tick of the previous one has no processor time.
     pub fn sample(&mut self, now: Tick) -> Reading {
         Reading { cpu: self.processors(now), memory: self.memory(), load: self.load() }
     }
@@ -94,7 +95,7 @@ impl Meter {
     fn processors(&mut self, now: Tick) -> Option<u16> {
         let machine = self.text("/proc/stat").and_then(|text| parse::stat(&text, &self.allowed));
         let processors = machine.map_or(f64::INFINITY, |machine| machine.processors as f64);
-        // A quota of as many processors as there are, or more, is none.
+        // A quota of at least as many processors as there are is no limit.
         let quota = |group: &Processors| {
             let quota = group.quota(&*self.files)?.processors();
             (quota < processors).then_some(quota)
@@ -104,7 +105,8 @@ impl Meter {
         let used: Vec<Option<u64>> = self.groups.processors.iter().zip(&quotas).map(used).collect();
         let seen = Last { at: now, used, machine };
         let share = self.last.as_ref().map(|last| last.share(&seen, &quotas));
-        // At the tick of the last reading, or before it, nothing can be told, and the next one goes on from that.
+        // A reading at the tick of the last one, or before it, has no processor time. The next reading is then
+        // compared with the last one.
         if self.last.as_ref().is_none_or(|last| last.at < now) {
             self.last = Some(seen);
         }
@@ -133,8 +135,8 @@ impl Meter {
 }
 
 impl Last {
-    /// How much of what may be used was used between two readings: of the group nearest to its quota, or of the machine where no
-    /// group has one. `None` where no time has passed.
+    /// Returns the share of the allowance that was used between two readings: of the group nearest to its quota, or
+    /// of the machine if no group has a quota. `None` if no time has passed.
     fn share(&self, now: &Self, quotas: &[Option<f64>]) -> Option<f64> {
         let span = nanos(now.at.since(self.at)) as f64;
         if span == 0.0 {
@@ -152,7 +154,7 @@ impl Last {
     }
 }
 
-/// Rounds to the nearest, within 0 and 1000.
+/// Rounds to the nearest whole number, clamped to 0 to 1000.
 fn thousandths(value: f64) -> u16 {
     value.clamp(0.0, 1000.0).round() as u16
 }

@@ -1,6 +1,7 @@
-//! What the kernel's files say. Every function takes a text as it is and gives `None` where it does not say what is looked for.
+//! Parsers of the kernel's files. Every function takes the text of a file, and returns `None` if it does not have the
+//! value.
 
-/// What may be used in each period, in microseconds.
+/// A quota of processor time in each period, both in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Quota {
     pub(super) micros: u64,
@@ -12,27 +13,27 @@ impl Quota {
         (micros > 0 && period > 0).then_some(Self { micros, period })
     }
 
-    /// How many processors that is.
+    /// Returns the quota as a number of processors.
     pub(super) fn processors(self) -> f64 {
         self.micros as f64 / self.period as f64
     }
 }
 
-/// Reads `cpu.max` of version 2: `50000 100000`; `max` is no quota.
+/// Reads `cpu.max` of version 2, such as `50000 100000`; `max` means no quota.
 pub(super) fn cpu_max(text: &str) -> Option<Quota> {
     let mut words = text.split_whitespace();
     let micros = words.next()?.parse().ok()?;
-    // The kernel's own default where it is left out.
+    // The kernel's default if it is left out.
     let period = words.next().map_or(Ok(100_000), str::parse).ok()?;
     Quota::new(micros, period)
 }
 
-/// Reads `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1; -1 is no quota.
+/// Reads `cpu.cfs_quota_us` and `cpu.cfs_period_us` of version 1; -1 means no quota.
 pub(super) fn cfs_quota(quota: &str, period: &str) -> Option<Quota> {
     Quota::new(number(quota)?, number(period)?)
 }
 
-/// Reads a file that is one number. `max`, and a number below zero, are none.
+/// Reads a file that is one number. `None` for `max`, and for a number below zero.
 pub(super) fn number(text: &str) -> Option<u64> {
     text.trim().parse().ok()
 }
@@ -50,7 +51,7 @@ pub(super) fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(value)
 }
 
-/// The machine's memory in bytes: all there is, and what could be had.
+/// Reads the machine's memory in bytes: the total, and the available part.
 pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     let field = |key: &str| {
         let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -62,16 +63,17 @@ pub(super) fn meminfo(text: &str) -> Option<(u64, u64)> {
     Some((field("MemTotal")?, available))
 }
 
-/// Time that processors spent since the machine started, in the kernel's units.
+/// Time spent by processors since the machine started, in the kernel's units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spent {
     pub(super) busy: u64,
     pub(super) all: u64,
-    /// How many processors that is.
+    /// The number of processors in the sum.
     pub(super) processors: u64,
 }
 
-/// Reads `/proc/stat`, of the processors that this process may run on; of all where none of those is listed.
+/// Reads `/proc/stat`, summed over the processors that this process may run on, or over all if none of those is
+/// listed.
 pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     let sum = |wanted: &dyn Fn(u64) -> bool| {
         let mut sum = Spent::default();
@@ -83,7 +85,8 @@ pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
             if !wanted(number) {
                 continue;
             }
-            // user nice system idle iowait irq softirq steal; what follows is counted in user and nice already.
+            // user nice system idle iowait irq softirq steal; the later columns are already included in user and
+            // nice.
             let times: Vec<u64> =
                 times.split_whitespace().take(8).map_while(|time| time.parse().ok()).collect();
             let all = times.iter().fold(0, |sum: u64, time| sum.saturating_add(*time));
@@ -98,7 +101,7 @@ pub(super) fn stat(text: &str, allowed: &[(u64, u64)]) -> Option<Spent> {
     sum(&is_allowed).or_else(|| sum(&|_| true))
 }
 
-/// Finds which processors a process may run on in `/proc/self/status`: ranges, both ends included.
+/// Reads from `/proc/self/status` which processors a process may run on, as inclusive ranges.
 pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
     let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
     let range = |part: &str| {
@@ -111,7 +114,7 @@ pub(super) fn allowed_processors(status: &str) -> Vec<(u64, u64)> {
 /// A hierarchy of control groups that this process is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Membership<'a> {
-    /// Of version 1, separated by commas; empty for version 2.
+    /// The controllers of version 1, separated by commas; empty for version 2.
     pub(super) controllers: &'a str,
     pub(super) path: &'a str,
 }
@@ -126,12 +129,12 @@ pub(super) fn memberships(text: &str) -> impl Iterator<Item = Membership<'_>> {
     text.lines().filter_map(membership)
 }
 
-/// Where a hierarchy of control groups is seen.
+/// A mount of a hierarchy of control groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Mount {
-    /// Of version 1, separated by commas; `None` for version 2.
+    /// The controllers of version 1, separated by commas; `None` for version 2.
     pub(super) controllers: Option<String>,
-    /// Which group is seen at that place.
+    /// The group at the top of the mount.
     pub(super) root: String,
     pub(super) point: String,
 }
@@ -153,7 +156,7 @@ pub(super) fn mounts(text: &str) -> impl Iterator<Item = Mount> {
     text.lines().filter_map(mount)
 }
 
-/// Puts back the characters that the kernel writes as a backslash and three octal digits.
+/// Restores characters that the kernel writes as a backslash and three octal digits.
 fn unescaped(path: &str) -> String {
     let mut pieces = path.split('\\');
     let mut whole = pieces.next().unwrap_or_default().to_owned();

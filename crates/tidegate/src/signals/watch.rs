@@ -1,4 +1,4 @@
-//! One thread that takes readings for the whole process.
+//! A single thread that takes readings for the whole process.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,15 +12,15 @@ use tidegate_core::concurrency::Signal;
 use super::meter::{Meter, Reading, Unavailable};
 use crate::clock::{Clock, SystemClock};
 
-/// How often a reading is taken: several times within the second over which processor time is averaged, and a thousandth of a processor
-/// at the most.
+/// The time between readings: several within the second over which processor time is averaged, at a cost of at most a
+/// thousandth of a processor.
 const EVERY: Duration = Duration::from_millis(250);
 
-/// Told of each signal; `false` when it has had enough.
+/// Called with each signal; returns `false` to be removed.
 type Listener = Box<dyn Fn(Signal) -> bool + Send>;
 
-/// Takes a reading of the machine four times a second, in a thread that all watches of the process share. The thread starts with the
-/// first watch and ends when the last is dropped.
+/// Takes a reading of the machine four times a second, in a thread that all watches of the process share. The thread
+/// starts with the first watch and ends when the last one is dropped.
 ///
 /// # Examples
 /// ```
@@ -40,15 +40,15 @@ struct Running {
     thread: OnceLock<Thread>,
 }
 
-/// The watch of this process, while anybody holds it.
+/// The watch of this process, while a handle to it exists.
 static RUNNING: Mutex<Weak<Running>> = Mutex::new(Weak::new());
 
 impl Watch {
-    /// Returns the watch of this process, which is started where there is none. The first reading is taken at once; processor time is known
-    /// from the second on.
+    /// Returns the watch of this process, and starts it if there is none. The first reading is taken at once;
+    /// processor time is known from the second reading on.
     ///
     /// # Errors
-    /// [`Unavailable`] where the system does not tell, or has no thread to spare.
+    /// [`Unavailable`] if the system provides no readings, or no thread can be started.
     pub fn start() -> Result<Self, Unavailable> {
         let mut current = RUNNING.lock();
         if let Some(running) = current.upgrade() {
@@ -67,14 +67,14 @@ impl Watch {
         Ok(Self(running))
     }
 
-    /// Returns the last reading, at most a quarter of a second old while the thread gets its turn.
+    /// Returns the last reading. It is at most a quarter of a second old unless the thread is scheduled late.
     #[must_use]
     pub fn reading(&self) -> Reading {
         *self.0.reading.lock()
     }
 
-    /// Has `listener` told of every signal from the next reading on, in the watch's thread, until it returns `false` or panics. It should
-    /// return soon, for all listeners share that thread.
+    /// Calls `listener` with every signal from the next reading on, in the watch's thread, until it returns `false`
+    /// or panics. It should return quickly, because all listeners share that thread.
     pub fn tell(&self, listener: impl Fn(Signal) -> bool + Send + 'static) {
         self.0.listeners.lock().push(Box::new(listener));
     }
@@ -83,7 +83,7 @@ impl Watch {
 impl Running {
     fn publish(&self, reading: Reading) {
         *self.reading.lock() = reading;
-        // Taken out, so that a listener may add another.
+        // Taken out of the lock, so that a listener may add another.
         let mut listeners = std::mem::take(&mut *self.listeners.lock());
         listeners.retain(|listener| {
             #[allow(clippy::redundant_closure, reason = "the closure suggested does not compile")]
@@ -137,7 +137,7 @@ mod tests {
         assert!(heard.iter().any(|signal| matches!(signal, Signal::Cpu(_))), "{heard:?}");
         assert!(watch.reading().memory.is_some());
         drop(watch);
-        // The listener goes with the watch, and its channel with the listener.
+        // The watch drops its listeners, and the listener drops its channel.
         while receiver.recv_timeout(Duration::from_secs(60)).is_ok() {}
         assert!(RUNNING.lock().upgrade().is_none());
     }

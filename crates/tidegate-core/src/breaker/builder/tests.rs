@@ -94,13 +94,13 @@ fn open_times_grow_to_the_longest_and_are_only_shortened() {
     let other = CircuitBreaker::builder().seed(1).build().unwrap();
     let at = crate::Tick::from_nanos(7);
     assert_ne!(open.jittered(1_000_000, at, key(0)), other.by.open.jittered(1_000_000, at, key(0)));
-    // Keys that trip at one tick, as those do whose figures are compared at one boundary.
+    // Keys that trip at the same tick, as they do if their figures are compared at the same boundary.
     let drawn: Vec<u64> = (0..1000).map(|first| open.jittered(1_000_000, at, key(first))).collect();
     let sum: u64 = drawn.iter().sum();
     assert!((890_000..910_000).contains(&(sum / 1000)), "spread evenly: {sum}");
 }
 
-/// A breaker whose figures are compared at each tenth of a second, after failures at some tick.
+/// A breaker that compares its figures at each tenth of a second, after failures at some tick.
 fn failed_at(tick: u64) -> (CircuitBreaker, crate::breaker::CircuitBreakerState) {
     let every = Evaluate::Every(Duration::from_millis(100));
     let breaker = CircuitBreaker::builder().consecutive(2).evaluate(every).build().unwrap();
@@ -113,7 +113,8 @@ fn failed_at(tick: u64) -> (CircuitBreaker, crate::breaker::CircuitBreakerState)
     (breaker, state)
 }
 
-/// Keys that trip at one boundary were all open for the same time, and all tried their services in the same moment.
+/// Regression: keys that tripped at the same boundary were all open for the same time, and all tried their services
+/// at the same moment.
 #[test]
 fn keys_that_trip_at_one_boundary_are_open_for_different_times() {
     let mut untils: Vec<_> = (0..50)
@@ -133,7 +134,8 @@ fn keys_that_trip_at_one_boundary_are_open_for_different_times() {
     assert!(untils.len() > 45, "{untils:?}");
 }
 
-/// Each refusal copied the state, window included, from the first boundary on: most of what a service that is down costs.
+/// Regression: from the first boundary on, each refusal copied the state, window included, which was most of the cost
+/// of a service that is down.
 #[test]
 fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
     let (breaker, tripped) = failed_at(1_000_000);
@@ -144,7 +146,7 @@ fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
     let refused = |state: &crate::breaker::CircuitBreakerState, at: crate::Tick| {
         breaker.refused_at(&state.is, at).expect("known without a copy")
     };
-    // In the store it is closed still, and known to be open by the boundary that has passed.
+    // The stored state is still closed, but the boundary that has passed shows that it is open.
     assert_eq!(refused(&tripped, ms(99)), None);
     assert!(!is_copied(&tripped, ms(99)), "no boundary has passed");
     let Some(Retry::After(left)) = refused(&tripped, ms(1000)) else { panic!("it is open") };
@@ -158,14 +160,14 @@ fn refusals_copy_nothing_where_figures_are_compared_now_and_then() {
     assert_eq!(refused(&tripped, ms(1000).after(left)), None, "a probe");
     assert_eq!(breaker.standing(&tripped, ms(1000).after(left)).remaining, 1);
 
-    // Once it is kept as open, boundaries change nothing of it any more.
+    // Once the stored state is open, boundaries no longer change it.
     let mut open = tripped.clone();
     breaker.force_in_place(&mut open, ms(150), None, &mut |_| ());
     for at in [151, 300, 1000] {
         assert!(!is_copied(&open, ms(at)));
         assert!(matches!(refused(&open, ms(at)), Some(Retry::After(_))));
     }
-    // Nor of one in whose window nothing is over.
+    // The same for a state in whose window no figure is too large.
     let receipt = Ask::allow(ms(1), Cost::ONE);
     let mut well = breaker.fresh(ms(1));
     let receipt = breaker.enter_in_place(&mut well, receipt, &mut |_| ()).unwrap();

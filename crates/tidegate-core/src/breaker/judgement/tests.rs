@@ -10,7 +10,7 @@ const RULES: Rules = Rules {
 };
 const GOOD: Sample = Sample { failed: false, slow: false };
 
-/// Judges calls one after the other until they decide; returns the verdict and after how many calls.
+/// Judges calls one after the other until they decide; returns the verdict and the number of calls.
 fn decided(rules: &Rules, mut is_bad: impl FnMut(u32) -> bool) -> (Verdict, u32) {
     let mut totals = Totals::default();
     loop {
@@ -49,7 +49,7 @@ fn a_service_between_well_and_ill_is_decided_all_the_same() {
     assert!(calls <= MOST_CALLS, "{verdict:?}");
 }
 
-/// The share of services of that failure share that pass, over 20,000 of them.
+/// The share of services failing at this share that pass, over 20,000 of them.
 fn pass(share: u64) -> f64 {
     let mut random = 7u64;
     let mut draw = || {

@@ -1,4 +1,4 @@
-//! The calls of the last so many seconds: totals for each of equal parts of time, in a ring.
+//! A window of time: a ring of totals for equal parts of time.
 
 use core::time::Duration;
 
@@ -6,15 +6,15 @@ use super::super::window::{Sample, Totals, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::{Tick, nanos};
 
-/// Totals of each bucket of time. Twelve bytes for each.
+/// Totals for each bucket of time, twelve bytes for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::breaker) struct Buckets {
     /// In nanoseconds.
     length: u64,
-    /// Which bucket is the newest, counted from the epoch.
+    /// The number of the newest bucket, counted from the epoch.
     newest: u64,
     totals: Totals,
-    /// Bucket `n` lies at place `n` modulo their number.
+    /// Bucket `n` lies at index `n` modulo the number of buckets.
     ring: Box<[Totals]>,
 }
 
@@ -44,11 +44,12 @@ impl Buckets {
     }
 
     fn place(&self, number: u64) -> usize {
-        // Below the length of a list.
+        // Less than the length of the ring.
         (number % self.ring.len() as u64) as usize
     }
 
-    /// Begins the bucket of `at`, and forgets those that it pushes out. An earlier tick counts as the newest bucket.
+    /// Begins the bucket of `at`, and forgets the buckets that it displaces. An earlier tick counts as in the newest
+    /// bucket.
     pub(super) fn advance(&mut self, at: Tick) {
         let number = at.as_nanos() / self.length;
         let passed = number.saturating_sub(self.newest);
@@ -65,18 +66,18 @@ impl Buckets {
         self.newest = self.newest.max(number);
     }
 
-    /// The number of the newest bucket.
+    /// Returns the number of the newest bucket.
     pub(super) const fn newest(&self) -> u64 {
         self.newest
     }
 
-    /// Takes off `totals` what is in the window while the bucket `newest` is the newest, and no more at `at`, as [`advance`](Self::advance) would;
-    /// returns the number of the newest bucket then.
+    /// Subtracts from `totals` the buckets that are in the window while `newest` is the newest bucket, and no longer
+    /// at `at`, as [`advance`](Self::advance) would. Returns the number of the newest bucket at `at`.
     pub(super) fn leave_out(&self, totals: &mut Totals, newest: u64, at: Tick) -> u64 {
         let number = at.as_nanos() / self.length;
         let oldest_after = number.saturating_sub(self.ring.len() as u64 - 1);
         let oldest = newest.saturating_sub(self.ring.len() as u64 - 1);
-        // What is newer than the newest that holds calls is empty.
+        // Buckets newer than `self.newest` are empty.
         for gone in oldest..oldest_after.min(self.newest + 1) {
             *totals = totals.minus(self.ring[self.place(gone)]);
         }
@@ -90,7 +91,7 @@ impl Buckets {
         self.totals.add(sample);
     }
 
-    /// When the newest bucket that holds calls is forgotten.
+    /// Returns the tick at which the newest bucket with calls is forgotten.
     pub(super) fn empty_at(&self) -> Tick {
         let count = self.ring.len() as u64;
         let held = (0..count)
@@ -105,7 +106,7 @@ impl Buckets {
         self.advance(from);
         let mut moved = Self { newest: to.as_nanos() / self.length, ..self.clone() };
         for back in 0..self.ring.len() as u64 {
-            // Before the epoch there is no bucket; what does not fit there is forgotten.
+            // There are no buckets before the epoch; calls that would lie there are forgotten.
             let (Some(old), Some(new)) = (self.newest.checked_sub(back), moved.newest.checked_sub(back))
             else {
                 break;
@@ -117,7 +118,7 @@ impl Buckets {
         self.sum();
     }
 
-    /// Works out the totals; what lies at places of no bucket is dropped.
+    /// Recomputes the totals, and clears ring entries that belong to no bucket.
     fn sum(&mut self) {
         let held = |number: u64| self.ring[self.place(number)];
         let numbers = (0..self.ring.len() as u64).filter_map(|back| self.newest.checked_sub(back));

@@ -1,20 +1,20 @@
-//! The last so many calls: two bits for each, in a ring.
+//! A window of the last calls: a ring with two bits for each.
 
 use super::super::window::{Sample, Totals, Window};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// Outcomes of the last `size` calls. A quarter of a byte for each.
+/// Outcomes of the last `size` calls, a quarter of a byte for each.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(in crate::breaker) struct Ring {
     size: u32,
-    /// Where the next call is written; the oldest lies there once the ring is full.
+    /// The position of the next call; once the ring is full, that of the oldest.
     next: u32,
     totals: Totals,
-    /// For each call whether it failed, in words of 64; then, in as many words, whether it was slow.
+    /// One bit for each call, set if it failed, in words of 64; then as many words with bits for slow calls.
     words: Box<[u64]>,
 }
 
-/// How many words hold a bit of each call.
+/// Returns how many words hold one bit for each call.
 const fn words(size: u32) -> usize {
     size.div_ceil(64) as usize
 }
@@ -70,7 +70,7 @@ impl Bytes for Ring {
         if size == 0 || size > Window::MAX_CALLS {
             return Err(DecodeError::Value { field: "size" });
         }
-        // Until it is full for the first time, calls lie from the first place on.
+        // Until the ring is full for the first time, calls lie from position 0 on.
         if next >= size || calls > size || calls < size && next != calls {
             return Err(DecodeError::Value { field: "calls" });
         }

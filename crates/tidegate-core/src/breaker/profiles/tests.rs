@@ -1,4 +1,4 @@
-//! Traces with the numbers that the peers' documents and sources state.
+//! Traces with the numbers from the documents and sources of the other libraries.
 
 use super::*;
 use crate::breaker::{CircuitBreakerState, Condition};
@@ -9,7 +9,7 @@ use crate::time::Tick;
 use Outcome::{CallersFault, Failure, Ignored, Overloaded, Success};
 
 const MS: u64 = 1_000_000;
-/// Every trace begins here: a multiple of all windows.
+/// The start of every trace: a multiple of all windows.
 const START: u64 = 1_699_999_980_000 * MS;
 
 /// A breaker under a clock in milliseconds.
@@ -36,7 +36,7 @@ impl Trace {
         self.breaker.leave_in_place(&mut self.state, at, receipt, outcome, &mut |_| ());
     }
 
-    /// Calls at one millisecond that take no time; all have to enter.
+    /// Makes calls at one millisecond that take no time; all have to enter.
     fn calls(&mut self, at: u64, outcomes: &[(u64, Outcome)]) {
         for (count, outcome) in outcomes {
             for _ in 0..*count {

@@ -1,4 +1,5 @@
-//! What whoever keeps the states of laws asks: their byte forms, their size, and what becomes of one whose law was changed.
+//! What stores need of the laws: the byte forms of their states, the largest size, and how a state is carried to
+//! changed knobs.
 
 use super::{Adaptive, AdaptiveState};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
@@ -40,8 +41,8 @@ impl Adaptive {
         }
     }
 
-    /// Returns what a state that was made under `old` knobs is worth under these; `None` where nothing: another law, or another window of
-    /// time. A limit outside the bounds goes to the nearest bound.
+    /// Carries a state that was made under `old` knobs over to these. Returns `None` if nothing of it holds: another
+    /// law, or BBR with another window. A limit outside the bounds moves to the nearest bound.
     pub(in crate::concurrency) fn carried(&self, old: &Self, state: &AdaptiveState) -> Option<AdaptiveState> {
         match (self, old, state) {
             (Self::HillClimb(law), Self::HillClimb(_), AdaptiveState::HillClimb(state)) => {
@@ -50,7 +51,7 @@ impl Adaptive {
             (Self::Bbr(law), Self::Bbr(old), AdaptiveState::Bbr(_)) => {
                 (law.window == old.window).then(|| state.clone())
             }
-            // Their limits are held within the bounds wherever they are read.
+            // These laws clamp the limit to the bounds each time they read it.
             (Self::Aimd(_), Self::Aimd(_), AdaptiveState::Aimd(_))
             | (Self::Vegas(_), Self::Vegas(_), AdaptiveState::Vegas(_))
             | (Self::Gradient(_), Self::Gradient(_), AdaptiveState::Gradient(_))
@@ -59,11 +60,11 @@ impl Adaptive {
         }
     }
 
-    /// Returns the most bytes that a state of this law is written in.
+    /// Returns the largest number of bytes that a state of this law is written in.
     pub(in crate::concurrency) fn largest(&self) -> usize {
         let mut out = Writer::default();
         self.start(Tick::EPOCH).write(&mut out);
-        // All forms but one have one size: that of BBR grows by two values for each bucket of its window.
+        // All forms but BBR's have a fixed size. BBR's grows by two values for each bucket of its window.
         let grows = match self {
             Self::Bbr(law) => 2 * 16 * law.window.count() as usize,
             _ => 0,

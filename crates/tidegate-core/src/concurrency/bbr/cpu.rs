@@ -11,21 +11,23 @@ pub(super) struct Cpu {
 }
 
 impl Cpu {
-    /// Takes in a reading: it counts by the share `1 − kept`, the average so far by `kept`. The first reading is the average.
+    /// Takes in a reading with the weight `1 − kept`; the average so far keeps the weight `kept`. The first reading
+    /// becomes the average.
     pub(super) fn read(&mut self, thousandths: u16, kept: f64) {
         let reading = f64::from(thousandths);
         self.used = if self.heard { toward(self.used, reading, 1.0 - kept) } else { reading };
         self.heard = true;
     }
 
-    /// As the peers do: from zero on, and cut down to whole thousandths each time.
+    /// Takes in a reading as the other libraries do: starting from zero, and truncated to whole thousandths each
+    /// time.
     pub(super) fn read_whole(&mut self, thousandths: u16, kept: f64) {
         self.used = (self.used * kept + f64::from(thousandths) * (1.0 - kept)).trunc();
     }
 
     /// Returns the use in whole thousandths, 0 to 1000.
     pub(super) fn thousandths(&self) -> u16 {
-        // An average of readings of at most 1000 is at most that, but for rounding.
+        // Readings are at most 1000, so their average is too, apart from rounding.
         self.used.round().min(1000.0) as u16
     }
 }

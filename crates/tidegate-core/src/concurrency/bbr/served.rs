@@ -1,4 +1,4 @@
-//! The best moments of a service: the most served in a bucket, and the least average latency of one.
+//! The best moments of a service: the most work served in one bucket, and the least average latency of one bucket.
 
 use core::time::Duration;
 
@@ -6,28 +6,30 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 use crate::window::{Buckets, Peak};
 
-/// In what latencies are counted.
+/// The unit in which latencies are counted, and the values assumed while nothing was served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Counting {
-    /// In nanoseconds; with nothing served, nothing is known.
+    /// Nanoseconds. While nothing was served, no value is assumed.
     Nanoseconds,
-    /// In milliseconds rounded up, their averages too; with nothing served, one of one millisecond.
+    /// Milliseconds, with latencies and their averages rounded up. While nothing was served: one request of one
+    /// millisecond.
     MillisecondsUp,
-    /// In milliseconds rounded up, their averages to the nearest; with nothing served, one of one second.
+    /// Milliseconds, with latencies rounded up and their averages to the nearest. While nothing was served: one
+    /// request of one second.
     MillisecondsRounded,
 }
 
-/// What was served in a window of buckets. The bucket that is not over yet does not count.
+/// The work served in a window of buckets. The bucket in progress does not count.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Served {
     /// The most that was served in one bucket.
     most: Peak,
-    /// The least average latency, negated.
+    /// The least average latency of a bucket, negated.
     least: Peak,
-    /// The number of the bucket that is not over yet.
+    /// The number of the bucket in progress.
     newest: u64,
     served: u64,
-    /// How many of them have a latency that counts, and its sum.
+    /// How many of those have a latency that counts, and the sum of these latencies.
     timed: u64,
     latencies: f64,
 }
@@ -45,7 +47,7 @@ impl Served {
         }
     }
 
-    /// Moves the window on to `at`.
+    /// Advances the window to `at`.
     pub(super) fn advance(&mut self, window: Buckets, at: Tick) {
         let index = window.index(at);
         if window.set_back(self.newest, at) {
@@ -68,7 +70,7 @@ impl Served {
         self.least.forget_before(oldest);
     }
 
-    /// Counts a piece of work.
+    /// Counts a finished piece of work.
     pub(super) fn count(&mut self, counting: Counting, latency: Duration) {
         self.served += 1;
         let latency = match counting {
@@ -77,15 +79,15 @@ impl Served {
                 latency.as_nanos().div_ceil(1_000_000) as f64
             }
         };
-        // aegis leaves out latencies of nothing; others are above it.
+        // aegis leaves out latencies of zero. go-zero counts them; in nanoseconds there are none.
         if latency > 0.0 || counting == Counting::MillisecondsRounded {
             self.timed += 1;
             self.latencies += latency;
         }
     }
 
-    /// Returns how many were inside in the best moments: what was served in a second, multiplied by the seconds it took. `None` where
-    /// nothing is known.
+    /// Returns the number inside in the best moments: the work served per second multiplied by its latency in
+    /// seconds. `None` if nothing was served and no value is assumed.
     pub(super) fn inside(&self, window: Buckets, counting: Counting) -> Option<f64> {
         let (most, least) = (self.most.get(), self.least.get().map(|negated| -negated));
         let (most, seconds) = match counting {

@@ -4,7 +4,7 @@ fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
 }
 
-/// Tells of `each` pieces of work at the start of every 100 ms from `from` to `to`, in milliseconds.
+/// Adds `each` samples at the start of every 100 ms from `from` to `to`, in milliseconds.
 fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, micros: u64, outcome: Outcome) {
     for millis in (from..to).step_by(100) {
         for _ in 0..each {
@@ -14,7 +14,7 @@ fn serve(law: &Bbr, state: &mut BbrState, (from, to): (u64, u64), each: u64, mic
     }
 }
 
-/// Reads the processor until what is smoothed is there; one reading where nothing is smoothed.
+/// Repeats a reading until the smoothed value reaches it; a single reading if nothing is smoothed.
 fn read(law: &Bbr, state: &mut BbrState, millis: u64, thousandths: u16) {
     for _ in 0..500 {
         law.sense(state, at(millis), Signal::Cpu(thousandths));
@@ -29,7 +29,7 @@ fn the_published_numbers() {
     for (law, limit) in [(Bbr::default(), 10), (Bbr::aegis(), 11)] {
         let mut state = law.start(at(0));
         serve(&law, &mut state, (0, 1000), 50, 20_000, Outcome::Success);
-        // A bucket that is not over yet counts for nothing, however much was served in it.
+        // A bucket that is not over does not count, however much was served in it.
         serve(&law, &mut state, (1000, 1100), 500, 20_000, Outcome::Success);
         read(&law, &mut state, 1050, 799);
         assert_eq!(law.limit(&state), FREE);
@@ -53,7 +53,7 @@ fn the_least_average_is_rounded_up_by_aegis_and_kept_by_ours() {
     }
 }
 
-/// A service of 0.1 ms that serves 10,000 a second has one inside. The peers count it as ten.
+/// A service of 0.1 ms that serves 10,000 a second has one request inside. The other libraries count it as ten.
 #[test]
 fn whole_milliseconds_are_ten_times_too_long_for_quick_work() {
     for (law, limit) in [(Bbr::default(), 1), (Bbr::aegis(), 11)] {
@@ -76,8 +76,8 @@ fn full_load_meets_a_threshold_of_1000_in_ours_alone() -> Result<(), QuotaError>
     Ok(())
 }
 
-/// An overload of five seconds, then a moment's rest. aegis' cool-off began with the overload and is long over, so everybody is let in at
-/// once, the processor is busy again, and so on: the limit flaps with each reading.
+/// An overload of five seconds, then a moment's rest. aegis' cool-off began with the overload and is long over, so
+/// everything is admitted at once, the processor is busy again, and so on: the limit flaps with each reading.
 #[test]
 fn a_long_overload_has_no_cool_off_in_aegis_and_has_one_in_ours() -> Result<(), QuotaError> {
     for (law, limited) in [(Bbr::default(), true), (Bbr::aegis(), false)] {
@@ -123,8 +123,8 @@ fn quick_failures_are_the_peers_best_moment_and_not_ours() {
     }
 }
 
-/// go-zero: 10 inside in the best moments, of which half at 950 thousandths, and never less than a tenth; and no limit while fewer are
-/// inside on average.
+/// go-zero: 10 inside in the best moments; half of that at 950 thousandths, and never less than a tenth. No limit
+/// while fewer are inside on average.
 #[test]
 fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
     let law = Bbr::go_zero().smoothing(0.0)?;
@@ -143,10 +143,11 @@ fn the_published_numbers_of_go_zero() -> Result<(), QuotaError> {
         }
         assert_eq!(law.limit(&state), limit, "at {cpu}");
     }
-    // A busy machine that has served nothing for five seconds: one in a tenth of a second, of a second, is ten inside.
+    // A busy machine that has served nothing for five seconds: one request in a tenth of a second, taking one second,
+    // is ten inside.
     read(&law, &mut state, 9000, 900);
     assert_eq!(law.limit(&state), 11);
-    // 503 is no service.
+    // A 503 is not service.
     let before = state.served.clone();
     serve(&law, &mut state, (9000, 9001), 5, 1, Outcome::Overloaded);
     assert_eq!(state.served, before);
@@ -162,7 +163,7 @@ fn a_busy_machine_of_which_nothing_is_known_starts_where_it_is_told() -> Result<
     assert_eq!(law.limit(&state), 100, "memory says nothing of the processor");
     law.sense(&mut state, at(1), Signal::Cpu(u16::MAX));
     assert_eq!((law.cpu(&state), law.limit(&state)), (1000, 30));
-    // Its first bucket tells, once it is over: one of a microsecond, held up by the bounds.
+    // The first bucket counts once it is over: one request of a microsecond, raised by the bounds.
     serve(&law, &mut state, (1, 300), 1, 1, Outcome::Success);
     assert_eq!(law.limit(&state), 4);
     Ok(())

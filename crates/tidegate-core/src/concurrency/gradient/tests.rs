@@ -4,7 +4,7 @@ fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
     Sample { at: Tick::EPOCH, latency: Duration::from_micros(micros), in_flight, outcome }
 }
 
-/// Runs samples of one latency and outcome with the limit fully used, one after the other; returns the limit.
+/// Runs samples of one latency and outcome one after the other, with the limit fully used; returns the limit.
 fn full(law: &Gradient, state: &mut GradientState, count: usize, micros: u64, outcome: Outcome) -> u64 {
     for number in 1..=count as u64 {
         let at = Tick::from_nanos(number * micros * 1000);
@@ -57,7 +57,7 @@ fn the_long_average_is_a_plain_mean_first_and_forgets_slowness_faster() {
     let moved = 5500.0 + 500.0 * 2.0 / 601.0;
     assert!(state.long.get().is_some_and(|long| (long - moved).abs() < 1e-9));
 
-    // A tenth of the average: the twentieth part goes at once, beside the new sample's own share.
+    // A tenth of the average: a twentieth is dropped at once, in addition to the new sample's own share.
     law.learn(&mut state, &sample(1, 1, Outcome::Success));
     let decayed = (moved + (1000.0 - moved) * 2.0 / 601.0) * 0.95;
     assert!(state.long.get().is_some_and(|long| (long - decayed).abs() < 1e-9));
@@ -71,8 +71,8 @@ fn the_bounds_are_twenty_and_two_hundred() {
     assert_eq!(full(&law, &mut state, 5000, 60_000_000, Outcome::Overloaded), 20);
 }
 
-/// A dependency hangs, and every call ends with the same time-out after a second. Nothing is
-/// as steady as that; the limit grows to its most, and all of it hangs.
+/// A dependency hangs, and every call ends with the same time-out after a second. Nothing is as steady as that, so
+/// the profile's limit grows to its largest, and all of it hangs.
 #[test]
 fn constant_time_outs_let_the_profile_grow_and_not_ours() {
     for outcome in [Outcome::Overloaded, Outcome::Failure] {
@@ -82,7 +82,7 @@ fn constant_time_outs_let_the_profile_grow_and_not_ours() {
             assert_eq!(full(&law, &mut state, 10_000, 1_000_000, outcome), ends, "{outcome:?}");
         }
     }
-    // From the very first call on, with nothing to compare with; and reported as successes, where the time-out is known.
+    // From the very first call, with no average to compare with; and reported as successes, if the time-out is known.
     let law = Gradient::default();
     let mut state = law.start(Tick::EPOCH);
     assert_eq!(full(&law, &mut state, 10_000, 1_000_000, Outcome::Failure), 20);

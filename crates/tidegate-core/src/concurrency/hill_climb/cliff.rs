@@ -1,26 +1,29 @@
-//! Where work begins to fail: a limit that is not gone near for a while, since the fall from it can last much longer than the visit.
+//! Remembers the limit at which work began to fail. The hill climb avoids it for a while, since recovery can take
+//! much longer than the visit.
 
 use super::epoch::Reading;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// For so many measurements a limit at which work began to fail is not tried again: half a minute at a tenth of a second each.
+/// A limit at which work began to fail is not tried again for this many measurements: half a minute at a tenth of a
+/// second each.
 const FOR: u32 = 256;
-/// From this share on, and by this much above the usual one, work is failing.
+/// Work is failing if the share of failures is at least this, and at least [`UNUSUAL`] above the usual share.
 const FAILING: f64 = 1.0 / 3.0;
 const UNUSUAL: f64 = 0.25;
-/// How fast failures become the usual: half in 35 measurements. Those have other reasons than the limit.
+/// How fast the usual share follows the measured one: half in 35 measurements. Such lasting failures have other
+/// causes than the limit.
 const WEIGHT: f64 = 0.02;
-/// A place at which so many times as many are inside as ever unharmed may be a cliff.
+/// A number inside that exceeds the highest unharmed one by this factor may be a cliff.
 const BEYOND: f64 = 1.1;
-/// What is kept with each measurement of the most that were inside unharmed: half after 138.
+/// The share of the highest unharmed number that remains after each measurement: half after 138.
 const FADING: f64 = 0.995;
 
-/// What is known of failures.
+/// What is known about failures.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Cliff {
     at: f64,
     measurements: u32,
-    /// The most that were inside while nothing failed.
+    /// The highest number inside while nothing failed.
     unharmed: f64,
     /// The usual share of failures.
     usual: f64,
@@ -29,13 +32,13 @@ pub(super) struct Cliff {
 impl Cliff {
     pub(super) const UNKNOWN: Self = Self { at: f64::INFINITY, measurements: 0, unharmed: 0.0, usual: 0.0 };
 
-    /// The number of places at which work began to fail; infinite where none is known.
+    /// Returns the number of places at which work began to fail; infinite if none is known.
     pub(super) fn at(&self) -> f64 {
         self.at
     }
 
-    /// Says of a reading whether work is failing because there is too much of it, and takes it in. `fell`: the limit was raised, and most of
-    /// the goodput was lost.
+    /// Takes in a reading and returns whether work is failing because of overload. `fell`: the limit was raised, and
+    /// most of the goodput was lost.
     pub(super) fn failing(&mut self, reading: &Reading, limit: u64, fell: bool) -> bool {
         let failing = reading.failed >= FAILING && reading.failed >= self.usual + UNUSUAL;
         self.usual += (reading.failed - self.usual) * WEIGHT;
@@ -49,7 +52,7 @@ impl Cliff {
             self.unharmed = self.unharmed.max(inside);
             return false;
         }
-        // What fails afterwards, with fewer inside, is still the fall.
+        // Failures that follow with fewer inside still belong to the same fall.
         let new = self.measurements == 0 && self.unharmed > 0.0 && inside > self.unharmed * BEYOND;
         if new || fell && inside * 2.0 > self.at {
             (self.at, self.measurements) = (inside, FOR);

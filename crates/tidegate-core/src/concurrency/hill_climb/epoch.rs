@@ -1,4 +1,4 @@
-//! One measurement of the goodput: which samples belong to it, and when there are enough.
+//! One measurement of the goodput: which samples belong to it, and when it has enough.
 
 use core::time::Duration;
 
@@ -7,65 +7,71 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::guard::Outcome;
 use crate::time::{Tick, nanos, onward};
 
-/// Samples for a measurement are at least this over the square of the step that they shall show: at a fifth, 150. The deviation of what
-/// comes at random is then 8 %.
+/// A measurement takes at least this many samples divided by the square of the step that it has to show: 150 for a
+/// fifth. The standard deviation of random arrivals is then 8 %.
 const SHOWS: f64 = 6.0;
-/// The fewest and the most samples that are asked for.
+/// The least and the largest number of samples that a measurement takes.
 const FEWEST: f64 = 20.0;
 const MOST: f64 = 160.0;
-/// A measurement covers at least so many mean latencies, so that work that ends in waves is measured over two of them.
+/// A measurement covers at least this many mean latencies, so that work that ends in waves is measured over two
+/// waves.
 const SPAN: f64 = 2.4;
-/// From this step on, which is to twice the places, goodput changes by up to as much again. That shows sooner, and while a service that became
-/// slower is given its places back, each latency costs goodput.
+/// From this step on (twice the places) goodput changes by up to the same factor. That shows sooner, so [`WIDE_SPAN`]
+/// mean latencies suffice. While the places of a service that became slower are being given back, each mean latency
+/// costs goodput.
 const WIDE_STEP: f64 = 1.0;
 const WIDE_SPAN: f64 = 1.6;
-/// What cannot be overlooked needs less.
+/// A gross change, as a collapse or mostly failures, needs only this many mean latencies.
 const GROSS_SPAN: f64 = 1.2;
-/// After so many mean latencies a measurement ends with the samples it has.
+/// After this many mean latencies a measurement ends with the samples it has.
 const PATIENCE: f64 = 16.0;
-/// How often in all a trial that decides nothing asks for as many samples.
+/// How many rounds of samples an undecided trial takes in all.
 const ROUNDS: f64 = 2.0;
-/// What is known of one limit weighs as this many measurements at most, so that it follows a service that drifts.
+/// The known goodput of a limit weighs at most as much as this many measurements, so that it follows a service that
+/// drifts.
 const MEMORY: f64 = 4.0;
-/// A service at which nothing ends for so many mean latencies stands still; under a small limit also not before this many pieces of work would
-/// have ended. Work that ends at random leaves such a gap once in 10¹³.
+/// A service at which nothing ends for this many mean latencies stands still. Under a small limit it also takes a gap
+/// in which this many pieces of work would have ended. Work that ends at random leaves such a gap once in 10¹³.
 const PAUSE: (f64, f64) = (4.0, 30.0);
-/// So often in a row a pause begins a measurement anew: a service may also be one that always works in fits.
+/// A pause restarts a measurement at most this many times in a row: a service may also always work in bursts.
 const MOST_PAUSES: u32 = 2;
-/// From so many samples on a mean latency counts.
+/// From this many samples on, a mean latency counts as proof.
 const PROOF: f64 = 12.0;
-/// Longer mean latencies count as this: whoever takes hours does not hold up what is learnt of the others.
+/// Longer mean latencies count as this, so that work of hours does not hold up what is learnt from other work.
 const LONGEST: f64 = 10e9;
 
 /// What a measurement has to show.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Evidence {
-    /// By what share the limit is moved, or will be next.
+    /// The share by which the limit is being moved, or will be next.
     pub(super) step: f64,
-    /// Goodput per nanosecond that is expected at least; zero if unknown. Half of it ends the measurement early: something has changed.
+    /// The goodput per nanosecond expected at least; zero if unknown. Half of it ends the measurement early:
+    /// something has changed.
     pub(super) expected: f64,
 }
 
-/// What a measurement found.
+/// The result of a measurement.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Reading {
     /// Work that ended well, per nanosecond.
     pub(super) rate: f64,
-    /// The mean latency of what ended well, in nanoseconds; zero if nothing did.
+    /// The mean latency of work that ended well, in nanoseconds; zero if none did.
     pub(super) latency: f64,
-    /// Whether most found the limit nearly reached when they entered.
+    /// Whether most work found the limit nearly reached when it entered.
     pub(super) full: bool,
-    /// Whether most found more inside than the limit, themselves included: they ask for several places each, and get them alone.
+    /// Whether most work found more places in use than the limit, its own included: each takes several places, and
+    /// runs alone.
     pub(super) wider: bool,
-    /// The share that failed.
+    /// The share of work that failed.
     pub(super) failed: f64,
-    /// Whether it failed because there was too much of it.
+    /// Whether the failures were due to overload.
     pub(super) failing: bool,
-    /// The most that were inside when one entered.
+    /// The highest number in use when work entered.
     pub(super) peak: f64,
-    /// How much ended well, in all that this reading is the mean of.
+    /// How many successes this reading is the mean of.
     pub(super) good: f64,
-    /// Whether a step up to this limit, or one before it, brought much less than in proportion: some waited here.
+    /// Whether a step up to this limit, or an earlier one, brought much less than in proportion: some work waited
+    /// here.
     pub(super) queued: bool,
 }
 
@@ -84,22 +90,22 @@ impl Reading {
     }
 }
 
-/// A measurement that goes on.
+/// A measurement in progress.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Epoch {
     /// When the limit was moved.
     moved: Tick,
-    /// One mean latency later: most that ends from then on entered under it.
+    /// One mean latency after `moved`: most work that ends from then on entered under the new limit.
     from: Tick,
-    /// When the first sample ended that counts.
+    /// When the first counted sample ended.
     first: Option<Tick>,
     /// When the last sample ended.
     last: Tick,
-    /// How many times as many samples are asked for.
+    /// The factor by which more samples are wanted.
     rounds: f64,
-    /// How often in a row it began anew because the service had stood still.
+    /// How often in a row the measurement restarted because the service had stood still.
     pauses: u32,
-    /// The mean latency of the measurement before, in nanoseconds.
+    /// The mean latency of the previous measurement, in nanoseconds.
     typical: f64,
     good: u64,
     failed: u64,
@@ -129,14 +135,14 @@ impl Epoch {
         }
     }
 
-    /// Counts a sample, or returns the reading if those before it are enough.
+    /// Counts a sample, or returns the reading if the samples before it are enough.
     ///
-    /// A measurement reaches from the end of its first sample up to, and not including, the end of the sample that closes it. So work that
-    /// ends in clumps, as replies that wait for a timer do, is measured in whole clumps.
+    /// A measurement reaches from the end of its first sample to the end of the sample that closes it, which is not
+    /// counted. So work that ends in clumps, such as replies that wait for a timer, is measured in whole clumps.
     pub(super) fn take(&mut self, sample: &Sample, limit: u64, evidence: &Evidence) -> Option<Reading> {
         let at = onward(self.last, sample.at);
         if at < self.last {
-            // The clock was set back: nothing that was measured has a span.
+            // The clock was set back, so the measured samples have no span.
             *self = Self::starting(at, self.typical);
         }
         let gap = nanos(at.since(self.last)) as f64;
@@ -160,24 +166,24 @@ impl Epoch {
         None
     }
 
-    /// Puts the beginning off to one mean latency after this sample: the limit is still on its way.
+    /// Postpones the start to one mean latency after this sample, because the limit is still moving.
     pub(super) fn wait(&mut self, sample: &Sample) {
         self.moved_at(onward(self.last, sample.at), self.typical());
     }
 
-    /// Goes on with more samples, beginning with `sample`, and asks for as many again.
+    /// Continues the measurement from `sample`, and asks for as many samples again.
     pub(super) fn go_on(&mut self, sample: &Sample, limit: u64) {
         self.rounds += 1.0;
         self.count(sample, limit);
     }
 
-    /// Whether it went on as often as it may.
+    /// Says whether it has been continued as often as it may.
     pub(super) fn exhausted(&self) -> bool {
         self.rounds >= ROUNDS
     }
 
-    /// Begins the next measurement: with `sample`, or when the limit has `moved`, after one mean latency, by which time those inside
-    /// entered under it.
+    /// Begins the next measurement: with `sample`, or, if the limit has `moved`, after one mean latency, by which
+    /// time most work inside entered under the new limit.
     pub(super) fn next(&mut self, sample: &Sample, limit: u64, moved: bool) {
         let typical = self.typical();
         if moved {
@@ -189,7 +195,7 @@ impl Epoch {
         }
     }
 
-    /// Returns a measurement that begins where this one stands, and knows of it how long work takes.
+    /// Returns a measurement that begins now and keeps the mean latency.
     pub(super) fn anew(&self) -> Self {
         Self::starting(self.last, self.typical())
     }
@@ -210,8 +216,8 @@ impl Epoch {
         tired || gross || span >= least * typical && good >= wanted
     }
 
-    /// Says whether nothing ended for so long that the service cannot have been at work: no limit would have made it faster, so what was
-    /// measured until then and what stood still with it is no evidence.
+    /// Says whether nothing ended for so long that the service cannot have been working. No limit would have made it
+    /// faster, so neither the measurement so far nor the stalled work is evidence.
     fn stood_still(&self, gap: f64, limit: u64) -> bool {
         let typical = self.typical();
         let longest = PAUSE.0.max(PAUSE.1 / limit as f64) * typical;
@@ -225,12 +231,12 @@ impl Epoch {
     fn count(&mut self, sample: &Sample, limit: u64) {
         if matches!(sample.outcome, Outcome::Success | Outcome::CallersFault) {
             self.good += 1;
-            // At least one, so that it can be divided by.
+            // At least 1, so that the sum can be a divisor.
             self.latencies += (nanos(sample.latency) as f64).max(1.0);
         } else {
             self.failed += 1;
         }
-        // Within a tenth: small limits have to be reached exactly.
+        // Within a tenth; small limits have to be reached exactly.
         self.full += u64::from(sample.in_flight.saturating_mul(10) >= limit.saturating_mul(9));
         self.wider += u64::from(sample.in_flight > limit);
         self.peak = self.peak.max(sample.in_flight);
@@ -252,7 +258,7 @@ impl Epoch {
     }
 }
 
-/// [`LONGEST`] as a span.
+/// [`LONGEST`] as a [`Duration`].
 const LONGEST_SPAN: Duration = Duration::from_secs(10);
 
 impl Bytes for Reading {
@@ -262,7 +268,7 @@ impl Bytes for Reading {
         }
         out.flag(self.full);
         out.flag(self.wider);
-        // In one byte, so that what was written without the second is read as it was.
+        // Both flags share one byte, so that forms written before the second flag existed still read the same.
         out.two_flags(self.failing, self.queued);
     }
 
@@ -306,7 +312,7 @@ impl Bytes for Epoch {
             full: from.count("full")?,
             wider: from.count("wider")?,
             peak: from.count("peak")?,
-            // A number that is more than it can be counts as the most: the state is then read as it is decided by.
+            // Counts beyond `u32` saturate: only counts up to [`MOST_PAUSES`] make a difference.
             pauses: u32::try_from(from.count("pauses")?).unwrap_or(u32::MAX),
             latencies: from.within("latencies", 0.0..=f64::MAX)?,
         })

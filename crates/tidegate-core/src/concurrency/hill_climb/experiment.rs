@@ -1,47 +1,50 @@
-//! Experiments: which limit is tried next, and whether it is kept.
+//! Experiments of the hill climb: which limit is tried next, and whether it is kept.
 
 use super::super::bounds::Bounds;
 use super::epoch::Reading;
 use super::state::{CHANGED, HEADROOM, HillClimbState, LEAP, STEP};
 
-/// Up to this many times the base nobody waits: the mean of 20 exponential latencies deviates by 22 %.
+/// Up to this many times the base, nothing waits: the mean of 20 exponential latencies has a standard deviation of 22
+/// %.
 const NO_QUEUE: f64 = 1.22;
-/// From this many times the base on, most of the time inside is spent waiting.
+/// From this many times the base, most of the time inside is spent waiting.
 const LONG_QUEUE: f64 = 2.2;
-/// From this many times the base on, fewer places are tried first also where most of the goodput was lost: more would be measured over
-/// latencies that are longer still, beyond what callers wait for. A fewer-first experiment on a dependency that became slower is soon over.
+/// From this many times the base, fewer places are tried first even if most of the goodput was lost. Trying more
+/// places would make latencies still longer, beyond what callers wait for. If the cause was a dependency that became
+/// slower, the trial of fewer places is soon over.
 const VERY_LONG_QUEUE: f64 = 10.0;
-/// More places are kept if goodput grew by at least this share of what they could bring: without a queue, and with a long one. The longer
-/// the queue, the less can more places be needed, so the more proof it takes.
+/// More places are kept if goodput grew by at least this share of the proportional growth: (without a queue, with a
+/// long queue). The longer the queue, the less likely it is that more places are needed, so the more proof it takes.
 const WORTH: (f64, f64) = (0.03, 0.4);
-/// Fewer places are kept if goodput fell by at most this share of what they could cost: without a queue, where it has to grow, and with a
-/// long one.
+/// Fewer places are kept if goodput fell by at most this share of the proportional loss: (without a queue, with a
+/// long queue). The negative value means that goodput has to grow.
 const LOSS: (f64, f64) = (-0.6, 0.07);
-/// Fewer places that cost at least this share were all needed: nobody had waited.
+/// If fewer places cost at least this share of the proportional loss, all of them were needed: nothing had waited.
 const NEEDED: f64 = 0.5;
-/// By so many deviations a loss has to be beyond doubt before the base goes up.
+/// The number of standard deviations by which a gain has to exceed the border before it may raise the base.
 const SURE: f64 = 0.5;
-/// The queue, as a share of a long one, that is assumed at least while nobody has seen the service without one: so much that fewer places which
-/// change nothing are kept, or a limit that was too high from the first on would stay.
+/// The least queue to assume, as a share of a long queue, until the service was seen without one. It is large enough
+/// that fewer places are kept if they change nothing; otherwise a limit that started too high would stay.
 const DOUBTFUL: f64 = 0.9;
-/// After most of the goodput was lost, a step without a queue goes to this many times the places that the best goodput of late takes.
+/// After most of the goodput was lost, a step without a queue goes to this many times the places that the best recent
+/// goodput takes.
 const SPARE: f64 = 1.1;
-/// A latency that grew by so much with fewer places is that of another service.
+/// A latency that grew by this factor with fewer places shows that the service has changed.
 const SLOWER: f64 = 1.5;
-/// The longest rest between two experiments, in measurements, after five in a row that changed nothing: experiments cost goodput where the
-/// peak is sharp, and a service that changes ends the rest by its goodput.
+/// The longest rest between two experiments, in measurements, reached after five experiments in a row that changed
+/// nothing. Experiments cost goodput where the peak is sharp; a service that changes ends the rest by its goodput.
 const MOST_RESTS: u32 = 27;
 
-/// What a trial brought.
+/// The result of a trial.
 #[derive(Clone, Copy, Debug)]
 struct Verdict {
-    /// The change of goodput over the change of the limit.
+    /// The relative change of goodput divided by the relative change of the limit: 1 is in proportion.
     gain: f64,
-    /// The gain from which on a trial upwards is kept, and up to which one downwards is.
+    /// A trial upwards is kept if the gain is at least this, a trial downwards if the gain is at most this.
     border: f64,
-    /// Whether nobody waited at the limit.
+    /// Whether nothing waited at the limit.
     no_queue: bool,
-    /// The standard deviation of the gain, if what ends well comes at random.
+    /// The standard deviation of the gain if successes arrive at random.
     noise: f64,
 }
 
@@ -52,8 +55,9 @@ impl HillClimbState {
         let (limit, queue) = (self.limit, known.latency / self.base);
         let cliff = (self.cliff.at() / STEP).max(limit);
         let room = limit + 1.0 <= cliff;
-        // Where most of the best is lost, little steps would take too long. Up first: should a dependency have become slower, that regains
-        // what was lost, and otherwise costs some latency; down would cost goodput in the one case and regain none in the other.
+        // Once most of the best goodput is lost, small steps would take too long. The first try is up: if a
+        // dependency became slower that regains the loss, and otherwise it costs some latency. A try down would cost
+        // goodput in the first case and regain none in the second.
         let lost = known.rate * 2.0 < self.best;
         self.may_regain |= !lost;
         let step = if lost { LEAP } else { STEP };
@@ -65,10 +69,12 @@ impl HillClimbState {
         } else if queue > LONG_QUEUE && self.may_plunge {
             (HEADROOM * known.rate * self.base).clamp(limit / LEAP, limit / STEP)
         } else if queue < NO_QUEUE && self.may_leap && room {
-            // As many as the best goodput takes by Little's law: far, where most places were lost for a while, or the base has grown.
+            // The places that the best goodput takes by Little's law: a large step where most places were lost for a
+            // while, or the base has grown.
             let takes = self.best * self.base;
             if self.regaining {
-                // More than that would be taken away again. What is inside would then end in waves, between which the service is idle.
+                // More would be taken away again. The work inside would then end in waves, with the service idle in
+                // between.
                 (takes * SPARE).clamp(limit * STEP, limit * LEAP)
             } else {
                 takes.max(limit * LEAP)
@@ -80,7 +86,7 @@ impl HillClimbState {
         };
         // At the least limit the only way is up.
         let trial = if trial < limit && bounds.nearest(limit - 1.0) == limit { limit * STEP } else { trial };
-        // At least one place apart.
+        // The trial differs by at least one place.
         let trial = if trial > limit { trial.max(limit + 1.0).min(cliff) } else { trial.min(limit - 1.0) };
         let trial = bounds.nearest(trial);
         self.upwards = !self.upwards;
@@ -95,7 +101,7 @@ impl HillClimbState {
         self.learn_base(&reading, false);
         let sure = verdict.gain >= NEEDED && verdict.gain - SURE * verdict.noise >= verdict.border;
         self.base_likely |= sure;
-        // What more places brought, or fewer cost, in proportion: nobody had waited with so many.
+        // Goodput changed in proportion to the places, so nothing had waited at the larger of the two limits.
         let slowest = if up { known.latency } else { reading.latency };
         let slower = sure && slowest > self.base * NO_QUEUE && !(up && known.queued);
         if slower {
@@ -103,14 +109,15 @@ impl HillClimbState {
         }
         let keep = if up { verdict.gain >= verdict.border } else { verdict.gain <= verdict.border };
         if keep {
-            // Places that brought much less than in proportion are partly a queue, whose latency is no base, nor is it with more of them: a
-            // service that becomes faster by itself meanwhile looks as if each step had brought that.
+            // Places that brought much less than in proportion are partly a queue, so their latency is not a base.
+            // The latency with still more places is not a base either: if the service becomes faster by itself
+            // meanwhile, each step seems to have caused that.
             let queued = up && (verdict.gain < NEEDED || known.queued);
             (self.limit, self.known) = (trial, Some(Reading { queued, ..reading }));
             (self.rests, self.rejected) = (0, 0);
             (self.may_leap, self.may_plunge) = (up, self.may_plunge || !up);
             self.may_regain |= up;
-            // On in the same direction, at once.
+            // Go on in the same direction at once.
             self.upwards = up;
             self.experiment(bounds);
             return;
@@ -121,7 +128,7 @@ impl HillClimbState {
         if up {
             self.may_leap = false;
             if known.rate * 2.0 < self.best {
-                // More places did not regain what was lost, so the service cannot do that any more. Fewer are tried at once.
+                // More places did not regain the loss, so the service can no longer do as much. Try fewer at once.
                 self.best = known.rate.max(reading.rate);
                 (self.rests, self.rejected) = (0, 0);
                 self.experiment(bounds);
@@ -130,7 +137,7 @@ impl HillClimbState {
         } else if reading.rate < known.rate * ratio * (1.0 - CHANGED)
             && reading.latency > known.latency * SLOWER
         {
-            // Fewer places cannot cost that much, nor make it slower: another service.
+            // Fewer places can neither cost that much goodput nor make the service slower: the service has changed.
             self.forget();
             return;
         } else if slower {
@@ -138,7 +145,7 @@ impl HillClimbState {
             self.experiment(bounds);
             return;
         }
-        // Where nobody waits and nothing got worse, more places are likely to help, and are tried again soon.
+        // If nothing waits and nothing got worse, more places are likely to help, so they are tried again soon.
         let soon = up && verdict.no_queue && verdict.gain > -NEEDED;
         if soon {
             self.rejected = 0;
@@ -146,14 +153,15 @@ impl HillClimbState {
         self.rest();
     }
 
-    /// Rests before the next experiment, the longer the more of them changed nothing.
+    /// Sets the rest before the next experiment: longer the more experiments in a row changed nothing.
     fn rest(&mut self) {
         self.rejected = self.rejected.saturating_add(1);
         self.rests = (1 << self.rejected.min(5)).min(MOST_RESTS) - 1;
     }
 
-    /// Takes in that most ask for more places at once than there are. Each then works alone, under any limit below that; so fewer cost
-    /// nothing and bring nothing, and the limit is at least what one of them takes.
+    /// Handles a measurement in which most asks took more places at once than the limit has. Each then runs alone
+    /// under any limit below its size, so fewer places neither cost nor bring anything, and the limit becomes at
+    /// least the size of one ask.
     pub(super) fn widen(&mut self, bounds: &Bounds, reading: &Reading) {
         let widest = bounds.nearest(reading.peak);
         let tried_fewer = self.trial.take().is_some();
@@ -166,7 +174,7 @@ impl HillClimbState {
         }
     }
 
-    /// Whether a trial lies so close to the border that more samples are worth their time.
+    /// Says whether a trial lies so close to the border that more samples are worth their time.
     pub(super) fn undecided(&self, reading: &Reading) -> bool {
         let (Some(trial), Some(known)) = (self.trial, &self.known) else { return false };
         if !reading.full || reading.failed >= 0.5 || reading.good == 0.0 || self.epoch.exhausted() {
@@ -179,8 +187,9 @@ impl HillClimbState {
     fn verdict(&self, known: &Reading, trial: f64, reading: &Reading) -> Verdict {
         let step = trial / self.limit - 1.0;
         let queue = known.latency / self.base;
-        // A base that was measured with a queue says little of the queue. Where steps bear it out it decides of more places, but not of fewer:
-        // those that change nothing are kept until the service was seen without a queue.
+        // A base that was measured with a queue says little about the queue. Once steps have confirmed it, it decides
+        // about more places, but not about fewer: fewer that change nothing are kept until the service was seen
+        // without a queue.
         let trusted = self.base_proved || step > 0.0 && self.base_likely;
         let least = if trusted { 0.0 } else { DOUBTFUL };
         let queued = ((queue - 1.0) / (LONG_QUEUE - 1.0)).clamp(least, 1.0);

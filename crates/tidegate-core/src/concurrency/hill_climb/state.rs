@@ -1,4 +1,4 @@
-//! What the hill climb knows: the limit and the trial, the goodput, the base, and which hints held.
+//! The state of the hill climb: the limit and the trial, the goodput, the base latency, and which hints proved right.
 
 use super::super::bounds::{Bounds, LIMITS};
 use super::cliff::Cliff;
@@ -6,14 +6,16 @@ use super::epoch::{Epoch, Evidence, Reading};
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::time::Tick;
 
-/// How far the limit is moved without a hint: throughput then changes by a fifth at most, which 150 samples show.
+/// The factor by which the limit moves without a hint. Throughput then changes by a fifth at most, which 150 samples
+/// show.
 pub(super) const STEP: f64 = 1.2;
-/// How far it is moved with one: it doubles.
+/// The factor by which it moves with a hint: it doubles.
 pub(super) const LEAP: f64 = 2.0;
-/// While the limit does not bind it is at least so many times what Little's law asks for: a spike to twice the load finds places.
+/// While the limit does not bind it is at least this many times what Little's law asks for: a spike to twice the load
+/// finds places.
 pub(super) const HEADROOM: f64 = 2.0;
-/// A goodput that differs by this share from the one known is that of another service: what was known is forgotten. Half of 160 samples
-/// that come at random stay within it by five deviations.
+/// If the goodput differs from the known one by more than this share, the service has changed, and the known goodput
+/// is forgotten. Half of 160 samples that arrive at random stay within this share by five standard deviations.
 pub(super) const CHANGED: f64 = 0.4;
 
 /// What [`HillClimb`](super::HillClimb) remembers: 256 bytes, and nothing on the heap.
@@ -21,34 +23,37 @@ pub(super) const CHANGED: f64 = 0.4;
 pub struct HillClimbState {
     /// The limit that holds between experiments.
     pub(super) limit: f64,
-    /// The limit that is tried now.
+    /// The limit of the experiment in progress.
     pub(super) trial: Option<f64>,
-    /// The limit that holds at this moment: it grows by one with each end until it is the one above.
+    /// The limit in force right now. After a raise it grows by one each time work ends, until it reaches the trial or
+    /// the limit.
     pub(super) allowed: f64,
     pub(super) epoch: Epoch,
-    /// What is known of the goodput at the limit.
+    /// The measured goodput at the limit.
     pub(super) known: Option<Reading>,
     /// The mean latency without a queue, in nanoseconds; zero before anything was measured.
     pub(super) base: f64,
-    /// Whether the base was measured while nobody can have waited.
+    /// Whether the base was measured while nothing can have waited.
     pub(super) base_proved: bool,
-    /// Whether a step has brought, or cost, goodput in proportion: nobody waited then, so the base is about right.
+    /// Whether a step has gained or lost goodput in proportion: nothing waited then, so the base is about right.
     pub(super) base_likely: bool,
-    /// The highest goodput of late, which slowly fades.
+    /// The highest recent goodput, which fades slowly.
     pub(super) best: f64,
     /// Whether the next experiment without a hint goes up.
     pub(super) upwards: bool,
-    /// Whether goodput has not contradicted the hint that more places are needed, and that fewer are.
+    /// Whether goodput has not yet contradicted the hint that more places are needed (`may_leap`) or that fewer are
+    /// (`may_plunge`).
     pub(super) may_leap: bool,
     pub(super) may_plunge: bool,
-    /// Whether more places have not been tried in vain since most of the best goodput was lost.
+    /// Whether a loss of most of the best goodput may be answered with more places: false once that was tried in vain
+    /// during the loss.
     pub(super) may_regain: bool,
-    /// Whether more places were tried because most of the best goodput was lost, since the goodput was last forgotten.
+    /// Whether more places were tried because of such a loss since the goodput was last forgotten.
     pub(super) regaining: bool,
     pub(super) cliff: Cliff,
-    /// Measurements before the next experiment.
+    /// How many measurements to wait before the next experiment.
     pub(super) rests: u32,
-    /// Experiments in a row that changed nothing.
+    /// How many experiments in a row changed nothing.
     pub(super) rejected: u32,
 }
 
@@ -76,8 +81,8 @@ impl HillClimbState {
         }
     }
 
-    /// Returns what of the state holds under other bounds: all of it where the limit lies within them; else it begins anew at the nearest
-    /// limit, with the base and the best that it knows.
+    /// Returns the state under other bounds. If all limits lie within them the state is unchanged. Otherwise it
+    /// restarts at the nearest limit, and keeps the base and the best goodput.
     pub(in super::super) fn bounded(&self, bounds: &Bounds) -> Self {
         let is_within = |limit: f64| bounds.clamp(limit) == limit;
         let mut next = *self;
@@ -91,12 +96,12 @@ impl HillClimbState {
         next
     }
 
-    /// The limit that is tried, or holds.
+    /// Returns the limit being tried, or else the limit between experiments.
     pub(super) fn goal(&self) -> f64 {
         self.trial.unwrap_or(self.limit)
     }
 
-    /// What the measurement that goes on has to show.
+    /// Returns what the measurement in progress has to show.
     pub(super) fn evidence(&self) -> Evidence {
         let ratio = self.trial.map_or(1.0, |trial| trial / self.limit);
         let step = match (&self.trial, &self.known) {
@@ -104,13 +109,13 @@ impl HillClimbState {
             (None, None) => LEAP - 1.0,
             (None, Some(_)) => (STEP - 1.0).max(1.0 / self.limit),
         };
-        // Fewer places cost at most their share.
+        // Fewer places cost at most their share of the goodput.
         let expected = self.known.as_ref().map_or(0.0, |known| known.rate * ratio.min(1.0));
         Evidence { step, expected }
     }
 
-    /// Takes the base from a reading: down in some steps, and up slowly, only while the limit does not bind, since a load close to the
-    /// capacity has a queue that is not part of the base.
+    /// Updates the base from a reading: quickly downwards, slowly upwards. Upwards only while the limit does not
+    /// bind, since a load close to the capacity has a queue that is not part of the base.
     pub(super) fn learn_base(&mut self, reading: &Reading, idle: bool) {
         self.base_proved |= idle && reading.proves_latency();
         let weight = match reading.latency {
@@ -122,7 +127,7 @@ impl HillClimbState {
         self.base += (reading.latency - self.base) * weight;
     }
 
-    /// Forgets what was known of the goodput, and what hints came to.
+    /// Forgets the known goodput and the results of hints.
     pub(super) fn forget(&mut self) {
         (self.known, self.may_leap, self.may_plunge) = (None, true, true);
         (self.rests, self.rejected, self.regaining) = (0, 0, false);
@@ -140,7 +145,7 @@ impl Bytes for HillClimbState {
         self.known.unwrap_or_default().write(out);
         out.f64(self.base);
         out.f64(self.best);
-        // In one byte, so that what was written without the second is read as it was.
+        // Both flags share one byte, so that forms written before the second flag existed still read the same.
         out.two_flags(self.base_proved, self.base_likely);
         for flag in [self.upwards, self.may_leap, self.may_plunge] {
             out.flag(flag);

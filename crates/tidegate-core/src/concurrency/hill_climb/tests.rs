@@ -1,10 +1,10 @@
-//! The hill climb against services of one line each: what they finish with so many inside.
+//! Tests of the hill climb against services of one line each: how long work takes with a given number inside.
 
 use core::time::Duration;
 
 use super::*;
 
-/// A closed service: as many are inside as the limit allows, and each takes `latency(inside)`; some fail.
+/// A closed-loop service: always filled up to the limit, each piece of work takes `latency(inside)`, and some fail.
 struct Service {
     law: HillClimb,
     state: HillClimbState,
@@ -22,7 +22,7 @@ impl Service {
         self.law.limit(&self.state)
     }
 
-    /// Lets `count` end, and returns how many ended well per second.
+    /// Lets `count` pieces of work end, and returns how many ended well per second.
     fn run(&mut self, count: u64, millis: impl Fn(f64) -> f64, fails: impl Fn(f64, u64) -> bool) -> f64 {
         let (from, mut good) = (self.now, 0.0);
         for _ in 0..count {
@@ -55,8 +55,9 @@ fn it_finds_the_places_of_services_of_any_size() {
     }
 }
 
-/// Steps that bring in proportion bear the base out, so that a limit which binds from the first sample on finds two hundred places. Taken as
-/// proof, that let the limit stay at 80 where fifty do: fewer that change nothing were to bring something there.
+/// Steps that gain in proportion confirm the base, so a limit that binds from the first sample on finds two hundred
+/// places. Taken as proof, they would let the limit stay at 80 where fifty suffice, since fewer places that change
+/// nothing would then have to gain.
 #[test]
 fn it_keeps_no_places_that_change_nothing() {
     for places in [8.0, 30.0, 50.0, 80.0, 200.0] {
@@ -106,7 +107,7 @@ fn a_dependency_that_became_ten_times_slower_gets_ten_times_the_places() {
     assert!(goodput >= 1800.0, "{goodput} a second of 2000");
 }
 
-/// Two hundred places are needed. Twice as many would have to be taken away again, and the service would be idle meanwhile.
+/// Two hundred places are needed. Twice as many would have to be taken away again, with the service idle meanwhile.
 #[test]
 fn lost_goodput_is_regained_without_far_too_many_places() {
     let mut service = Service::new();
@@ -159,7 +160,7 @@ fn while_it_does_not_bind_it_leaves_room_for_twice_the_load() {
     let mut state = law.start(Tick::EPOCH);
     for count in 0..2_000 {
         let at = Tick::from_nanos(count * 1_000_000);
-        // 1000 a second of 15 ms: 15 inside, where 20 may be.
+        // 1000 a second of 15 ms: 15 inside, where the limit is 20.
         let latency = Duration::from_millis(15);
         law.learn(&mut state, &Sample { at, latency, in_flight: 15, outcome: Outcome::Success });
     }

@@ -2,13 +2,13 @@
 
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// How many cells each doubling has: neighbours differ by an eighth at most.
+/// Cells for each doubling of the latency: neighbouring cells differ by an eighth at most.
 const CELLS_A_DOUBLING: usize = 8;
-/// Latencies up to 2⁶⁴ ns, and one cell for what is longer than all of them.
+/// Cells for latencies up to 2⁶⁴ ns, and one for longer ones.
 const CELLS: usize = 64 * CELLS_A_DOUBLING + 1;
 const ENDLESS: usize = CELLS - 1;
 
-/// Counted latencies: 2 KiB on the heap, allocated at the start.
+/// A histogram of latencies: 2 KiB on the heap, allocated at the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Median {
     cells: Box<[u32]>,
@@ -20,7 +20,8 @@ impl Median {
         Self { cells: vec![0; CELLS].into_boxed_slice(), count: 0 }
     }
 
-    /// Counts a latency in nanoseconds, 1 or more; infinity is longer than all others. Beyond 2³² of them, none.
+    /// Counts a latency in nanoseconds, 1 or more; infinity counts as longer than any other. Ignores samples beyond
+    /// 2³² − 1.
     pub(super) fn add(&mut self, latency: f64) {
         if self.count < u32::MAX {
             self.cells[cell(latency)] += 1;
@@ -32,7 +33,7 @@ impl Median {
         self.count
     }
 
-    /// Returns the median, a sixteenth too long or too short at most, and forgets all; `None` where nothing was counted.
+    /// Returns the median, off by a sixteenth at most, and empties the histogram; `None` if it was empty.
     pub(super) fn take(&mut self) -> Option<f64> {
         let (half, mut sum, mut found) = (self.count.div_ceil(2), 0, None);
         for (cell, count) in self.cells.iter_mut().enumerate() {
@@ -71,12 +72,12 @@ fn cell(latency: f64) -> usize {
     }
     let nanos = (latency as u64).max(1);
     let doubling = nanos.ilog2();
-    // The three bits below the highest: which eighth of the doubling. Below 8 ns some cells stay empty.
+    // The three bits below the highest bit select the eighth of the doubling. Below 8 ns some cells stay empty.
     let eighth = if doubling >= 3 { nanos >> (doubling - 3) } else { nanos << (3 - doubling) };
     doubling as usize * CELLS_A_DOUBLING + (eighth & 7) as usize
 }
 
-/// Returns the latency in the middle of a cell.
+/// Returns the latency at the middle of a cell.
 fn middle(cell: usize) -> f64 {
     if cell == ENDLESS {
         return f64::INFINITY;

@@ -4,7 +4,7 @@ fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
 }
 
-/// Tells of one piece of work each millisecond from `from` to `to`.
+/// Adds one sample each millisecond from `from` to `to`.
 fn work(
     law: &MinLatency,
     state: &mut MinLatencyState,
@@ -20,7 +20,7 @@ fn work(
 
 const MS: Duration = Duration::from_millis(1);
 
-/// A law after its first measurement, of 1 ms: it is set to exactly that, and to a limit of 100.
+/// Returns the state after a first measurement of exactly 1 ms, with a limit of 100.
 fn measured(law: MinLatency) -> MinLatencyState {
     let mut state = law.start(at(0));
     work(&law, &mut state, (1, 51), MS, Outcome::Success);
@@ -40,7 +40,7 @@ fn the_published_numbers() {
             (100.0, 57), // and never less
         ] {
             let mut state = measured(law);
-            // Cells are a sixteenth wide at most: set in their place what the interval is to have measured.
+            // Cells are a sixteenth wide at most, so the exact value is set in place of the measured one.
             let (least, median) = (1e6, median * 1e6);
             state.latencies.add(median);
             let found = state.latencies.clone().take().unwrap();
@@ -64,7 +64,7 @@ fn a_measurement_takes_fifty_requests_at_the_least_limit_and_gives_the_limit_bac
     state.limit = 100.0;
     assert_eq!(law.limit(&state), 100);
 
-    // Due after 60 to 69 s; work that began before it is no part of it.
+    // Due after 60 to 69 s; work that began before it does not count.
     let due = state.measure_at;
     assert!((at(60_050)..at(69_051)).contains(&due), "{due:?}");
     law.learn(&mut state, &Sample { at: due, latency: MS, in_flight: 100, outcome: Outcome::Success });
@@ -86,7 +86,7 @@ fn a_service_that_became_slower_for_good_is_measured_after_five_intervals_at_the
     assert!(law.limit(&state) > 100, "{}", law.limit(&state));
 }
 
-/// Every call runs into a time-out of a second from the first on: Envoy measures that, and lets more and more in.
+/// Every call runs into a time-out of a second from the first on: Envoy measures that, and admits more and more.
 #[test]
 fn constant_time_outs_let_the_profile_grow_and_not_ours() {
     for (law, ends) in [(MinLatency::envoy(), 1000), (MinLatency::default(), 3)] {

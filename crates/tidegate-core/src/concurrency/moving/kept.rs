@@ -1,4 +1,4 @@
-//! The byte forms of the guard and of its state, its size, and what becomes of a state whose clock was set back.
+//! The byte forms of the guard and of its state, their sizes, and the effect of a clock that was set back.
 
 use core::time::Duration;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 use crate::kept::Kept;
 use crate::time::Tick;
 
-/// Where nobody has said how busy the processor is.
+/// Stands for an unknown use of the processor.
 const UNKNOWN: u32 = u32::MAX;
 
 impl Kept for AdaptiveConcurrency {
@@ -18,8 +18,8 @@ impl Kept for AdaptiveConcurrency {
         Some(state.is.places.last())
     }
 
-    /// Places are set back as they are without a law. The law keeps what it knows: it was told of no tick later than the last change, and does
-    /// by itself with a clock that steps back.
+    /// Places are set back as without a law. The law's own state stays: its ticks are not after the last change, and
+    /// each law handles a clock that steps back.
     fn set_back(&self, state: &AdaptiveConcurrencyState, to: Tick) -> AdaptiveConcurrencyState {
         let places = self.by.places.set_back(&state.is.places, to);
         let law = state.is.law.clone().map(|known| Learnt { at: known.at.min(to), ..known });
@@ -53,7 +53,7 @@ impl Bytes for AdaptiveConcurrency {
         let guard = guard.map_err(|_| DecodeError::Value { field: "ttl" })?;
         match cpu {
             UNKNOWN => Ok(guard),
-            // At most a thousand, which fits.
+            // At most 1000, so it fits.
             thousandths @ ..=1000 => Ok(guard.cpu(thousandths as u16)),
             _ => Err(DecodeError::Value { field: "cpu" }),
         }

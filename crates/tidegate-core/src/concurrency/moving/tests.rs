@@ -57,7 +57,7 @@ fn round_trip(state: &AdaptiveConcurrencyState) -> Result<State, DecodeError> {
     State::decode(&State::Adaptive(state.clone()).encode())
 }
 
-/// Three asks leave with a success each, ten milliseconds later; then with nothing known.
+/// Three asks leave with a success each, ten milliseconds later; then with an unknown outcome.
 #[test]
 fn a_sample_is_what_the_receipt_saw_and_the_time_since() {
     let guard = aimd(4);
@@ -68,7 +68,7 @@ fn a_sample_is_what_the_receipt_saw_and_the_time_since() {
         (state, receipts) = (next, [receipts, vec![receipt]].concat());
     }
     assert_eq!(receipts.iter().map(|receipt| receipt.marks().1).collect::<Vec<_>>(), [1, 2, 3]);
-    // One of four inside is no need; two and three are.
+    // One of four inside is less than half of the limit, so it does not count; two and three do.
     let limits: Vec<u64> = receipts
         .iter()
         .map(|receipt| {
@@ -99,7 +99,8 @@ fn a_place_that_has_lapsed_is_no_evidence() {
     assert_eq!(guard.leave(&again, at(6), &receipt, Outcome::Overloaded), again, "left twice, learnt once");
 }
 
-/// A limit of one, and a policy whose requests take three places: refused for ever, the law would never hear of a success.
+/// A limit of one, and a policy whose requests take three places: if they were refused for ever, the law would never
+/// see a success.
 #[test]
 fn whoever_finds_nobody_inside_enters() {
     let guard = aimd(1);
@@ -177,7 +178,7 @@ fn a_hill_climb_goes_on_from_the_nearest_bound() {
     assert_eq!(wide.carry(&wide, &state, at(now), Replace::AsIs), state);
 }
 
-/// 500 requests a second of 20 ms each, while the processor has time, then while it is busy, then again.
+/// 500 requests a second of 20 ms each: with an idle processor, then with a busy one, then idle again.
 #[test]
 fn a_reading_of_the_processor_comes_with_the_limit() {
     let law = Bbr::default().smoothing(0.0).unwrap().bounds(Bounds::new(1, 1000).unwrap());
@@ -232,7 +233,8 @@ fn steps() -> impl Strategy<Value = Vec<(u64, bool, usize, u8)>> {
 }
 
 proptest! {
-    /// Whatever comes: the limit stays within its bounds, nobody is counted twice, and every state comes back from its bytes.
+    /// For any steps: the limit stays within its bounds, nothing is counted twice, and every state survives its byte
+    /// form.
     #[test]
     fn states_come_back_and_limits_hold(which in 0usize..9, steps in steps(), cpu in 0u16..=1000) {
         let law = laws()[which];

@@ -134,7 +134,7 @@ impl World {
         }
     }
 
-    /// Service by weight, what is inside counted as far as it has come.
+    /// Service by weight; work inside counts for the time it has run so far.
     fn by_weight(&self) -> Vec<i128> {
         let mut received = self.received.clone();
         for (_, tenant, began) in &self.inside {
@@ -148,7 +148,7 @@ impl World {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// However long the span, and from whatever moment on.
+    /// For spans of any length, from any moment on.
     #[test]
     fn tenants_that_wait_are_served_by_weight_within_the_bound(
         limit in 1..20_u64,
@@ -170,7 +170,7 @@ proptest! {
         }
     }
 
-    /// Whatever comes and goes, with limits that move.
+    /// For any entries and exits, with limits that move.
     #[test]
     fn the_limit_is_kept_and_own_places_are_there(
         steps in prop::collection::vec((0..5_usize, 1..4_u64, 0..3_u8, 1..12_u64), 1..200),
@@ -192,7 +192,7 @@ proptest! {
                     let (which, wanted, own) = inside.swap_remove(other as usize % inside.len());
                     places.leave(which, wanted, own, now);
                 }
-                // What partition 1 has and does not lend, nobody else can take. A lowered limit has to drain first.
+                // Nobody else can take the places that partition 1 does not lend. A lowered limit has to drain first.
                 _ if which == 4 && inside.is_empty() => {
                     limit = other;
                     places.change(limit);

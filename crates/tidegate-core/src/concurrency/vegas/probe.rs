@@ -1,25 +1,26 @@
-//! When the baseline is measured anew, and from which samples.
+//! Probes of the baseline: when it is measured again, and from which samples.
 
 use super::super::jitter::Jitter;
 use crate::average::Average;
 use crate::bytes::{Bytes, DecodeError, Reader, Writer};
 
-/// How many samples make a measurement: enough for the least of them to be a quick one, few enough to be soon through.
+/// Samples for one measurement: enough for the least of them to be a quick one, few enough to finish soon.
 const SAMPLES: u32 = 10;
 
-/// The measuring of one baseline.
+/// The state of the probe for the next baseline.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Probe {
     /// Samples since the last measurement.
     count: u64,
     jitter: Jitter,
-    /// How many the service works on at once.
+    /// The number that the service works on at once, smoothed.
     working: Average,
-    /// The least latency since the last measurement of work that entered while few were inside; infinite where there is none.
+    /// The least latency, since the last measurement, of work that entered while few were inside; infinite if there
+    /// is none.
     quick: f64,
     /// How many such samples there were, at most [`SAMPLES`].
     seen: u32,
-    /// Whether the limit is held down until there are enough.
+    /// Whether the limit is held down until there are enough such samples.
     draining: bool,
 }
 
@@ -29,19 +30,19 @@ impl Probe {
         Self { count: 0, jitter, working: Average::default(), quick: f64::INFINITY, seen: 0, draining: false }
     }
 
-    /// Begins to count again, with another jitter.
+    /// Restarts the count, with the next jitter.
     pub(super) fn restart(&self) -> Self {
         let jitter = self.jitter.next();
         Self { count: 0, jitter, quick: f64::INFINITY, seen: 0, draining: false, ..*self }
     }
 
-    /// Counts a sample; says whether it is time for a measurement.
+    /// Counts a sample; returns whether a measurement is due.
     pub(super) fn due(&mut self, every: f64, limit: f64) -> bool {
         self.count = self.count.saturating_add(1);
         (0.5 + self.jitter.unit() / 2.0) * every * limit <= self.count as f64
     }
 
-    /// Takes in how many of those inside were worked on rather than waiting.
+    /// Takes in how many of the work inside were being worked on rather than waiting.
     pub(super) fn worked_on(&mut self, count: f64) {
         self.working.add(count, 16, 1.0 / 16.0);
     }
@@ -70,12 +71,13 @@ impl Probe {
         self.draining
     }
 
-    /// Returns what the limit is held down to while draining.
+    /// Returns the limit to hold while draining.
     pub(super) fn held(&self) -> Option<f64> {
         self.draining.then(|| self.few())
     }
 
-    /// Half of what the service works on at once: nobody waits among so few, even if the baseline is twice too long.
+    /// Half of the number that the service works on at once: nothing waits among so few, even if the baseline is
+    /// twice too long.
     fn few(&self) -> f64 {
         (self.working.get().unwrap_or(0.0) / 2.0).ceil().max(1.0)
     }

@@ -4,7 +4,8 @@ fn sample(micros: u64, in_flight: u64, outcome: Outcome) -> Sample {
     Sample { at: Tick::EPOCH, latency: Duration::from_micros(micros), in_flight, outcome }
 }
 
-/// A service that works on ten at once, 10 ms each, and is kept at the limit; what the limit and the baseline are after so many samples.
+/// A service that works on ten at once, 10 ms each, and is kept at the limit; returns the limit and the baseline
+/// after this many samples.
 fn saturated(law: Vegas, samples: usize) -> (u64, Duration) {
     let mut state = law.start(Tick::EPOCH);
     // One quiet sample first: both learn the right baseline.
@@ -16,7 +17,8 @@ fn saturated(law: Vegas, samples: usize) -> (u64, Duration) {
     (law.limit(&state), law.baseline(&state).unwrap())
 }
 
-/// The queue arithmetic, which the profile and the default share: a limit, a latency over a baseline of 100 µs, and what comes of it.
+/// The queue arithmetic that profile and default share: a limit, a latency over a baseline of 100 µs, and the next
+/// limit.
 #[test]
 fn the_published_numbers() {
     let table = [
@@ -69,9 +71,9 @@ fn half_of_a_change_is_made_at_a_smoothing_of_one_half() -> Result<(), QuotaErro
     Ok(())
 }
 
-/// A service at its limit for hours. Each probe takes a sample that has waited as the time that work
-/// takes when nobody waits; so the queue counts as service, and the limit grows by a queue with each probe, up to its most. The service
-/// then holds many times as much work as it can do, and answers as many times as late.
+/// A service at its limit for hours. Each probe takes a sample that has waited as the time that work takes when
+/// nothing waits. So the queue counts as service, and the limit grows by a queue with each probe, up to its largest.
+/// The service then holds many times as much work as it can do, and answers that many times later.
 #[test]
 fn a_probe_under_load_raises_the_profiles_baseline_and_not_ours() {
     let (limit, baseline) = saturated(Vegas::netflix(), 200_000);

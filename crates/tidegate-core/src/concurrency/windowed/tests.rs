@@ -2,7 +2,7 @@ use std::cell::RefCell;
 
 use super::*;
 
-/// A law that writes down what it hears.
+/// A law that records its samples.
 #[derive(Clone, Debug, Default)]
 struct Hears;
 
@@ -29,7 +29,7 @@ fn at(millis: u64) -> Tick {
     Tick::EPOCH.after(Duration::from_millis(millis))
 }
 
-/// What the law behind windows hears of samples: when, how long, how many inside, how it ended.
+/// Returns what the law behind the windows receives: when, how long, how many inside, which outcome.
 fn heard(law: &Windowed<Hears>, samples: impl IntoIterator<Item = (u64, u64, u64, Outcome)>) -> Vec<Sample> {
     let mut state = law.start(Tick::EPOCH);
     for (millis, micros, in_flight, outcome) in samples {
@@ -44,7 +44,7 @@ use Outcome::{CallersFault, Failure, Ignored, Overloaded, Success};
 #[test]
 fn the_published_numbers() {
     let law = Windowed::new(Hears);
-    // Nine in the first second are too few, and forgotten; quicker work than 100 µs is no sample.
+    // Nine in the first second are too few, so they are dropped; work quicker than 100 µs is no sample.
     let nine = (1..=9).map(|number| (number * 100, 5000, 50, Success));
     let quick = [(950, 99, 90, Success), (1001, 99, 90, Success)];
     // Ten in the second window; the last of them ends it.

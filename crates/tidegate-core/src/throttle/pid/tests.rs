@@ -9,7 +9,8 @@ fn arrival(millis: u64, draw: u32) -> Arrival {
     Arrival { at: at(millis), priority: Priority::default(), draw }
 }
 
-/// Lets so many in at the start of a period, and ends it with the places as told; returns the share in millionths.
+/// Admits `let_in` arrivals at the start of a period, and ends it with a report of the places; returns the share in
+/// millionths.
 fn period(throttle: &Pid, state: &mut PidState, number: u64, let_in: u64, room: Room) -> u32 {
     for _ in 0..let_in {
         assert!(throttle.admit(state, &arrival(number * 500, u32::MAX)));
@@ -25,9 +26,9 @@ fn the_published_arithmetic() {
     let mut state = throttle.start(Tick::EPOCH);
     // Of 120, 100 were begun: P = 0.2, and 0.1·0.2 + 1.4·0.2·0.5 s.
     assert_eq!(period(&throttle, &mut state, 0, 120, Room { free: 0, waiting: 20 }), 160_000);
-    // The line stands still: P = 0, and the integral stays.
+    // The queue does not change: P = 0, and the integral stays.
     assert_eq!(period(&throttle, &mut state, 1, 100, Room { free: 0, waiting: 20 }), 140_000);
-    // The line is gone and ten places are free: begun 100 of 80, P = −0.3.
+    // The queue is gone and ten places are free: begun 100 of 80, P = −0.3.
     assert_eq!(period(&throttle, &mut state, 2, 80, Room { free: 10, waiting: 0 }), 0);
 }
 
@@ -65,7 +66,8 @@ fn without_news_of_the_places_the_share_rises_with_what_does_not_end_and_fades_b
     assert_eq!(throttle.refused_share(&state, at(200_000)), 0);
 }
 
-/// 200 arrive in a second at places that do 100: half has to go. What is let in beyond the places waits, and for two periods at most.
+/// 200 arrive in a second at places that do 100, so half has to be refused. The excess admitted waits, for two
+/// periods at most.
 #[test]
 fn under_twice_the_load_half_is_refused_and_the_line_stays_short() {
     let throttle = Pid::default();

@@ -7,7 +7,7 @@ fn arrival(millis: u64, draw: u32) -> Arrival {
     Arrival { at: Tick::EPOCH.after(Duration::from_millis(millis)), priority: Priority::default(), draw }
 }
 
-/// A throttle that was asked so often, of which so many were accepted; all let in, by the highest draw.
+/// A throttle with this many requests, and this many of them accepted; all were admitted, by the highest draw.
 fn counted(throttle: Sre, requests: u64, accepts: u64) -> SreState {
     let mut state = throttle.start(Tick::EPOCH);
     for number in 0..requests {
@@ -25,7 +25,7 @@ fn the_published_numbers() {
         (Sre::default(), 100, 49, 2.0 / 101.0),
         (Sre::default(), 100, 0, 100.0 / 101.0),
         (Sre::default(), 1, 0, 0.5),
-        // aegis: nothing below a hundred requests, then K = 1/0.6.
+        // aegis: no refusals below a hundred requests, then K = 1/0.6.
         (Sre::aegis(), 99, 0, 0.0),
         (Sre::aegis(), 100, 0, 100.0 / 101.0),
         (Sre::aegis(), 100, 60, 0.0),
@@ -96,7 +96,8 @@ fn callers_who_hang_up_or_ask_nonsense_speak_not_against_the_service() {
     }
 }
 
-/// A service that can take 100 in a second is asked for 300. Callers with K = 2 send it twice what it accepts, and keep the rest.
+/// A service that can do 100 in a second gets 300. Callers with K = 2 send it twice what it accepts, and refuse the
+/// rest.
 #[test]
 fn the_service_is_asked_for_about_twice_what_it_accepts() {
     let throttle = Sre::default().window(Duration::from_secs(10), 100).unwrap();

@@ -1,4 +1,4 @@
-//! A breaker for each key is judged by as many single breakers, each of which has a lock of its own.
+//! Compares a keyed breaker with one single breaker for each key, each with a lock of its own.
 
 use std::thread;
 
@@ -68,7 +68,7 @@ impl Heard {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 300, ..ProptestConfig::default() })]
 
-    /// The same calls, hands and waits: the same answers, states and changes, key by key.
+    /// The same calls, forced states and waits give the same answers, states and changes, key by key.
     #[test]
     fn each_key_has_the_breaker_that_it_would_have_alone(steps in steps()) {
         let clock = ManualClock::default();
@@ -105,13 +105,13 @@ proptest! {
                 Step::Reset(key) => {
                     keyed.reset(key as u64);
                     single[key] = alone();
-                    // Calls from before say nothing of the key any more.
+                    // Outcomes of calls from before do not count any more.
                     for (one, other) in inside[key].drain(..) {
                         one.leave(Outcome::Failure);
                         drop(other);
                     }
                     heard[1].since();
-                    // Nobody enters at the tick of those who were forgotten.
+                    // New calls cannot enter at the tick of forgotten ones.
                     clock.advance(Duration::from_nanos(2));
                 }
                 Step::Wait(millis) => clock.advance(Duration::from_millis(millis)),
@@ -127,7 +127,7 @@ proptest! {
     }
 }
 
-/// Calls of several threads on few keys, while other keys come: each is counted once.
+/// Calls of several threads on few keys, while other keys come: each call is counted once.
 #[test]
 fn no_call_of_any_thread_is_lost() {
     const THREADS: u64 = 4;

@@ -1,35 +1,37 @@
-//! Nanoseconds out of the processor's counter, by the operating system's clock.
+//! Converts the processor's counter to nanoseconds, guided by the operating system's clock.
 //!
-//! The counter is read in a third of the time that the system's clock takes, but it counts cycles from an arbitrary start. With each
-//! beat the keeper compares the two and publishes bearings: a counter value, the nanoseconds it stands for, and the speed to go on
-//! by. The line through them is bent, never broken: new bearings start where the old ones lead to, and a difference from the
-//! system's clock is worked off by a slightly other speed. So readings neither jump nor step back, and they do not drift.
+//! Reading the counter takes a third of the time of the system's clock, but it counts cycles from an arbitrary start.
+//! With each beat the keeper compares the two and publishes *bearings*: a counter value, the nanoseconds that it
+//! stands for, and the speed to continue at. New bearings start where the old ones lead to, and a difference from the
+//! system's clock is worked off by a slightly different speed. So readings neither jump nor step back, and do not
+//! drift.
 //!
-//! Counters of different cores agree only where the kernel has made sure of it. It has where it goes by the counter itself; anywhere
-//! else, and on systems that do not tell, there is no counter and the system's clock is read.
+//! Counters of different cores agree only if the kernel has made sure of it, which it has if it uses the counter as
+//! its own clock. Otherwise, or if the system does not say, there is no counter and the system's clock is read.
 
 use std::sync::OnceLock;
 
 use super::shared_tick::LATE;
 use crate::seqlock::SeqLock;
 
-/// Bits of the fraction in a speed, which is in nanoseconds per count.
+/// The number of fraction bits in a speed, which is in nanoseconds per count.
 const FRACTION: u32 = 32;
 
-/// Bearings off by more nanoseconds than this are dropped and not worked back: the machine was suspended, or the counter is no clock.
+/// Bearings off by more nanoseconds than this are dropped rather than corrected: the machine was suspended, or the
+/// counter is no clock.
 const LOST: u64 = 1_000_000;
 
-/// A difference is worked off in about so many beats.
+/// A difference is worked off in about this many beats.
 const PATIENCE: u64 = 64;
 
-/// The readers' side: bearings, and the instruction to read the counter, which a library knows for each processor.
+/// The readers' side: the bearings, and the library that knows the instruction to read the counter on each processor.
 #[derive(Debug)]
 pub(super) struct Counter {
     bearings: SeqLock<4>,
     raw: OnceLock<quanta::Clock>,
 }
 
-/// Numbers that turn counts into nanoseconds.
+/// The numbers that convert counts to nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Bearings {
     at: u64,
@@ -39,7 +41,7 @@ struct Bearings {
 
 impl Bearings {
     fn nanos(&self, count: u64) -> u64 {
-        // A count before the bearings was read on another core, or a moment ago: time stands still for it.
+        // A count before the bearings was read on another core, or a moment ago; it counts as that of the bearings.
         let counts = u128::from(count.saturating_sub(self.at));
         self.nanos + ((counts * u128::from(self.speed)) >> FRACTION) as u64
     }
@@ -55,14 +57,14 @@ impl Counter {
         Self { bearings: SeqLock::empty(), raw: OnceLock::new() }
     }
 
-    /// Returns the nanoseconds while the keeper is in time; `None` where [`Counter::now`] is to be asked.
+    /// Returns the nanoseconds while the keeper is on time; `None` if [`Counter::now`] has to be called.
     ///
-    /// The same reading as that, with the fewest steps between the counter and the result, which are what a check waits for: one
-    /// comparison finds counts before the bearings, a keeper that is late, and products beyond 64 bits.
+    /// It returns the same reading as that, with the fewest steps between the counter and the result, for which a
+    /// check waits. One comparison detects counts before the bearings, a late keeper, and products beyond 64 bits.
     #[inline]
     pub(super) fn fast_tick(&self) -> Option<u64> {
-        // The count is read first, so that few values have to be kept across the call by which the library reads it on some processors.
-        // Bearings published after it still tell its time, or that it lies before them.
+        // The count is read first, so that few values are kept across the call by which the library reads it on some
+        // processors. Bearings published after it either convert it correctly, or show that it lies before them.
         let count = self.raw.get()?.raw();
         let [at, nanos, speed, reach] = self.bearings.read(|numbers| numbers)?;
         let counts = count.wrapping_sub(at);
@@ -75,32 +77,33 @@ impl Counter {
     /// Returns the nanoseconds, or `None` while there are no bearings.
     pub(super) fn now(&self) -> Option<u64> {
         let raw = self.raw.get()?;
-        // Read while the bearings hold: a thread that was stopped in between must not go by old ones.
+        // The counter is read inside the closure, while the bearings are valid: a thread stopped in between must not
+        // use old ones.
         self.bearings.read(|[at, nanos, speed, _]| Bearings { at, nanos, speed }.nanos(raw.raw()))
     }
 
-    /// Only the keeper publishes.
+    /// Publishes bearings. Called only by the keeper.
     fn publish(&self, bearings: Option<Bearings>) {
         self.bearings.write(bearings.map(|all| [all.at, all.nanos, all.speed, all.reach()]));
     }
 }
 
-/// The keeper's side: what it has seen of both clocks.
+/// The keeper's side: its readings of both clocks.
 #[derive(Debug)]
 pub(super) struct Source {
     raw: quanta::Clock,
-    /// The first count since the keeper woke and its nanoseconds: the longer ago, the better known is the speed.
+    /// The first count since the keeper woke and its nanoseconds: the longer ago it was, the more exact is the speed.
     first: Option<(u64, u64)>,
     bearings: Option<Bearings>,
 }
 
 impl Source {
-    /// Finds a counter that all cores share, or none.
+    /// Finds a counter that all cores share; `None` if there is none.
     pub(super) fn detect() -> Option<Self> {
         let path = "/sys/devices/system/clocksource/clocksource0/current_clocksource";
         let trusted = std::fs::read_to_string(path).ok()?;
         matches!(trusted.trim(), "tsc" | "arch_sys_counter").then(|| Self {
-            // Half a millisecond of calibration, which only this thread waits for.
+            // Calibration takes half a millisecond, for which only this thread waits.
             raw: quanta::Clock::new(),
             first: None,
             bearings: None,
@@ -121,13 +124,13 @@ impl Source {
         now
     }
 
-    /// Drops the bearings: nobody corrects them while the keeper sleeps.
+    /// Drops the bearings, because nothing corrects them while the keeper sleeps.
     pub(super) fn rest(&mut self, counter: &Counter) {
         (self.first, self.bearings) = (None, None);
         counter.publish(None);
     }
 
-    /// Reads both clocks at one moment: of a few tries, the one in which the counter went on least.
+    /// Reads both clocks at about one moment: of four tries, the one in which the counter advanced least.
     fn pair(&self, read: impl Fn() -> u64) -> (u64, u64) {
         let tries = (0..4).map(|_| {
             let (before, nanos, after) = (self.raw.raw(), read(), self.raw.raw());
@@ -139,8 +142,8 @@ impl Source {
     }
 }
 
-/// Returns the present in nanoseconds, to which the old bearings lead, and new bearings that start there: a reader who has seen this
-/// present as the shared tick does not read less by them.
+/// Returns the present in nanoseconds according to the old bearings, and new bearings that start there. So a reader
+/// that has seen this present as the shared tick does not read less by them.
 fn steer(
     first: Option<(u64, u64)>,
     old: Option<Bearings>,
@@ -164,10 +167,11 @@ fn steer(
     let led = old.nanos(count);
     let (ahead, behind) = (led.saturating_sub(nanos), nanos.saturating_sub(led));
     if ahead.max(behind) > LOST {
-        // Without bearings the system's clock is read, and never less than what was said last.
+        // Without bearings readers read the system's clock, but never less than the last shared tick.
         return (led.max(nanos), None);
     }
-    // The nanoseconds in which the difference is worked off: `PATIENCE` beats of a millisecond each, fewer just after the start.
+    // The difference is worked off within this many nanoseconds: `PATIENCE` beats of a millisecond each, fewer just after
+    // the start.
     let span = (passed.min(1_000_000) * PATIENCE).max(1);
     let bent = u128::from(speed) * u128::from(span + behind) / u128::from(span + ahead);
     (led, Some(Bearings { at: count, nanos: led, speed: bent as u64 }))

@@ -1,23 +1,24 @@
-//! The shared tick, and the agreement about when it is kept.
+//! The shared tick, and the protocol that determines when it is kept.
 //!
-//! One word holds all of it, so there is no moment between two words in which a reader could take an old tick for a kept one:
-//! * [`ASLEEP`]: nobody keeps the tick. Readers read the clock; when they do so often, one of them wakes the keeper.
-//! * [`ASKING`]: the keeper is there and asks whether it is still wanted. Readers read the clock, and the first of them
-//!   turns it into an answer.
-//! * [`WANTED`]: the answer. Readers read the clock until the keeper's next beat, a millisecond at most. No reader puts a tick up:
-//!   one that was held up between reading the clock and answering would show everybody a tick as old as that.
-//! * anything else is the tick, and the keeper renews it with every beat.
+//! One word holds the whole state, so a reader can never take an old tick for a kept one between two words:
+//! * [`ASLEEP`]: no tick is kept. Readers read the clock; when they do so often, one of them wakes the keeper.
+//! * [`ASKING`]: the keeper runs and asks whether the tick is still used. Readers read the clock, and the first of
+//!   them answers by storing [`WANTED`].
+//! * [`WANTED`]: the answer. Readers read the clock until the keeper's next beat, a millisecond at most. No reader
+//!   stores a tick: a reader that was delayed between reading the clock and storing would show everybody a tick as
+//!   old as the delay.
+//! * Any other value is the tick, and the keeper renews it with every beat.
 //!
-//! The keeper goes to sleep only by turning its own unanswered question into `ASLEEP`, in one compare-exchange that an answer
-//! would have failed. So a tick that is not kept is never in sight: an idle gap makes no old tick.
+//! The keeper goes to sleep only by exchanging its own unanswered question for `ASLEEP`, in one compare-exchange that
+//! an answer would have failed. So a tick that is not kept is never visible, and an idle gap leaves no old tick.
 
 use crate::sync::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-/// Nobody keeps the tick.
+/// No tick is kept.
 const ASLEEP: u64 = 0;
-/// The keeper asks whether anybody wants it.
+/// The keeper asks whether the tick is used.
 const ASKING: u64 = 1;
-/// A reader has answered: the keeper is wanted.
+/// A reader has answered: the tick is used.
 const WANTED: u64 = 2;
 
 /// The keeper is woken when this many readings have found no tick ...
@@ -25,10 +26,11 @@ const MISSES: u32 = 64;
 /// ... within this many nanoseconds: a hundred thousand checks a second.
 const MISSED_WITHIN: u64 = 640_000;
 
-/// A keeper that is later than this, in nanoseconds, is taken for dead: a process that forked has none.
+/// A keeper that is later than this, in nanoseconds, counts as dead: a forked process has none.
 pub(super) const LATE: u64 = 50_000_000;
 
-/// The word, alone on its cache lines: it is read by every check and written a thousand times a second.
+/// The word, alone on its cache lines, because every check reads it and the keeper writes it a thousand times a
+/// second.
 #[derive(Debug)]
 #[repr(align(128))]
 pub(super) struct SharedTick {
@@ -55,7 +57,8 @@ impl SharedTick {
     /// Returns the tick, if it is kept.
     #[inline]
     pub(super) fn tick(&self) -> Option<u64> {
-        // Acquire, with the Release of `begin` and `beat`: who sees a tick sees the counter's bearings of that beat.
+        // Acquire, paired with the Release of `begin` and `beat`: a reader that sees a tick sees the counter's
+        // bearings of that beat.
         let tick = self.tick.load(Ordering::Acquire);
         (tick > WANTED).then_some(tick)
     }
@@ -65,13 +68,13 @@ impl SharedTick {
         self.floor.load(Ordering::Acquire)
     }
 
-    /// A reader found no tick and has read the clock: `now`. Answers a question if one is there; else returns whether the keeper
-    /// is to be woken.
+    /// Called by a reader that found no tick and has read the clock: `now`. Answers a question if there is one;
+    /// otherwise returns whether to wake the keeper.
     pub(super) fn missed(&self, now: u64) -> bool {
         if self.tick.compare_exchange(ASKING, WANTED, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             return false;
         }
-        // Relaxed, all three: a guess about how busy it is, and a wake too many or too few does no harm.
+        // Relaxed, all three: they only estimate how busy it is, and one wake too many or too few does no harm.
         if self.misses.fetch_add(1, Ordering::Relaxed) % MISSES != MISSES - 1 {
             return false;
         }
@@ -79,35 +82,36 @@ impl SharedTick {
         busy && !self.wanted.swap(true, Ordering::Relaxed)
     }
 
-    /// A reader found the keeper gone: nobody keeps the tick.
+    /// Called by a reader that found the keeper gone: ends the keeping of the tick.
     pub(super) fn give_up(&self, tick: u64) {
-        // Fails when the keeper has come back meanwhile.
+        // Fails if the keeper has come back meanwhile.
         let _ = self.tick.compare_exchange(tick, ASLEEP, Ordering::AcqRel, Ordering::Relaxed);
     }
 
-    /// Says whether somebody has asked for the keeper.
+    /// Says whether a reader has asked for the keeper.
     pub(super) fn is_wanted(&self) -> bool {
         self.wanted.load(Ordering::Relaxed)
     }
 
-    /// The keeper starts.
+    /// Called when the keeper starts: shares the first tick.
     pub(super) fn begin(&self, now: u64) {
         self.floor.fetch_max(now, Ordering::AcqRel);
         self.tick.store(now, Ordering::Release);
     }
 
-    /// The keeper has read the clock.
+    /// Called when the keeper has read the clock: renews the tick.
     pub(super) fn beat(&self, now: u64) {
         let floor = self.floor.fetch_max(now, Ordering::AcqRel).max(now);
         let tick = self.tick.load(Ordering::Relaxed);
-        // A reader who answers the question between the load and the exchange makes it fail: the next beat shares a tick again. A tick that
-        // was given up is not renewed; `ask` then finds the word `ASLEEP`.
+        // If a reader answers the question between the load and the exchange, the exchange fails, and the next beat
+        // shares a tick again. A tick that was given up is not renewed; `ask` then finds the word `ASLEEP`.
         if tick > ASKING && tick < floor {
             let _ = self.tick.compare_exchange(tick, floor, Ordering::AcqRel, Ordering::Relaxed);
         }
     }
 
-    /// The keeper asks whether it is wanted, and returns whether anybody answered since the last time.
+    /// Called by the keeper: asks whether the tick is used, and returns whether a reader answered since the last
+    /// call.
     pub(super) fn ask(&self) -> bool {
         if self.tick.compare_exchange(ASKING, ASLEEP, Ordering::AcqRel, Ordering::Relaxed).is_ok()
             || self.tick.load(Ordering::Relaxed) == ASLEEP
@@ -159,9 +163,9 @@ mod tests {
         assert!(busy(&shared, 3_600_000 * MS), "and the keeper can be woken again");
     }
 
-    /// The answer used to be the reader's own clock reading. A reader that was held up between reading and answering (for a
-    /// second, under load) put an old tick up for everybody until the next beat: permits were booked under it, so limits let
-    /// through what a second brings.
+    /// Regression: the answer was the reader's own clock reading. A reader that was delayed between reading and
+    /// answering (for a second, under load) showed everybody an old tick until the next beat. Permits were booked
+    /// under it, so limits admitted a second's worth of units too many.
     #[test]
     fn a_reader_that_was_held_up_does_not_put_an_old_tick_up() {
         let shared = SharedTick::new();
@@ -198,14 +202,14 @@ mod loom_model {
     use super::*;
     use crate::sync::explore;
 
-    /// Readers answer, late or not at all, while the keeper asks, beats and goes to sleep. Once it sleeps nobody sees a tick, and
-    /// before that nobody sees one that is older than the beat before the last.
+    /// Readers answer, late or not at all, while the keeper asks, beats and goes to sleep. Once it sleeps no reader
+    /// sees a tick, and before that none sees a tick older than the beat before the last.
     #[test]
     fn no_reader_sees_a_tick_when_the_keeper_has_gone_to_sleep() {
         explore(Some(3), || {
             let shared = Arc::new(SharedTick::new());
             let (time, asleep) = (Arc::new(Number::new(10)), Arc::new(Flag::new(false)));
-            // Every cell is looked at once before the threads start.
+            // Every cell is accessed once before the threads start.
             assert!(!shared.is_wanted() && !shared.missed(10) && shared.tick().is_none());
             shared.begin(10);
             assert!(shared.ask());
@@ -246,7 +250,8 @@ mod loom_model {
         });
     }
 
-    /// A reader that takes the keeper for dead races with its next beat: the tick is renewed or gone, never old.
+    /// A reader that takes the keeper for dead races with its next beat: the tick is either renewed or gone, never
+    /// old.
     #[test]
     fn a_tick_given_up_does_not_come_back_old() {
         explore(None, || {

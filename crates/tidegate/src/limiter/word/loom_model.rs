@@ -1,4 +1,4 @@
-//! The word against the lock, in every order: permits are neither lost nor doubled while it is away.
+//! The word against the lock, in all interleavings: permits are neither lost nor doubled while the word is away.
 
 use std::sync::Arc as Plain;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use crate::store::{Ending, Op};
 use crate::sync::explore;
 
 const BUILT: Tick = Tick::from_secs(1_700_000_000);
-/// A month later: who reads a word by the form of another origin is wrong by as much.
+/// A month later: reading a word by a form with another origin is wrong by that much.
 const NOW: Tick = Tick::from_secs(1_702_592_000);
 
-/// A limiter without its clock: the word, and the lock that the general form takes. Loom knows its own locks only.
+/// A limiter without its clock: the word, and the lock for the general form. Loom only tracks its own locks.
 struct Miniature {
     word: Word,
     limits: Mutex<Limits>,
@@ -39,10 +39,10 @@ impl Miniature {
         result
     }
 
-    /// As `Shared::spend_by_clock`, and under the lock where that has no answer.
+    /// As `Shared::spend_by_clock`, and under the lock if that does not decide.
     fn take(&self) -> bool {
         while let Some((form, word)) = self.word.look() {
-            // Of a form that did not hold this may be anything, also no time at all.
+            // While no form holds, this may be any value, even none.
             let Some(now) = form.scaled(NOW) else { break };
             match form.take(word, now, 1) {
                 None if self.word.stays(word) => return false,
@@ -88,7 +88,7 @@ fn permits_are_neither_lost_nor_doubled_while_the_word_is_away() {
     });
 }
 
-/// Two are spent and one is undone: whoever takes over meets words that were taken by others in between.
+/// Two are spent and one is undone. The lock holder meets words that other checks changed in between.
 #[test]
 fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
     race(2, 2, 5, |limiter| {
@@ -101,8 +101,8 @@ fn a_charge_undone_between_two_checks_gives_back_what_it_says() {
     });
 }
 
-/// A change puts another form up: a check goes by the old one wholly or by the new one wholly. A unit of the old limit is
-/// a unit of the new one, so the sum tells.
+/// A change installs another form. A check uses either the old one or the new one as a whole. A unit of the old limit
+/// is a unit of the new one, so the sum shows it.
 #[test]
 fn a_change_between_two_checks_keeps_what_was_spent() {
     race(2, 1, 5, |limiter| {

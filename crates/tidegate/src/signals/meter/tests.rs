@@ -5,7 +5,7 @@ use parking_lot::Mutex;
 
 use super::*;
 
-/// Files that a test writes.
+/// Files written by a test.
 #[derive(Clone, Default)]
 struct Disk(Arc<Mutex<HashMap<String, String>>>);
 
@@ -65,7 +65,7 @@ fn a_group_of_version_2_and_the_one_around_it() {
     );
     disk.write(&format!("{pod}/cpu.stat"), "usage_usec 1900000\n");
     assert_eq!(meter.sample(Tick::from_secs(1)).cpu, Some(900), "0.9 s of one processor in a second");
-    // The own group gets a quota of half a processor, and has used all of it.
+    // The process's own group gets a quota of half a processor, and has used all of it.
     disk.write(&format!("{app}/cpu.max"), "50000 100000");
     meter.sample(Tick::from_secs(2));
     disk.write(&format!("{app}/cpu.stat"), "usage_usec 200000000\n");
