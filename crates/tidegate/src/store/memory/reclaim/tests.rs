@@ -33,7 +33,7 @@ fn is_word(table: &Table, key: &[u8]) -> bool {
     classes.into_iter().flatten().next().is_some_and(|class| class != Class::WIDE)
 }
 
-/// Each quota on a key that had another one before, with an answer that the plain map gives too.
+/// Each quota on a key that had another quota before, with the same answer as the plain map.
 #[test]
 fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
     let (store, plain) = (MemoryStore::with_capacity(1000).unwrap(), PlainStore::default());
@@ -42,7 +42,8 @@ fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
         now = now.after(Duration::from_millis(1));
         let (quota, key) = (quota(number), (number % 300).to_le_bytes());
         let charge = Charge { replace: Replace::Reset, ..Charge::new(&key, &quota, Cost::ONE) };
-        // What is written when the limit changes needs a second use to be a word: its book has to run out first.
+        // A state written when the limit changes becomes a word only at its second use, because its book has to run out
+        // first.
         let later = now.after(Duration::from_secs(2000));
         for now in [now, later] {
             assert_eq!(take(&store, now, charge), take(&plain, now, charge), "quota {number}");
@@ -96,7 +97,7 @@ fn more_live_quotas_than_numbers_are_settled_and_recover() {
     assert!(is_word(&store.shared.table, &(live + 19_999).to_le_bytes()));
 }
 
-/// Quotas that are of one step each.
+/// Quotas that are each used for one step only.
 #[test]
 fn a_million_passing_quotas_take_no_number_and_no_memory_of_their_own() {
     let (store, plain) = (MemoryStore::with_capacity(64).unwrap(), PlainStore::default());
