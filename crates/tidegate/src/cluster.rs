@@ -1,7 +1,8 @@
-//! What the nodes of a deployment agree on through an engine: who is there, which part of each limit is whose, and which policies hold.
+//! Coordinates the nodes of a deployment through an engine: which nodes are there, which part of each limit is whose,
+//! and which policies are in force.
 //!
-//! None of it is on the path of a request. A node that cannot reach the engine goes on with the [`Part`] it has until that ends, and with
-//! the policies it has for as long as it must.
+//! Requests never wait for any of this. A node that cannot reach the engine continues with its [`Part`] until that
+//! ends, and with its policies for as long as necessary.
 //!
 //! * [`Coordinator`]: what an engine has to offer; etcd and ZooKeeper do, and [`LocalCluster`] in one process
 //! * [`Part`]: this node's part of what all nodes have together
