@@ -140,7 +140,8 @@ fn whoever_waits_is_told(make: Make<'_>) {
     let (reader, writer) = (make(), make());
     let mut version = 0;
     for turn in 0u8..4 {
-        // In every second turn, the wait is polled before the write; a wait that begins after it must be told, too.
+        // In every second turn, the wait is polled before the write; a wait that is first polled after the write must
+        // be told, too.
         let mut waiting = reader.changed(NAME, version);
         let waits = turn % 2 == 0;
         if waits {

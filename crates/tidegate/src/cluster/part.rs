@@ -39,7 +39,7 @@ pub struct Part {
 struct Shared {
     /// The part, and above it the millisecond at which it ends.
     word: AtomicU64,
-    /// What this node may always use.
+    /// The part that this node may always use.
     safe: u32,
     /// Each part and the tick from which it held, ascending. A reader that sees only one of this list and the word
     /// changed counts the lesser of both parts.

@@ -1,4 +1,4 @@
-//! Draws: a charge that takes as much of its cost as fits.
+//! Draws units: each charge takes as much of its cost as fits.
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;

@@ -5,7 +5,7 @@
 //! allowed, refused, or decided by a store of this process, which grants this node's part of the limit.
 //!
 //! # Which errors count
-//! [`StoreError::Unavailable`], which a missed deadline counts as: the step is decided here, and after several in a
+//! [`StoreError::Unavailable`], as which a missed deadline counts too: the step is decided here, and after several in a
 //! row, so are the next ones (see [Outages](#outages)). [`StoreError::Contended`], [`StoreError::Corrupt`] and
 //! [`StoreError::CellTooLarge`] are errors of keys and not of the engine: that step is decided here, and the next one
 //! goes to the engine again. The same holds for a missed deadline during which the engine answered other exchanges
@@ -23,8 +23,8 @@
 //!
 //! The cost of an outage: steps that are in flight when the engine goes wait one deadline each; if steps come one at a
 //! time, the first three do. After that, one step per interval waits. A step never waits for more than one deadline. An
-//! engine that answers at least one of three steps never counts as gone, and each step that it does not answer waits
-//! for a deadline. An engine of several machines behaves like this when one of them is gone.
+//! engine that answers at least one of three consecutive steps never counts as gone, and each step that it does not
+//! answer waits for a deadline. An engine of several machines behaves like this when one of them is gone.
 //!
 //! A step that missed its deadline is dropped, and not awaited in the background: otherwise an engine that hangs would
 //! collect a step for each request, with a connection each. The engine may have done the dropped step all the same, so

@@ -12,20 +12,18 @@
 //! default, the engine's limit has a burst that is smaller by `O`, and the excess over the limit as written is exactly 0.
 //! With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late replies,
 //! crashes and clock errors only make pockets smaller, never larger.
-//! 0. With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late
-//! replies, crashes and clock errors only make pockets smaller, never larger.
 //!
 //! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the units above it before it
 //! spends another unit.
 //!
 //! # Which limits
-//! | limit | leased | else |
+//! | limit | leased | otherwise |
 //! |---|---|---|
-//! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | burst · part too small for `O ≥ 1`: by the engine |
-//! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in either form | |
+//! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | by the engine, if the burst is too small for `O ≥ 1` |
+//! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in both forms | |
 //! | token bucket of several bandwidths or at intervals, sliding window, counter and log, warm-up, profiles of peers | no | by the engine |
 //! | charges that accept a wait; queues | no | by the engine |
-//! | places, breakers | no | by the engine, where a place is a lease of its own: it frees itself when its time to live has passed |
+//! | places, breakers | no | by the engine; there, a place is a lease of its own, which lapses after its time to live |
 //!
 //! A limit that is not leased takes one call to the engine for each request, as with `share: central`, by the same
 //! limit (in the strict form, a smaller one). So the largest cost that a strict limit ever grants is its burst less

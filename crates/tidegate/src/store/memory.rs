@@ -120,8 +120,8 @@ impl MemoryStore {
 
     /// Makes an empty store with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`].
     ///
-    /// Up to that many live keys, a key is evicted because its lines are crowded with odds of about 0.6 %; beyond that
-    /// number, the keys nearest to full are evicted first.
+    /// With up to that many live keys, a new key finds all its slots taken with odds of about 0.6 %, and a key is then
+    /// evicted. With more keys, those nearest to full are evicted first.
     ///
     /// # Errors
     /// [`CapacityError`] if the number is out of range, or the system has not enough memory for so many keys.

@@ -1,4 +1,4 @@
-//! One step over several cells: the function that every store runs.
+//! Settles one step over several cells: the function that every store runs.
 
 use super::breaker;
 use super::cell::Cell;

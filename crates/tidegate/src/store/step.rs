@@ -21,8 +21,8 @@ pub struct Charge<'a> {
     pub cost: Cost,
     /// The units or places that are kept back from this request for others of higher priority; 0 is none. The charge is
     /// allowed only where a charge of `cost` plus `kept_back` would be, with the same `max_wait`; it then takes only
-    /// `cost`. Otherwise it is refused as that larger charge would be. So the reserve is protected from refusals of
-    /// others, but not from a delay that `max_wait` allows. Steps that end charges ignore it.
+    /// `cost`. Otherwise it is refused as that larger charge would be. So requests of higher priority are not refused
+    /// because of this charge, but may be delayed by up to its `max_wait`. Steps that end charges ignore this field.
     ///
     /// For a limit that an adaptive law moves, this is a share of the limit at its present size, in parts of
     /// [`Concurrency::MAX_PLACES`](tidegate_core::concurrency::Concurrency::MAX_PLACES), and counted in whole percent.
@@ -91,9 +91,8 @@ pub enum Op<'a> {
     ///
     /// The amount taken is the cost of the receipt ([`Settlement::receipt`]), so such a step has to ask for receipts;
     /// units that turn out not to be needed are given back by ending the receipt. The wait in an answer is the time
-    /// until all of its units may be used. The retry of a refusal is the time when one unit would fit. From a
-    /// concurrency limit, a draw takes several places at once; they are released together, and if they are not, they
-    /// lapse together.
+    /// until all of its units may be used. The retry of a refusal is the time when one unit would fit. From a guard, a
+    /// draw takes several places at once; they are released together, and if they are not, they lapse together.
     Draw,
     /// Decides like `Take` and changes nothing.
     Peek,
@@ -116,7 +115,7 @@ pub struct Step<'a> {
     /// The caller's time. A tick before the latest that the store has seen counts as that latest one: a store's time
     /// does not step back.
     pub now: Tick,
-    /// Whose clock decides.
+    /// The clock that decides.
     pub clock: StepClock<'a>,
     /// A number that the keys share: an engine that spreads keys over machines keeps keys of one tag on one machine.
     /// Ignored by stores whose [`super::Caps::one_tag`] is `false`.
@@ -150,7 +149,7 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Whose clock decides a step.
+/// The clock that decides a step.
 #[derive(Clone, Copy, Debug)]
 pub enum StepClock<'a> {
     /// The caller's: [`Step::now`].

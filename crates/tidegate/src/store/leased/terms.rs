@@ -22,7 +22,7 @@ const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 pub(super) struct LeaseOptions {
     /// How many thousandths of a burst all nodes together may hold.
     pub(super) outstanding: u64,
-    /// Whether the engine's limit is smaller by what nodes may hold.
+    /// Whether the engine's limit is smaller by the units that nodes may hold.
     pub(super) strict: bool,
     /// The time of its own demand that a node draws at once.
     pub(super) target: Duration,

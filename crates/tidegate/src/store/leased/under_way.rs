@@ -30,7 +30,7 @@ pub(super) enum Begun {
     Asks(Box<Asking>),
 }
 
-/// What a step waits for.
+/// What a take waits for.
 pub(super) enum Tried {
     /// Draws have to be awaited first, each until the given tick at most.
     Waits(SmallVec<[(Drawing, Tick); 2]>),

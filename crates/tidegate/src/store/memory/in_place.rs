@@ -19,7 +19,7 @@ use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 pub(crate) enum Absent {
     /// It gets the state of a new key, which is then changed.
     Begins,
-    /// It is left as it is.
+    /// The key is left without a state.
     Stays,
 }
 

@@ -55,7 +55,7 @@ pub(super) trait Blank: Default + bytemuck::Zeroable {}
 #[cfg(not(tidegate_loom))]
 impl<T: Default + bytemuck::Zeroable> Blank for T {}
 
-/// Loom's atomics are made one by one.
+/// Loom's atomics cannot be zeroed, so they are made one by one.
 #[cfg(tidegate_loom)]
 pub(super) trait Blank: Default {}
 #[cfg(tidegate_loom)]

@@ -23,7 +23,7 @@ fn take(store: &dyn Store, now: Tick, charge: Charge<'_>) -> Settled {
     store.blocking_settle(&Step::new(now, Op::Take, &[charge])).unwrap()
 }
 
-/// Says whether a key's state is a word in the table.
+/// Returns whether a key's state is a word in the table.
 fn is_word(table: &Table, key: &[u8]) -> bool {
     let sought = table.sought(table.print(key), key);
     let classes = table.lines_of(sought).map(|line| {
@@ -54,7 +54,7 @@ fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
     assert!(store.shared.table.classes.given() <= usize::from(Class::MAX));
 }
 
-/// Keys that never come again leave their quotas in slots that nobody asks for.
+/// Keys that never come again leave their quotas in slots that are not used any more.
 #[test]
 fn quotas_of_keys_that_are_full_again_are_reclaimed() {
     let store = MemoryStore::with_capacity(100_000).unwrap();
