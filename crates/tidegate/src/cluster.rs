@@ -1,13 +1,15 @@
-//! What the nodes of a deployment agree on through an engine: who is there, which part of each limit is whose, and which policies hold.
+//! Coordinates the nodes of a deployment through an engine: which nodes are there, which part of each limit is whose,
+//! and which policies are in force.
 //!
-//! None of it is on the path of a request. A node that cannot reach the engine goes on with the [`Part`] it has until that ends, and with
-//! the policies it has for as long as it must.
+//! Requests never wait for any of this. A node that cannot reach the engine continues with its [`Part`] until that
+//! ends, and with its policies for as long as necessary.
 //!
-//! * [`Coordinator`]: what an engine has to offer; etcd and ZooKeeper do, and [`LocalCluster`] in one process
-//! * [`Part`]: this node's part of what all nodes have together
-//! * [`shares`]: how nodes divide what they have together
-//! * [`policies`]: how a policy file comes to every node
-//! * [`conformance`]: the law that every coordinator passes
+//! * [`Coordinator`]: the interface of the engine; etcd and ZooKeeper implement it, and [`LocalCluster`] within one
+//!   process
+//! * [`Part`]: this node's part of the whole that all nodes share
+//! * [`shares`]: divides the whole among the nodes
+//! * [`policies`]: distributes a policy file to every node
+//! * [`conformance`]: the suite that every coordinator has to pass
 
 pub mod conformance;
 mod coordinator;

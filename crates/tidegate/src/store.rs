@@ -1,11 +1,12 @@
 //! Settles lists of charges, each in one step, all or nothing.
 //!
-//! What a step does is decided by one pure function, [`settle`]: it sees the cells of all charges, asks core for each, and
-//! changes them only if every binding charge is allowed. A store brings the cells and takes them back atomically: under
-//! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] holds them to it.
+//! One pure function, [`settle`], decides every step: it takes the cells of all charges, asks core about each, and
+//! changes them only if every binding charge is allowed. A store reads the cells and writes them back atomically: under
+//! locks in memory, by compare-and-set in an engine. So every store gives the same decisions; [`conformance`] checks
+//! that.
 //!
-//! There is one trait for stores that answer on the spot and for engines that answer later: [`Store::settle_into`] says which of the two
-//! has happened. Nothing is boxed or allocated for an answer on the spot.
+//! One trait serves stores that answer on the spot and engines that answer later; [`Store::settle_into`] returns which
+//! of the two happened. An answer on the spot needs no box and no allocation.
 
 mod breaker;
 mod breaker_view;
@@ -50,17 +51,18 @@ use std::sync::Arc;
 
 use crate::block_on::block_on;
 
-/// The outcome of a step: its answer, or why there is none. A refusal is an answer.
+/// The outcome of a step: its answer, or the error that prevented a decision. A refusal is an answer, not an error.
 pub type Answer = Result<Settled, StoreError>;
 
-/// Whether a step is settled.
+/// Whether a step is settled already or will be later.
 #[must_use = "an answer that comes later has to be awaited"]
 pub enum Settling {
-    /// It is settled, and the answer is in `out`; or it failed, and there is none.
+    /// Settled: the answer is in `out`. Or failed: there is no answer.
     Done(Result<(), StoreError>),
-    /// The engine has yet to be asked.
+    /// Not settled yet: polling the future asks the engine.
     ///
-    /// If it is dropped after its first poll, it is unknown whether the step was done, as after [`StoreError::Unavailable`].
+    /// If the future is dropped after its first poll, it is unknown whether the step was done, as after
+    /// [`StoreError::Unavailable`].
     Later(Later<Answer>),
 }
 
@@ -75,31 +77,34 @@ impl Debug for Settling {
 
 /// Keeps the state of every key and settles steps over them.
 ///
-/// An implementation has [`Store::settle_into`] and [`Store::occupancy`]; an engine says more of itself by [`Store::caps`] and
-/// [`Store::home`], and answers many steps in one exchange by [`Store::settle_each`].
+/// An implementation must provide [`Store::settle_into`] and [`Store::occupancy`]. An engine should also override
+/// [`Store::caps`] and [`Store::home`], and [`Store::settle_each`] if it can answer many steps in one exchange.
 pub trait Store: Debug + Send + Sync {
     /// Settles one step: finds the cells of its charges, runs [`settle`] over them, and keeps the result if it changed.
     ///
-    /// All of it happens as if at one instant: no other step sees some of the charges. A store that knows the answer writes it to `out`,
-    /// whose memory the caller keeps, and says [`Settling::Done`]; what `out` held before is of no meaning. One that has to ask an engine
-    /// leaves `out` alone and says [`Settling::Later`].
+    /// All of it happens as if at one instant: no other step sees only some of the charges done. A store that can
+    /// answer now writes the answer to `out`, whose allocation is reused, and returns [`Settling::Done`]; what `out`
+    /// held before is overwritten. A store that has to ask an engine leaves `out` alone and returns
+    /// [`Settling::Later`].
     ///
     /// # Errors
-    /// [`StoreError`], at once or later, only when no decision could be made. Nothing has changed then, unless an engine's answer was
-    /// lost; see [`StoreError::Unavailable`].
+    /// [`StoreError`], at once or later, only when no decision could be made. Then nothing has changed, unless an
+    /// engine's answer was lost; see [`StoreError::Unavailable`].
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling;
 
-    /// Settles many steps, each all or nothing by itself and as if one after the other; steps may name the same keys. `None` says that
-    /// `out` has one answer for each, in order, in place of what it held; else they come later, and `out` is empty.
+    /// Settles many steps as if one after the other, each all or nothing by itself; steps may name the same keys.
+    /// Returns `None` if all answers are in `out`, one for each step, in order, replacing its former contents.
+    /// Otherwise `out` is empty, and the future returns the answers.
     ///
-    /// The default settles one after the other. An engine sends them in one exchange. A store that knows some of the answers may have
-    /// settled those steps when it returns the future, polled or not: a caller who cannot wait asks step by step.
+    /// The default settles one after the other. An engine sends all of them in one exchange. A store that can answer
+    /// some of the steps now may have settled those when it returns the future, whether or not the future is polled: a
+    /// caller who cannot wait has to ask step by step.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         one_by_one(self, steps, out)
     }
 
-    /// Says that steps will soon name these keys. A store in memory reads where their states are, so that all come from memory at once.
-    /// Decides and changes nothing. The default does nothing.
+    /// Announces that steps will soon name these keys. A store in memory prefetches their states, so that the cache
+    /// misses overlap. Decides and changes nothing. The default does nothing.
     fn fetch(&self, keys: &[&[u8]]) {
         let _ = keys;
     }
@@ -107,32 +112,35 @@ pub trait Store: Debug + Send + Sync {
     /// Returns how many keys the store holds, and how many it has evicted.
     fn occupancy(&self) -> Occupancy;
 
-    /// Says what callers have to know of the store. The default is a store that answers on the spot.
+    /// Returns the properties of the store that callers have to know. The default describes a store that answers on the
+    /// spot.
     fn caps(&self) -> Caps {
         Caps::default()
     }
 
-    /// Says where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this process's memory can be
-    /// settled nowhere else. The default is a store of this process that cannot be told from another one of the same name.
+    /// Returns where this store's keys are kept. Called when a ticket is made or settled: a ticket of a store in this
+    /// process's memory can be settled nowhere else. The default is a store of this process that cannot be told from
+    /// another one with the same default.
     fn home(&self) -> Home {
         Home::Process { store: 0 }
     }
 
-    /// Says where the keys of a charge are kept that was made by the store which stands in for this one, if there is such a store.
+    /// Returns where the key of a charge is kept. `by_fallback` says that the charge was made by the store that stands
+    /// in for this one, if there is such a store.
     fn home_of(&self, by_fallback: bool) -> Home {
         let _ = by_fallback;
         self.home()
     }
 
-    /// Returns how many exchanges the engine has answered so far, whatever came of the steps they were for. Where the number has grown while a step
-    /// went without its answer, the engine is there, and the step's key is what could not be had in time. The default is a store that does not
-    /// count.
+    /// Returns how many exchanges the engine has answered so far, including those whose steps failed. If the number has
+    /// grown while a step timed out, the engine is up, and only the step's key could not be settled in time. The
+    /// default, 0, is for stores that do not count.
     fn exchanges(&self) -> u64 {
         0
     }
 
-    /// Settles one step, and holds the calling thread while an engine is asked. For tests and for programs without async; never for
-    /// async code, whose thread it would hold.
+    /// Settles one step, and blocks the calling thread while an engine is asked. For tests and for programs without
+    /// async; never call it in async code, whose thread it would block.
     ///
     /// # Errors
     /// As [`Store::settle_into`].
@@ -157,7 +165,7 @@ fn one_by_one<S: Store + ?Sized>(
         let mut settled = Settled::default();
         match store.settle_into(step, &mut settled) {
             Settling::Done(done) if later.is_empty() => out.push(done.map(|()| settled)),
-            // It follows a step that comes later: its answer is kept until then.
+            // An earlier step comes later: this answer is kept until then, so that the order stays.
             Settling::Done(done) => {
                 let answer = done.map(|()| settled);
                 later.push(Settling::Later(Box::pin(std::future::ready(answer))));
@@ -179,7 +187,7 @@ fn one_by_one<S: Store + ?Sized>(
     }))
 }
 
-/// Stores are shared by gates, and by whoever looks how full they are.
+/// A shared store: gates share it with code that reads its occupancy.
 impl<S: Store + ?Sized> Store for Arc<S> {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
         (**self).settle_into(step, out)
@@ -210,23 +218,24 @@ impl<S: Store + ?Sized> Store for Arc<S> {
     }
 }
 
-/// What callers have to know of a store.
+/// The properties of a store that callers have to know.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Caps {
-    /// Whether the store has a clock of its own, by which [`StepClock::Engine`] decides.
+    /// Whether the store has a clock of its own, which decides steps with [`StepClock::Engine`].
     pub own_clock: bool,
-    /// Whether all keys of a step have to lie on one machine, named by [`Step::tag`]. Charges of other tags are steps of their own.
+    /// Whether all keys of a step have to be on one machine, which [`Step::tag`] selects. Charges with different tags
+    /// then have to be separate steps.
     pub one_tag: bool,
     /// Whether the store may answer later.
     pub may_wait: bool,
-    /// Whether only steps with a strict charge ([`Durable::Strict`]) are answered later. All others are then asked as those of a store that
-    /// always answers on the spot. Without meaning where `may_wait` is `false`.
+    /// Whether only steps with a strict charge ([`Durable::Strict`]) are answered later; all others are always answered
+    /// on the spot. Ignored where `may_wait` is `false`.
     pub later_if_strict: bool,
-    /// The largest cell that the store takes, in bytes; `None` where it has no bound. Limits whose states may be larger are refused with
-    /// [`StoreError::CellTooLarge`].
+    /// The largest cell that the store takes, in bytes; `None` where there is no bound. Limits whose states may be
+    /// larger are refused with [`StoreError::CellTooLarge`].
     pub largest_cell: Option<usize>,
-    /// Whether the store always decides, as one in this process's memory does: there is no outage to prepare for.
+    /// Whether the store always decides, as a store in this process's memory does: there is no outage to prepare for.
     pub always_decides: bool,
 }
 
@@ -241,7 +250,7 @@ impl Caps {
         always_decides: false,
     };
 
-    /// Says whether any step may be answered later, strict or not.
+    /// Returns whether any step may be answered later, strict or not.
     #[must_use]
     pub const fn waits_often(&self) -> bool {
         self.may_wait && !self.later_if_strict
@@ -251,9 +260,9 @@ impl Caps {
 /// Where a store's keys are kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Home {
-    /// In this process's memory, and gone when it ends.
+    /// In this process's memory; lost when the process ends.
     Process {
-        /// Tells the stores of all processes apart; drawn when the store is made.
+        /// A random number that tells the stores of all processes apart; drawn when the store is made.
         store: u64,
     },
     /// In an engine, shared by every node that is connected to it.
@@ -264,7 +273,7 @@ impl Home {
     /// Returns the home of a new store of this process.
     #[must_use]
     pub fn of_process() -> Self {
-        // Hashed with a key that the system draws at random: two stores have the same number with odds of 2^-64.
+        // Hashed with a random key from the system: two stores have the same number with odds of 2^-64.
         Self::Process { store: RandomState::new().hash_one(0) }
     }
 }
@@ -276,7 +285,8 @@ pub enum StoreError {
     /// Two charges of one step name the same key; add their costs or make two steps.
     #[error("two charges of one step have the same key; add their costs or settle them one after the other")]
     RepeatedKey,
-    /// The store asks an engine and has to be awaited; whoever asked could not wait. Nothing was asked of the engine.
+    /// The store asks an engine and has to be awaited, but the call was one that does not wait. The engine was not
+    /// asked.
     #[error("the store has to be awaited, and this call does not wait; use its async twin")]
     MustWait,
     /// A state is larger than the engine takes.
@@ -289,13 +299,13 @@ pub enum StoreError {
         /// The largest size that the engine takes, in bytes.
         most: usize,
     },
-    /// A policy says where it is decided, and there is no store of that kind.
+    /// A policy's `share:` names a kind of store that the gate does not have.
     #[error("no store decides policies with `share: {share}`; give the gate one, or leave `share` out")]
     NoStore {
         /// The policy's `share:` word.
         share: &'static str,
     },
-    /// Checks of one call bring different quotas for one key, which one step cannot decide. Nothing was asked of a store.
+    /// Checks of one call give different quotas for one key, which one step cannot decide. No store was asked.
     #[error(
         "two checks of one call bring different quotas for one key of policy `{policy}`; give both the same, or ask one after the other"
     )]
@@ -303,29 +313,31 @@ pub enum StoreError {
         /// The policy's name.
         policy: String,
     },
-    /// What a check gives as its cost is none: zero or less, or more than a `u64` holds. Nothing was asked of a store.
+    /// The cost of a check is out of range: zero or less, or more than a `u64` holds. No store was asked.
     #[error("the cost of a check is not a number from 1 to {}; peek to look without spending", u64::MAX)]
     NotACost,
-    /// Compare-and-set lost against other writers too often.
+    /// Compare-and-set lost to other writers too often.
     #[error("gave up after {attempts} conflicting writes; the key is too contended for this store")]
     Contended {
-        /// How often it was tried.
+        /// The number of attempts.
         attempts: u32,
     },
-    /// Bytes in the store are no state. A step that forgets the key mends it ([`Op::Reset`], [`Ending::Forget`]).
+    /// Bytes in the store do not decode as a state. A step that forgets the key repairs it ([`Op::Reset`],
+    /// [`Ending::Forget`]).
     #[error(
         "the stored state of a key cannot be read (charge {} of the step, digest {digest:016x}); reset the key, and it starts anew",
         .charge + 1
     )]
     Corrupt {
-        /// The place of the key's charge in the step.
+        /// The index of the key's charge in the step, from 0.
         charge: usize,
-        /// The digest of the key (XXH64 of its bytes, seed 0); the key itself holds what callers sent.
+        /// The digest of the key (XXH64 of its bytes, seed 0); the key itself may contain data of callers.
         digest: u64,
         /// What is wrong with the bytes.
         source: tidegate_core::bytes::DecodeError,
     },
-    /// The engine did not answer. The only error after which a step may have been done all the same: answers get lost on their way.
+    /// The engine did not answer. The only error after which the step may have been done all the same: the answer may
+    /// have been lost on its way.
     #[error("the store is unavailable: {reason}")]
     Unavailable {
         /// What the engine said.
@@ -333,15 +345,15 @@ pub enum StoreError {
     },
 }
 
-/// How full a store is, and what it had to give up.
+/// How full a store is, and how many keys it evicted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Occupancy {
     /// The most keys it can hold; 0 when unbounded.
     pub capacity: usize,
-    /// Slots in use, forgettable ones included.
+    /// Slots in use, including those whose limit is full again, which may be reused.
     pub used: usize,
-    /// Live keys that were given up for lack of room, nearest to full first.
+    /// Live keys that were evicted for lack of room, nearest to full first.
     pub evicted: u64,
-    /// How many of the evicted keys were over their limit: callers who got a fresh start too early.
+    /// How many of the evicted keys were over their limit: their callers got a fresh limit too early.
     pub evicted_over_limit: u64,
 }

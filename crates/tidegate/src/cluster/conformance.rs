@@ -1,8 +1,8 @@
-//! The law that every coordinator passes, in memory and over real engines.
+//! A conformance suite for every coordinator, in memory and over real engines.
 //!
-//! [`run`] takes a way to make one node more of the same cluster, and panics, naming the law, where it is broken. [`agreement`] has nodes divide what
-//! they have and follow policies over it. Everything is awaited on the
-//! calling thread, so a coordinator that needs a runtime is made with one of its own.
+//! [`run`] takes a function that makes another node of the same cluster. It panics, naming the law, if the coordinator
+//! breaks one. [`agreement`] makes nodes divide limits and follow policies through the coordinator. Everything is
+//! awaited on the calling thread, so a coordinator that needs a runtime must bring its own.
 
 mod agreement;
 
@@ -16,18 +16,18 @@ use crate::block_on::block_on;
 use crate::clock::{Clock as _, SystemClock};
 use crate::later::Later;
 
-/// How long a real engine may take over what it does by itself: to forget a member.
+/// How long a real engine may take for what it does by itself: to forget a member.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long after one look at a real engine the next one is.
+/// The pause between two looks at a real engine.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
 /// Makes one more node of the cluster under test.
 pub type Make<'a> = &'a dyn Fn() -> Box<dyn Coordinator>;
 
-/// Checks all laws. The cluster has no members when it begins, and no document whose name begins with `law-`.
+/// Checks all laws. The cluster must have no members when this begins, and no document whose name begins with `law-`.
 ///
-/// `pass` lets time pass, where the cluster goes by a clock that is turned by hand; for a real engine it does nothing.
+/// `pass` lets time pass, if the cluster uses a manual clock; for a real engine it does nothing.
 ///
 /// # Panics
 /// When a law is broken; the message names it.
@@ -65,7 +65,8 @@ fn members_are_numbered_as_they_come(make: Make<'_>) {
     assert_eq!(members(&*one), expected, "law: all nodes see the members, in order");
     assert_eq!(members(&*two), expected, "law: all nodes see the members, in order");
 
-    // A name is no identity: whoever starts again is another member, while what it was before may still be running.
+    // A name is not an identity: a node that starts again is another member, while its former instance may still be
+    // running.
     let again = make();
     let third = done(again.join("one", b""), "a node joins under the name of a member");
     assert!(third > second, "law: numbers grow");
@@ -119,7 +120,7 @@ fn a_document_is_written_by_whoever_has_seen_its_last_version(make: Make<'_>) {
     );
     assert_eq!(read(&*one), Document { bytes: Some(vec![0, 255, 10]), version: second });
 
-    // Everybody at once, at the same version: one of them writes.
+    // All nodes write at once, at the same version: one of them succeeds.
     let nodes: Vec<_> = (0..4).map(|_| make()).collect();
     let mut version = second;
     for turn in 0u8..8 {
@@ -139,7 +140,8 @@ fn whoever_waits_is_told(make: Make<'_>) {
     let (reader, writer) = (make(), make());
     let mut version = 0;
     for turn in 0u8..4 {
-        // Waiting before it is written, and only waiting after: both are told.
+        // In every second turn, the wait is polled before the write; a wait that is first polled after the write must
+        // be told, too.
         let mut waiting = reader.changed(NAME, version);
         let waits = turn % 2 == 0;
         if waits {
@@ -153,7 +155,7 @@ fn whoever_waits_is_told(make: Make<'_>) {
     }
     let told = done(reader.changed(NAME, 0), "what has changed is told at once");
     assert_eq!(told.version, version, "law: what has changed is told at once");
-    // Given up, it leaves nothing behind.
+    // A wait that is dropped leaves nothing behind.
     for _ in 0..3 {
         let mut waiting = reader.changed(NAME, version);
         let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
@@ -168,7 +170,7 @@ fn whoever_is_silent_is_forgotten(make: Make<'_>, pass: &dyn Fn(Duration)) {
     let stays = done(speaking.join("speaking", b""), "a node joins");
     let keeps = speaking.keeps();
     assert!(!keeps.is_zero(), "law: a member is kept for some time");
-    // An engine that watches the connection takes its end for silence.
+    // An engine that watches connections treats a closed one as silence.
     drop(silent);
     let clock = SystemClock::new();
     let begun = clock.now();

@@ -1,4 +1,5 @@
-//! A coordinator in this process's memory: for nodes of one process, for tests, and for simulations, whose clock it goes by.
+//! A coordinator in this process's memory: for nodes of one process, for tests, and for simulations, whose clock it
+//! uses.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
@@ -13,10 +14,10 @@ use super::{Coordinator, CoordinatorError, Document, Member};
 use crate::clock::Clock;
 use crate::later::Later;
 
-/// The largest document, as engines have one: 1 MiB.
+/// The largest document, since engines have such a bound: 1 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// What the nodes of one process agree on. Clones are the same.
+/// A cluster of nodes in one process. Clones share one cluster.
 ///
 /// # Examples
 /// ```
@@ -61,13 +62,14 @@ struct Shared {
 struct State {
     /// The number of the last change.
     changes: u64,
-    /// The last number that somebody who waits was given.
+    /// The last number that was given to a waiting future.
     numbers: u64,
     members: Vec<(Member, Tick)>,
     documents: BTreeMap<String, Document>,
-    /// Who waits for a document, by a number that each waiting future has. All of them are woken by each change: there are few.
+    /// The wakers of futures that wait for a document, by the future's number. Each change wakes all of them, because
+    /// there are few.
     waiting: BTreeMap<u64, Waker>,
-    /// Those to be woken when the lock is released: wakers are foreign code.
+    /// The wakers to be called after the lock is released: they run foreign code.
     woken: BTreeMap<u64, Waker>,
 }
 
@@ -76,12 +78,12 @@ struct Changed {
     shared: Arc<Shared>,
     document: String,
     seen: u64,
-    /// Its number among those who wait, once it has been polled.
+    /// Its number among the waiting futures, once it has been polled.
     number: Option<u64>,
 }
 
 impl LocalCluster {
-    /// Makes an empty one, whose members are forgotten when nothing is heard of them for so long by a clock.
+    /// Makes an empty cluster. By `clock`, members are forgotten when they are silent for `keeps`.
     pub fn new(clock: impl Clock + 'static, keeps: Duration) -> Self {
         Self { shared: Arc::new(Shared { clock: Arc::new(clock), keeps, state: Mutex::default() }) }
     }
@@ -110,7 +112,7 @@ impl State {
 }
 
 impl LocalCoordinator {
-    /// Does something with what is held, when it is polled.
+    /// Returns a future that calls `act` on the state when it is polled.
     fn later<T: Send + 'static>(
         &self,
         act: impl FnOnce(&mut State, &mut Option<u64>, Tick, Duration) -> Result<T, CoordinatorError>
@@ -213,7 +215,7 @@ impl Future for Changed {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         let this = &mut *self;
-        // Cloned before the lock is taken, and dropped when it is released: a waker is foreign code.
+        // Cloned before the lock is taken, and dropped after it is released: a waker runs foreign code.
         let mut waker = Some(cx.waker().clone());
         let mut state = this.shared.state.lock();
         let found = state.document(&this.document);
@@ -250,7 +252,7 @@ mod tests {
         conformance::run(&|| Box::new(cluster.node()), &|span| clock.advance(span));
     }
 
-    /// A waker that asks the same cluster: it was called while the cluster was locked.
+    /// A waker that calls the same cluster: it was once called while the cluster was locked.
     struct Asks(LocalCoordinator);
 
     impl std::task::Wake for Asks {

@@ -1,4 +1,4 @@
-//! This node's part of what all nodes have together.
+//! This node's part of the whole that all nodes share.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use tidegate_core::Tick;
 /// How many bits hold the part itself.
 const PART_BITS: u32 = 21;
 
-/// How many changes are remembered. The oldest place keeps the least of all earlier ones.
+/// The most changes that are remembered. The oldest entry keeps the least of all earlier parts.
 const MOST_CHANGES: usize = 64;
 
-/// This node's part of what all nodes have together: so many of [`Part::WHOLE`], until a tick.
+/// This node's part of the whole that all nodes share: a fraction of [`Part::WHOLE`], valid until a tick.
 ///
-/// Whoever agrees with the other nodes writes it; stores read it with each step without a lock. Clones are the same part.
+/// A [driver](crate::cluster::shares::Driver) that agrees with the other nodes sets it; stores read it with each step,
+/// without a lock. Clones share one part.
 ///
 /// # Examples
 /// ```
@@ -38,30 +39,32 @@ pub struct Part {
 struct Shared {
     /// The part, and above it the millisecond at which it ends.
     word: AtomicU64,
-    /// What this node may always use.
+    /// The part that this node may always use.
     safe: u32,
-    /// Each part and the tick from which it held, ascending. Whoever reads it and the word while they change counts the lesser of both.
+    /// Each part and the tick from which it held, ascending. A reader that sees only one of this list and the word
+    /// changed counts the lesser of both parts.
     changes: ArcSwap<Vec<(Tick, u32)>>,
-    /// Held by whoever changes them.
+    /// Locked while they are changed.
     writes: Mutex<()>,
 }
 
 impl Part {
-    /// All there is: the parts of all nodes add up to this at most.
+    /// The whole: the parts of all nodes add up to at most this.
     pub const WHOLE: u32 = 1 << 20;
 
-    /// Makes an even part of `nodes`, rounded down, that does not end; 0 counts as 1. With more than [`Part::WHOLE`] nodes it is none.
+    /// Makes the even part of one of `nodes` nodes, rounded down, which does not end; 0 counts as 1. With more than
+    /// [`Part::WHOLE`] nodes the part is zero.
     ///
-    /// After a part that was [set](Part::set) has ended, this one holds again: so `nodes` has to be the most nodes that there may ever be,
-    /// and what is shared out has to leave each of them that much.
+    /// When a part that was [set](Part::set) has ended, this one holds again. So `nodes` must be the most nodes that
+    /// there may ever be, and whoever sets parts must leave this much for each of them.
     #[must_use]
     pub fn even(nodes: u64) -> Self {
         let safe = u64::from(Self::WHOLE) / nodes.max(1);
         Self::always(u32::try_from(safe).unwrap_or(Self::WHOLE))
     }
 
-    /// Makes a part that does not end, and holds again when one that was [set](Part::set) has ended. More than the whole counts as the
-    /// whole.
+    /// Makes a part that does not end, and that holds again when one that was [set](Part::set) has ended. More than the
+    /// whole counts as the whole.
     #[must_use]
     pub fn always(safe: u32) -> Self {
         let safe = safe.min(Self::WHOLE);
@@ -69,11 +72,11 @@ impl Part {
         Self { shared: Arc::new(Shared { word: AtomicU64::new(0), safe, changes, writes: Mutex::default() }) }
     }
 
-    /// Sets the part, of [`Part::WHOLE`], from now until a tick, to whose millisecond it is rounded down. More than the whole counts as the
-    /// whole.
+    /// Sets the part, of [`Part::WHOLE`], from `now` until a tick, which is rounded down to a millisecond. More than
+    /// the whole counts as the whole.
     pub fn set(&self, part: u32, now: Tick, until: Tick) {
         let part = part.min(Self::WHOLE);
-        // Locked throughout, so that what is remembered is what held.
+        // Locked throughout, so that the list of changes matches the parts that were valid.
         let _alone = self.shared.writes.lock();
         let mut changes = Vec::clone(&self.shared.changes.load());
         let before = self.shared.word.load(Ordering::Relaxed);
@@ -85,7 +88,7 @@ impl Part {
         let until = (until.as_nanos() / 1_000_000).min(u64::MAX >> PART_BITS);
         let word = until << PART_BITS | u64::from(part);
         self.shared.changes.store(Arc::new(changes));
-        // Relaxed: in either order `least` finds the lesser of the part before and this one.
+        // Relaxed: in either order, `least` finds the lesser of the former part and this one.
         self.shared.word.store(word, Ordering::Relaxed);
     }
 
@@ -100,10 +103,11 @@ impl Part {
         u32::try_from(word & ((1 << PART_BITS) - 1)).unwrap_or(Self::WHOLE)
     }
 
-    /// Returns the least part of a span that ends now.
+    /// Returns the least part within a span that ends at `now`.
     ///
-    /// What has come to this node within the time in which a limit fills up, another node may have spent before; it counts when nobody has
-    /// used it for so long. Costs a look at the changes within the span, of the last 64 at most, and no lock.
+    /// If this node's part has grown within the time in which a limit fills up, another node may have spent the added
+    /// units before; they count after that time. Visits the changes within the span, at most the last 64, without a
+    /// lock.
     #[must_use]
     pub fn least(&self, now: Tick, span: Duration) -> u32 {
         let changes = self.shared.changes.load();
@@ -118,13 +122,13 @@ impl Part {
     }
 }
 
-/// Remembers that a part holds from a tick on.
+/// Notes that a part holds from a tick on.
 fn note(changes: &mut Vec<(Tick, u32)>, from: Tick, part: u32) {
     if let Some((last, held)) = changes.last() {
         if *held == part {
             return;
         }
-        // Ticks do not step back here: what came late held since the change before it.
+        // Ticks in the list do not step back: a late tick counts as that of the change before.
         let from = from.max(*last);
         changes.push((from, part));
     }

@@ -1,11 +1,13 @@
-//! One policy file for all nodes: put once, followed by each, and back to an earlier one when it was wrong.
+//! Distributes one policy file to all nodes: it is put once and followed by each node, and an earlier version can be
+//! restored.
 //!
-//! The file's bytes are a document, with a version of their own: 1, 2, 3. A node [follows](follow) it. What it cannot take over it refuses:
-//! the policies it has stay in force, and it [says](super::Says::refused) which version it refuses, and why, for all to see ([`nodes`]). So
-//! one mistake in a file stops no node, and a file that only some nodes understand shows as such.
+//! The file's bytes are a document, with a version of their own: 1, 2, 3. Each node [follows](follow) it. A node
+//! refuses a version that it cannot apply: its present policies stay in force, and it [reports](super::Says::refused)
+//! which version it refuses, and why; [`nodes`] shows these reports. So a mistake in a file stops no node, and it is
+//! visible if only some nodes understand a file.
 //!
-//! [`put`] keeps what was in force before it, the last sixteen versions. [`rollback`] puts one of them again, as a new version: versions
-//! only grow, and each node goes the same way.
+//! [`put`] keeps the last sixteen versions that were in force before. [`rollback`] puts one of them again, as a new
+//! version: versions only grow, and each node applies it as any other.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,38 +20,38 @@ use crate::clock::Clock;
 /// The name of the document.
 pub const NAME: &str = "policies";
 
-/// How many versions are kept beside the one in force.
+/// The number of versions that are kept besides the one in force.
 pub const KEPT: u64 = 16;
 
-/// What the first line says: what it is, and in which form.
+/// The first lines of the document: its type, its format, and the version.
 const HEAD: &str = "tidegate-policies 1\nversion ";
 
-/// How long after a failure the engine is asked again.
+/// The pause after a failure before the engine is asked again.
 const AGAIN_AFTER: Duration = Duration::from_secs(1);
 
-/// How long the engine is waited for before it is asked anew: one that was cut off without a word says nothing.
+/// The engine is asked anew after this time without an answer: a connection that was cut off silently reports nothing.
 const ASK_EVERY: Duration = Duration::from_secs(10);
 
-/// Why a node does not go by a document in another form.
+/// The reason with which a node refuses a document in another form.
 pub const UNREADABLE: &str = "it was not put by this program, nor by one like it";
 
 /// A policy file at a version.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
-    /// 1, 2, 3: each is one more than the last, also after the document was removed from the engine.
+    /// 1, 2, 3: each is one more than the one before, also after the document was removed from the engine.
     pub version: u64,
     /// The file.
     pub bytes: Vec<u8>,
 }
 
-/// Which policies a node goes by.
+/// The policies that a node follows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Following {
-    /// Its name.
+    /// The node's name.
     pub node: String,
-    /// The version it goes by; 0 for what it began with.
+    /// The version it follows; 0 for the policies that it started with.
     pub follows: u64,
-    /// The version it refuses, and why; 0 for a document in a form that it does not know.
+    /// The version it refuses, and why; version 0 is a document in an unknown form.
     pub refused: Option<(u64, String)>,
 }
 
@@ -57,10 +59,10 @@ pub struct Following {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PutError {
-    /// The engine could not be asked, or does not take them.
+    /// The engine could not be asked, or does not accept them.
     #[error(transparent)]
     Coordinator(#[from] CoordinatorError),
-    /// Somebody else has put others in the meantime.
+    /// Another version was put in the meantime.
     #[error("version {found} is in force, and not {expected}; look at it, and put yours again")]
     Changed {
         /// The version that was to be replaced.
@@ -68,12 +70,12 @@ pub enum PutError {
         /// The version in force.
         found: u64,
     },
-    /// No such version is kept.
+    /// The version is not among those kept.
     #[error("version {version} is not kept; kept are {}", numbers(.kept))]
     NoVersion {
         /// The version that was asked for.
         version: u64,
-        /// Those that are kept, ascending.
+        /// The versions that are kept, ascending.
         kept: Vec<u64>,
     },
     /// The document is in a form that this program does not know.
@@ -103,7 +105,7 @@ impl Version {
     }
 }
 
-/// The name of the document that keeps a version.
+/// Returns the name of the document that keeps a version.
 fn kept(version: u64) -> String {
     format!("{NAME}-{}", version % KEPT)
 }
@@ -128,11 +130,12 @@ pub async fn current(coordinator: &dyn Coordinator) -> Result<Option<Version>, P
     Ok(read(coordinator, NAME).await?.0)
 }
 
-/// Puts policies in force on every node, and returns their version. `expected` is the version that they are to replace, 0 for none; without
-/// it, whichever is in force. They are not looked at: whoever puts them has checked them, and each node checks them again.
+/// Puts policies in force on every node, and returns their version. `expected` is the version that they must replace, 0
+/// for none; `None` replaces any version. The bytes are not checked here: the caller should check them, and each node
+/// checks them again.
 ///
 /// # Errors
-/// [`PutError`]. After [`CoordinatorError::Unavailable`] they may be in force.
+/// [`PutError`]. After [`CoordinatorError::Unavailable`] they may or may not be in force.
 ///
 /// # Examples
 /// ```
@@ -161,10 +164,12 @@ pub async fn put(
         return Err(PutError::Changed { expected, found });
     }
     if let Some(held) = held {
-        // First what is in force is kept: then all that is kept was in force, whoever else puts something at this moment.
+        // The version in force is kept first: so every kept version was in force, even if others put versions at the
+        // same time.
         keep(coordinator, &held).await?;
     }
-    // Where the document was removed, versions go on above those that are kept, whose names would keep the new ones out.
+    // If the document was removed, numbering continues above the kept versions, because an older number would not
+    // replace a kept version.
     let last = match found {
         0 => history(coordinator).await?.last().map_or(0, |kept| kept.version),
         found => found,
@@ -187,7 +192,7 @@ async fn keep(coordinator: &dyn Coordinator, version: &Version) -> Result<(), Pu
     if held.is_some_and(|held| held.version >= version.version) {
         return Ok(());
     }
-    // Where somebody else has written it meanwhile, it was the same.
+    // If another node has written it meanwhile, it wrote the same.
     coordinator.replace(&name, document.version, version.encode()).await?;
     Ok(())
 }
@@ -206,10 +211,10 @@ pub async fn history(coordinator: &dyn Coordinator) -> Result<Vec<Version>, PutE
     Ok(versions)
 }
 
-/// Puts a version that was in force before in force again, as a new version, which is returned.
+/// Puts an earlier version in force again, as a new version, and returns the new number.
 ///
 /// # Errors
-/// As [`put`]; [`PutError::NoVersion`] where it is not kept.
+/// As [`put`]; [`PutError::NoVersion`] if the version is not kept.
 pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64, PutError> {
     let found = current(coordinator).await?.map_or(0, |held| held.version);
     let mut versions = history(coordinator).await?;
@@ -222,7 +227,7 @@ pub async fn rollback(coordinator: &dyn Coordinator, version: u64) -> Result<u64
     }
 }
 
-/// Returns how each node stands to the policies: who follows which version, and who refuses one.
+/// Returns for each node which version of the policies it follows, and which one it refuses.
 ///
 /// # Errors
 /// [`CoordinatorError`].
@@ -235,11 +240,13 @@ pub async fn nodes(coordinator: &dyn Coordinator) -> Result<Vec<Following>, Coor
     Ok(members.into_iter().map(following).collect())
 }
 
-/// Follows the policies for as long as it is polled: hands each new version to `apply`, waits until it has come to an end with it, and says what came
-/// of it. What `apply` refuses, with a reason, is not handed to it again. It gets `None` for a document in a form that this program does not know.
+/// Follows the policies for as long as it is polled: passes each new version to `apply`, waits for its result, and
+/// reports that. A version that `apply` refuses, with a reason, is not passed to it again. `apply` gets `None` for a
+/// document in an unknown form.
 ///
-/// `said` is that of the [driver](super::shares::Driver) that keeps this node a member ([`Driver::said`](super::shares::Driver::said)). While the engine is away, what
-/// is in force stays in force.
+/// `said` belongs to the [driver](super::shares::Driver) that keeps this node a member
+/// ([`Driver::said`](super::shares::Driver::said)). While the engine is unavailable, the present policies stay in
+/// force.
 pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
@@ -258,7 +265,7 @@ pub async fn follow<Applying: Future<Output = Result<(), String>> + Send>(
             Either::Right(_) => continue,
         };
         seen = document.version;
-        // Removed, it leaves what is in force.
+        // If the document was removed, the present policies stay in force.
         let Some(bytes) = document.bytes else { continue };
         let decoded = Version::decode(&bytes);
         let version = decoded.as_ref().map_or(0, |version| version.version);
@@ -306,7 +313,8 @@ mod tests {
         });
     }
 
-    /// Versions began again at 1 where others were kept under the same names, which were then not kept and not found.
+    /// Versions once restarted at 1 while older ones were kept under the same names; the new ones were then not kept
+    /// and not found.
     #[test]
     fn versions_go_on_after_the_document_was_removed() {
         let node = Removable(LocalCluster::new(ManualClock::default(), Duration::from_secs(10)).node());
@@ -325,7 +333,7 @@ mod tests {
         });
     }
 
-    /// An engine in which a document of these bytes counts as removed: no coordinator removes one, people do.
+    /// An engine in which a document with certain bytes counts as removed: no coordinator removes one, but people do.
     #[derive(Debug)]
     struct Removable(crate::cluster::LocalCoordinator);
 

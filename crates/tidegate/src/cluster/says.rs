@@ -1,4 +1,4 @@
-//! What a member says of itself, as text, so that an engine's own tools show it.
+//! The report of a member about itself, as text, so that an engine's own tools can show it.
 
 use std::fmt::Write as _;
 use std::future::poll_fn;
@@ -11,28 +11,30 @@ use parking_lot::Mutex;
 
 use super::Member;
 
-/// The longest refusal that is told, in bytes; the rest is cut.
+/// The longest reason of a refusal that is reported, in bytes; the rest is cut.
 const LONGEST_REFUSAL: usize = 400;
 
-/// What a member says of itself ([`Member::says`]).
+/// The report of a member about itself ([`Member::says`]).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Says {
-    /// The region whose part of the shares it uses together with all others there; empty: it has a part of its own.
+    /// The region whose part of the shares it uses together with all other members there; empty: it has a part of its
+    /// own.
     pub region: String,
-    /// How many thousandths of a unit it is asked for each second, allowed or not. Written as units, with three digits.
+    /// Its demand: how many thousandths of a unit it is asked for each second, allowed or not. Written as units, with
+    /// three decimals.
     pub demand: u64,
-    /// The line of the shares that it goes by, a random number that each document of shares begins with; 0 before the first.
+    /// The line of the shares that it follows: the random number of a document of shares; 0 before the first.
     pub line: u64,
-    /// The turn of the shares that it goes by; 0 before the first.
+    /// The turn of the shares that it follows; 0 before the first.
     pub turn: u64,
-    /// The version of the policies that it goes by; 0 for those it began with.
+    /// The version of the policies that it follows; 0 for those that it started with.
     pub policies: u64,
-    /// The version of the policies that it refuses, and why; 0 for a document in a form that it does not know.
+    /// The version of the policies that it refuses, and why; version 0 is a document in an unknown form.
     pub refused: Option<(u64, String)>,
 }
 
 impl Says {
-    /// Writes it down: a word and a value on each line.
+    /// Encodes the report: a word and a value on each line.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut text = format!(
@@ -54,8 +56,8 @@ impl Says {
         text.into_bytes()
     }
 
-    /// Reads what a member says. Words that are not known, and values that are none, count as not said: members of another version say
-    /// more or less.
+    /// Decodes a report. Unknown words are ignored, and invalid values count as absent: members of another version
+    /// report more or less.
     #[must_use]
     pub fn decode(bytes: &[u8]) -> Self {
         let mut says = Self::default();
@@ -79,7 +81,7 @@ impl Says {
     }
 }
 
-/// Reads a number with up to three digits after its point, in thousandths; the largest where it is larger than can be said.
+/// Parses a number with up to three decimals, in thousandths; a number that is too large gives the largest one.
 fn thousandths(text: &str) -> Option<u64> {
     let (units, rest) = text.split_once('.').unwrap_or((text, "0"));
     let scale = 10u64.pow(3u32.checked_sub(u32::try_from(rest.len()).ok()?)?);
@@ -87,14 +89,14 @@ fn thousandths(text: &str) -> Option<u64> {
 }
 
 impl Member {
-    /// Returns its number and what it says of itself.
+    /// Returns the member's number and its decoded report.
     #[must_use]
     pub fn heard(&self) -> (u64, Says) {
         (self.joined, Says::decode(&self.says))
     }
 }
 
-/// What this node says of itself, put together by those who know. Clones are the same.
+/// This node's report about itself, to which several tasks add. Clones share one report.
 #[derive(Clone, Debug, Default)]
 pub struct Said {
     shared: Arc<Shared>,
@@ -103,32 +105,32 @@ pub struct Said {
 #[derive(Debug, Default)]
 struct Shared {
     says: Mutex<Says>,
-    /// Whether there is something that should not wait for the next round.
+    /// Whether there is a change that should not wait for the next round.
     urgent: AtomicBool,
     waker: AtomicWaker,
 }
 
 impl Said {
-    /// Returns what this node says by now.
+    /// Returns the present report.
     #[must_use]
     pub fn now(&self) -> Says {
         self.shared.says.lock().clone()
     }
 
-    /// Changes what is said, from the next round on.
+    /// Changes the report, which is sent in the next round.
     pub(super) fn with<R>(&self, change: impl FnOnce(&mut Says) -> R) -> R {
         change(&mut self.shared.says.lock())
     }
 
-    /// Changes what is said, and has it said at once.
+    /// Changes the report, and has it sent at once.
     pub(super) fn tell(&self, change: impl FnOnce(&mut Says)) {
         self.with(change);
-        // Release here, Acquire in `is_told`: whoever is woken sees the change.
+        // Release here, Acquire in `is_told`: the task that is woken sees the change.
         self.shared.urgent.store(true, Ordering::Release);
         self.shared.waker.wake();
     }
 
-    /// Waits until there is something that should be said at once. One task waits at a time.
+    /// Waits until there is a change that should be sent at once. Only one task may wait at a time.
     pub(super) async fn is_told(&self) {
         poll_fn(|cx| {
             self.shared.waker.register(cx.waker());

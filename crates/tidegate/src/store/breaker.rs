@@ -1,4 +1,4 @@
-//! What people ask of a breaker in a store: how it stands, and to be put in a state.
+//! Handles operators' requests to breakers in a store: to show their state, and to force one.
 
 use std::time::Duration;
 
@@ -9,8 +9,8 @@ use super::breaker_view::{BreakerView, Handling};
 use super::cell::{Cell, current, keep};
 use super::step::{Settled, Settlement, Step};
 
-/// Handles every breaker of a step, and tells how the last one stands afterwards; returns whether cells changed. A charge of another
-/// kind of limit is looked at only, and tells nothing.
+/// Handles every breaker of a step, and puts the resulting state of the last one into `settled`; returns whether cells
+/// changed. For a charge of another kind of limit only the standing is reported.
 pub(super) fn handle(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],

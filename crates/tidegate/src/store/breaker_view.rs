@@ -1,30 +1,30 @@
-//! What people ask of breakers, and what they are told.
+//! Operators' requests to breakers, and the reports that they get.
 
 use tidegate_core::breaker::{CircuitBreakerState, Condition, Forced, Totals, WouldTrip};
 
-/// What a person does with the breakers of a step.
+/// What an operator does with the breakers of a step.
 #[derive(Clone, Copy, Debug)]
 pub enum Handling<'a> {
-    /// Looks, and changes nothing.
+    /// Reads the state and changes nothing.
     Look,
-    /// Puts them in a state.
+    /// Forces them into a state.
     Force(&'a Forced),
-    /// Ends what was forced; a breaker that was forced open is then tried by probes.
+    /// Ends the forced state; a breaker that was forced open is then tried by probes.
     Release,
 }
 
-/// How a breaker stands, as people are told.
+/// The state of a breaker, as reported to operators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BreakerView {
     /// Its state.
     pub condition: Condition,
-    /// The calls in its window, or of the present step of a half-open one.
+    /// The calls in its window, or those of the present step of a half-open breaker.
     pub totals: Totals,
-    /// What a person has forced it to.
+    /// The state that an operator has forced it into, if any.
     pub forced: Option<Forced>,
-    /// What it would have done since it was made to measure only.
+    /// What it would have done since it was set to measure only.
     pub would_trip: Option<WouldTrip>,
-    /// All that is remembered of it.
+    /// The whole state that the store keeps.
     pub(crate) state: CircuitBreakerState,
 }

@@ -1,8 +1,9 @@
 //! A store over any engine that offers compare-and-set on bytes.
 //!
-//! The engine knows nothing of limits: it keeps a value and a version under a key, and writes several keys at once if none has
-//! changed since it was read. The decision is the same pure [`settle`](super::settle()) as in memory, run again when a write loses. Steps of one
-//! process that name the same keys are settled together, so that they do not compete with each other.
+//! The engine knows nothing of limits: it keeps a value and a version under each key, and writes several keys at once
+//! if none has changed since it was read. The decision is the same pure [`settle`](super::settle()) as in memory, and
+//! is made again when a write loses. Steps of one process that name the same keys are settled together, so that they do
+//! not compete with each other.
 
 mod batch;
 mod byte_map;
@@ -19,29 +20,31 @@ use super::step::{Settled, Step};
 use super::{Answer, Caps, Home, Occupancy, OwnedStep, Settling, Store, StoreError, one_by_one};
 use crate::later::Later;
 
-/// How often a batch is tried before it gives up. Each loss means that another node has won, so the engine as a whole goes on.
+/// The most attempts for a batch. Each lost write means that another node's write has won, so the engine as a whole
+/// makes progress.
 const ATTEMPTS: u32 = 64;
 
-/// How many steps of one call are settled at the same time, with an exchange each at most.
+/// The most steps of one call that are settled at the same time, each with at most one exchange under way.
 const MOST_AT_ONCE: usize = 64;
 
-/// The round trips of a step that nobody else writes into: a read and a write. One that changes nothing, as a refusal, takes the read alone; a
-/// write that came too late takes one more where the engine tells what the keys hold instead, and two where it does not. Steps of one process that
-/// name the same keys share them.
+/// The round trips of a step without competing writes: a read and a write. A step that changes nothing, such as a
+/// refusal, takes only the read. A lost write takes one more where the engine returns what the keys hold instead, and
+/// two where it does not. Steps of one process that name the same keys share round trips.
 pub const CAS_ROUND_TRIPS: u32 = 2;
 
-/// Settles steps over a [`ByteMap`]: one read, and if something changed one write per attempt.
+/// Settles steps over a [`ByteMap`]: each attempt takes one read, and one write if something changed.
 ///
 /// # Steps on one key
-/// While steps are under way, others of this process that name one of their keys wait, and share the next read and write: so a process has one
-/// write of a key under way, whatever the number of steps. Every step is all or nothing by itself, and those that are settled together are settled
-/// one after the other.
+/// While steps are under way, other steps of this process that name one of their keys wait, and share the next read and
+/// write. So a process has at most one write of a key under way, whatever the number of steps. Every step is all or
+/// nothing by itself, and steps that are settled together are settled one after the other.
 ///
 /// # Time
-/// Where the engine has no clock ([`Read::now`]), each node decides by its own. A cell that another node has written by a clock more than ten
-/// seconds ahead is decided by that node's tick: it stands still until this node's clock has caught up. So clocks that are apart by `s`
-/// grant what comes back in `s` once for each key, and not each time that the nodes take turns. A clock more than five minutes ahead is
-/// followed at half its speed, so that one that was wrong by a day does not stop a limit for a day.
+/// Where the engine has no clock ([`Read::now`]), each node decides by its own. If another node's clock is more than
+/// ten seconds ahead, a cell that it has written is decided at that node's tick: the cell's time stands still until
+/// this node's clock has caught up. So clocks that differ by `s` grant the refill of `s` only once for each key, and
+/// not each time that the nodes take turns. A clock more than five minutes ahead is followed at half its speed, so that
+/// a clock that was wrong by a day does not stop a limit for a day.
 #[derive(Debug, Default)]
 pub struct CasStore<M> {
     shared: Arc<Shared<M>>,
@@ -52,7 +55,7 @@ pub struct CasStore<M> {
 struct Shared<M> {
     map: M,
     times: Times,
-    /// How many exchanges were answered. Relaxed: it is compared with what it was a deadline ago.
+    /// The number of exchanges that were answered. Relaxed: it is only compared with its value one deadline earlier.
     exchanges: AtomicU64,
 }
 
@@ -77,8 +80,9 @@ impl<M: ByteMap> Store for CasStore<M> {
         ))
     }
 
-    /// Steps with a key in common share reads and writes, all others are settled at the same time, up to 64; but each after those whose tick is
-    /// another one, because time does not step back. So is each where the engine has a clock.
+    /// Settles up to 64 steps at the same time; steps with a key in common share reads and writes. A step with another
+    /// tick than the one before waits for all before it, because time does not step back. If the engine has a clock,
+    /// all steps are settled one after the other.
     fn settle_each(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) -> Option<Later<Vec<Answer>>> {
         if self.caps().own_clock {
             return one_by_one(self, steps, out);
@@ -133,14 +137,14 @@ impl<M: ByteMap> Shared<M> {
         Box::pin(async move { shared.settle(&work).await })
     }
 
-    /// Settles the steps of a batch and answers each.
+    /// Settles the steps of a batch and answers each of them.
     async fn settle(&self, work: &BatchWork) {
         if let Err(error) = self.try_to_settle(work).await {
             work.members().iter().for_each(|asked| asked.answer(Err(error.clone())));
         }
     }
 
-    /// Counts an exchange that is answered.
+    /// Awaits an exchange, and counts it if it is answered.
     async fn answered<T>(&self, exchange: Later<Result<T, StoreError>>) -> Result<T, StoreError> {
         let answer = exchange.await?;
         self.exchanges.fetch_add(1, Ordering::Relaxed);
@@ -148,7 +152,8 @@ impl<M: ByteMap> Shared<M> {
     }
 
     async fn try_to_settle(&self, work: &BatchWork) -> Result<(), StoreError> {
-        // What the keys hold, and whether that was read after all of the steps were asked: only then a refusal may go by it.
+        // `held`: what the keys hold, if a failed write returned it. `is_fresh`: whether that was read after all steps
+        // of the batch were asked; only then may a refusal be based on it.
         let (mut held, mut is_fresh) = (None, true);
         for _ in 0..ATTEMPTS {
             let read = match held.take() {

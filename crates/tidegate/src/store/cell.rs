@@ -1,4 +1,4 @@
-//! What a store keeps of one key, as limits change and keys are forgotten under it.
+//! A [`Cell`]: what a store keeps of one key. Handles limits that change and keys that are reset.
 
 use std::borrow::Cow;
 use std::mem::discriminant;
@@ -10,52 +10,56 @@ use tidegate_core::{Algorithm, Ask, Quota, Retry, State, Tick, Transition};
 
 use super::step::Charge;
 
-/// States of more bytes than this are long lists of what was charged.
+/// States of more bytes than this are long lists of charges.
 const LONG_STATE: usize = 1024;
 
-/// The most decisions about such a state, to find a wait.
+/// The most decisions that the search for a wait takes on such a state.
 const FEW: u32 = 6;
 
 /// The first byte of a cell's byte form.
 const CELL: u8 = 0;
 
-/// The first byte of the form of a cell that was reset; two ticks follow: of the reset, and until when it matters.
+/// The first byte of the byte form of a cell that was reset. Two ticks follow: the tick of the reset, and the tick
+/// until which it matters.
 const RESET_CELL: u8 = 1;
 
 /// What a store keeps of one key: the state, and the quota it was written under.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
-    /// The limit that gives the state its meaning; a changed limit carries it over on next use.
+    /// The limit that the state was written under; when the key's limit has changed, the state is carried over on next
+    /// use.
     pub quota: Arc<Quota>,
     /// What was spent.
     pub state: State,
-    /// That the key was reset, or came under a limit of another kind, for as long as charges from before might still be ended.
+    /// A note that the key was reset, or came under a limit of another kind; kept for as long as charges from before
+    /// might still be ended.
     pub(super) forgotten: Option<Box<Forgotten>>,
 }
 
-/// When a key was reset, or its limit's kind changed. Charges made at or before that tick are void: nothing of them comes back.
+/// When a key was reset, or its limit changed to another kind. Charges made at or before that tick are void: they give
+/// nothing back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::store) struct Forgotten {
     pub(in crate::store) at: Tick,
-    /// From this tick on, time has returned all that was charged before.
+    /// From this tick on, the refill has returned everything that was charged before.
     pub(in crate::store) until: Tick,
 }
 
 impl Cell {
-    /// Makes a cell of a key that was never reset, and whose limit never changed its kind.
+    /// Makes a cell for a key that was never reset, and whose limit never changed to another kind.
     #[must_use]
     pub const fn new(quota: Arc<Quota>, state: State) -> Self {
         Self { quota, state, forgotten: None }
     }
 
-    /// Says whether quota and state are all that the cell holds: the key was not reset, nor came under a limit of another kind, while
-    /// charges from before might still be ended.
+    /// Returns whether the cell holds only quota and state: without a note that the key was reset, or came under a
+    /// limit of another kind, while charges from before might still be ended.
     #[must_use]
     pub const fn is_plain(&self) -> bool {
         self.forgotten.is_none()
     }
 
-    /// Returns the tick from which the cell is as good as none; `None` when it never is by itself.
+    /// Returns the tick from which the cell is equivalent to no cell; `None` if time alone never makes it so.
     #[must_use]
     pub fn full_at(&self) -> Option<Tick> {
         let full = self.quota.full_at(&self.state)?;
@@ -64,25 +68,28 @@ impl Cell {
 }
 
 impl Cell {
-    /// Says whether the cell is under the limit of a charge.
+    /// Returns whether the cell is under the limit of a charge.
     #[inline]
     fn is_under(&self, charge: &Charge<'_>) -> bool {
-        // The pointer first: policies share one quota among all keys, and comparing quotas field by field costs more.
+        // Pointers are compared first: all keys of a policy share one quota, and comparing quotas field by field costs
+        // more.
         Arc::ptr_eq(&self.quota, charge.quota) || self.quota == *charge.quota
     }
 }
 
-/// Returns the cell that a charge meets: none where it is under another limit and as good as none by now.
+/// Returns the cell that counts for a charge: `None` where the cell is under another limit and equivalent to no cell by
+/// now.
 ///
-/// Stores may delete such cells ([`Write::keep`](super::Write::keep)), and a charge must be answered alike where that has happened and where
-/// it has not. To carry the cell over would differ: nothing would come back of charges made up to the tick of the change, the one that
-/// brings it about included. Under their own limit, cells that are as good as none make no difference, and are not looked at.
+/// Stores may delete such cells ([`Write::keep`](super::Write::keep)), and the answer to a charge must not depend on
+/// whether one was deleted. Carrying the cell over would change the answer: charges made up to the tick of the change,
+/// including the charge that causes it, would give nothing back. Under its own limit, such a cell does not change any
+/// answer, so that case is not checked.
 pub(super) fn met<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Option<&'c Cell> {
     cell.filter(|cell| cell.is_under(charge) || cell.full_at().is_none_or(|full| full > now))
 }
 
-/// Returns the state of a cell as the charge's quota sees it. A state that a fast clock wrote, too far ahead of `now`, is set back
-/// ([`Quota::set_back`]).
+/// Returns the state of a cell, converted to the charge's quota. A state that a fast clock has written, too far ahead
+/// of `now`, is set back ([`Quota::set_back`]).
 pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick) -> Cow<'c, State> {
     let Some(cell) = cell else { return Cow::Owned(charge.quota.fresh(now)) };
     if cell.is_under(charge) {
@@ -91,7 +98,7 @@ pub(super) fn current<'c>(charge: &Charge<'_>, cell: Option<&'c Cell>, now: Tick
     Cow::Owned(carried(charge, cell, now))
 }
 
-/// Returns the state of a cell under another limit as the charge's quota sees it.
+/// Returns the state of a cell that is under another limit, converted to the charge's quota.
 #[cold]
 fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
     let Some(cell) = met(charge, Some(cell), now) else { return charge.quota.fresh(now) };
@@ -99,10 +106,11 @@ fn carried(charge: &Charge<'_>, cell: &Cell, now: Tick) -> State {
     charge.quota.carry(&cell.quota, back.as_ref().unwrap_or(&cell.state), now, charge.replace)
 }
 
-/// Returns when a charge that the cell's limit refuses is worth repeating, as `ruled` by the state that [`current`] gave.
+/// Returns when a refused charge is worth repeating. `ruled` is the retry that the charge's limit gave for the state
+/// from [`current`].
 ///
-/// A refusal does not take a key over, so under a changed limit what was spent comes back as the limit before it says, and whoever comes
-/// later meets what is then left, seen by the new one. The wait that the new limit names knows nothing of that.
+/// A refusal does not carry the key over to a changed limit. Until a charge is allowed, the units refill by the old
+/// limit, and a later charge converts what is then left. The wait that the new limit gave does not account for that.
 pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: Retry) -> Retry {
     match (ruled, met(charge, cell, now)) {
         (Retry::After(wait), Some(cell)) if !cell.is_under(charge) => {
@@ -112,9 +120,10 @@ pub(super) fn retry(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick, ruled: 
     }
 }
 
-/// Searches the least wait after which the charge is allowed if the key stays under its old limit until then: at least that, and at most a
-/// thousandth more. Starts from the wait that the new limit names, and takes some twenty to thirty decisions. Of a long log or many buckets
-/// each carries the whole list over, so there are [few](FEW) of them, and the wait may be longer than it has to be.
+/// Searches for the least wait after which the charge is allowed if the key stays under its old limit until then. The
+/// result is at least that wait, and at most a thousandth more. The search starts from the wait that the new limit
+/// named, and takes some twenty to thirty decisions. For a long log or many buckets, each decision carries the whole
+/// list over, so at most [`FEW`] are made, and the wait may be longer than necessary.
 #[cold]
 fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Duration) -> Retry {
     let decide = |wait: u64| {
@@ -122,7 +131,7 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
         charge.quota.decide(&carried(charge, cell, at), Ask::within(at, charge.cost, charge.max_wait))
     };
     let is_allowed = |wait: u64| matches!(decide(wait), Transition::Allowed { .. });
-    // From there on the key is as good as a new one.
+    // After this wait, the key is equivalent to a new one.
     let fresh = cell.full_at().map_or(u64::MAX, Tick::as_nanos).saturating_sub(now.as_nanos());
     let mut enough = u64::try_from(named.as_nanos()).unwrap_or(u64::MAX).clamp(1, fresh.max(1));
     let mut short = 0;
@@ -153,7 +162,8 @@ fn retry_under_change(charge: &Charge<'_>, cell: &Cell, now: Tick, named: Durati
     Retry::After(Duration::from_nanos(enough))
 }
 
-/// Puts a state in place. The quota's `Arc` is cloned only where the quota changed, because all keys share its reference count.
+/// Replaces the state of a cell. Clones the quota's `Arc` only where the quota changed, because all keys share its
+/// reference count.
 pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, now: Tick) {
     let forgotten = match cell {
         Some(cell) if Arc::ptr_eq(&cell.quota, quota) && cell.forgotten.is_none() => {
@@ -167,11 +177,12 @@ pub(super) fn keep(cell: &mut Option<Cell>, quota: &Arc<Quota>, state: State, no
     *cell = Some(Cell { quota: Arc::clone(quota), state, forgotten });
 }
 
-/// Returns what is void of a cell whose limit changes to another kind.
+/// Returns the note of void charges for a cell whose limit changes to another kind.
 ///
-/// Receipts name the state of the limit they were made under. A state that was carried to another kind and back is another one, which may
-/// have been full meanwhile: a charge from before is not to be found in it, and would give back what came later. Places of guards
-/// are found by their own receipts; what a guard's cell says of the limits before it still holds after it.
+/// A receipt refers to a state of the limit that it was made under. A state that was carried to another kind of limit
+/// and back is a different one, and may have been full in between. A charge from before cannot be found in it, and
+/// ending it would give back what was charged later. Places of guards are found by their own receipts, so a guard's
+/// cell keeps the note of the limits before it, without a new one.
 fn other_kind(cell: &Cell, now: Tick) -> Option<Box<Forgotten>> {
     let until = match &cell.forgotten {
         _ if !cell.quota.is_guard() => cell.full_at().unwrap_or(Tick::MAX),
@@ -181,14 +192,16 @@ fn other_kind(cell: &Cell, now: Tick) -> Option<Box<Forgotten>> {
     if until <= now {
         return None;
     }
-    // Charges of this very step are not void, so those up to the nanosecond before are; unless the kind changes twice in one nanosecond.
+    // Charges of this very step are not void, so the note covers those up to the nanosecond before; if the kind changes
+    // twice within one nanosecond, it covers those up to `now`.
     let before = Tick::from_nanos(now.as_nanos().saturating_sub(1));
     let twice = cell.forgotten.as_ref().is_some_and(|forgotten| forgotten.at >= before);
     Some(Box::new(Forgotten { at: if twice { now } else { before }, until }))
 }
 
 impl Cell {
-    /// Returns the byte form: the quota, then the state, so that a node with another configuration can carry it over.
+    /// Returns the byte form: the quota, then the state. With the quota, a node with another configuration can carry
+    /// the state over.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Writer::new(if self.forgotten.is_some() { RESET_CELL } else { CELL });
@@ -201,17 +214,17 @@ impl Cell {
         out.finish()
     }
 
-    /// Returns the most bytes that [`Cell::encode`] gives for a key under a limit.
+    /// Returns the largest number of bytes that [`Cell::encode`] returns for a key under a limit.
     #[must_use]
     pub fn largest(quota: &Quota) -> usize {
-        // Two ticks, the note of a reset; headers are counted with the quota and with the state.
+        // Two ticks for the note of a reset; the headers are counted with the quota and the state.
         2 * size_of::<u64>() + quota.encode().len() + quota.largest_state()
     }
 
     /// Reads a byte form.
     ///
     /// # Errors
-    /// [`DecodeError`] when the bytes are no cell.
+    /// [`DecodeError`] when the bytes are not a cell.
     pub fn decode(bytes: &[u8]) -> Result<Self, DecodeError> {
         let (kind, mut from) = Reader::open(bytes)?;
         let forgotten = match kind {

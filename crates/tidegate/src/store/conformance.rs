@@ -1,10 +1,11 @@
-//! The law that every store passes, remote ones included.
+//! A conformance suite for every store, remote ones included.
 //!
-//! [`run`] takes a way to make an empty store and panics, naming the law and the seed, where the store breaks one. Most laws are one
-//! differential trace: random steps on the store and on [`PlainStore`](super::PlainStore), whose answers must be equal line by line. Steps
-//! go one by one and many at once ([`Store::settle_each`]), by the caller's clock, a fresh one and the engine's.
+//! [`run`] takes a function that makes an empty store. It panics, naming the law and the seed, if the store breaks a
+//! law. Most laws are checked by one differential trace: random steps run on the store and on
+//! [`PlainStore`](super::PlainStore), and their answers must be equal line by line. Steps run one by one and many at
+//! once ([`Store::settle_each`]), by the caller's clock, a fresh clock and the engine's clock.
 //!
-//! Answers that come later are awaited on the calling thread, so a store that needs a runtime is made with one of its own.
+//! Answers that come later are awaited on the calling thread, so a store that needs a runtime must bring its own.
 
 mod laws;
 mod random;
@@ -27,11 +28,12 @@ use self::subject::Subject;
 use super::Store;
 use crate::clock::ManualClock;
 
-/// Runs the whole suite against stores that `make` returns empty.
+/// Runs the whole suite against stores that `make` returns, which must be empty.
 ///
-/// `quotas` are the limits to try; [`quotas`] gives one of every algorithm. `steps` is the length of each of five random traces: a thousand
-/// for an engine over the network, a hundred thousand in memory. Where the store has a clock of its own ([`super::Caps::own_clock`]), its
-/// answers are compared with what a plain map says at the ticks they name; [`run_by_clock`] also compares the ticks with the clock.
+/// `quotas` are the limits to try; [`quotas`] returns at least one of every algorithm. `steps` is the length of each of
+/// five random traces: a thousand for an engine over the network, a hundred thousand in memory. If the store has a
+/// clock of its own ([`super::Caps::own_clock`]), its answers are compared with those of a plain map at the ticks that
+/// they name; [`run_by_clock`] also compares these ticks with the clock.
 ///
 /// # Panics
 /// When a law is broken; the message names law, seed and step.
@@ -62,7 +64,8 @@ pub fn run<S: Store>(make: impl Fn() -> S, quotas: &[Arc<Quota>], steps: u64) {
     suite(|_| make(), None, quotas, steps);
 }
 
-/// Runs the suite against stores whose own clock is the one that `make` is handed: it runs fast, slow and backwards.
+/// Runs the suite against stores that use the clock handed to `make` as their own: the suite makes it run fast, slow
+/// and backwards.
 ///
 /// # Panics
 /// As [`run`].
@@ -90,7 +93,7 @@ fn suite<S: Store>(
     }
 }
 
-/// Returns one limit of every algorithm there is, awkward rates among them.
+/// Returns at least one limit of every algorithm, awkward rates among them.
 ///
 /// # Panics
 /// Never: the parameters are constants that the tests build.
@@ -114,13 +117,13 @@ pub fn quotas() -> Vec<Arc<Quota>> {
         Rate::new(30, Duration::from_secs(1)).and_then(|rate| UberPacer::new(rate, 4)).map(Quota::from),
         GuavaBursty::new(5.5, 1.0).map(Quota::from),
         GuavaWarming::new(9.0, Duration::from_secs(1), 3.0).map(Quota::from),
-        // Starts below the cost of some asks, so that keys that are denied when first met have to be kept.
+        // Starts below the cost of some asks, so that keys that are denied when first seen have to be kept.
         Rate::new(3, Duration::from_secs(1))
             .and_then(|rate| Bandwidth::new(rate, 8)?.initial(1))
             .map(|bandwidth| TokenBucket::new(bandwidth).into()),
         Quota::concurrency(5, Duration::from_secs(2)),
         Concurrency::new(7).map(Quota::from),
-        // Moves and is forgotten within the span of a trace.
+        // Its limit moves, and its state is forgotten, within the span of a trace.
         adaptive("aimd", 5, |guard| guard.forget_after(Duration::from_secs(3))),
         adaptive("hill-climb", 3, |guard| Ok(guard.never_forget())),
         adaptive("min-latency", 4, Ok),
@@ -141,7 +144,7 @@ pub fn quotas() -> Vec<Arc<Quota>> {
     all.into_iter().map(|quota| Arc::new(quota.expect("constant parameters in range"))).collect()
 }
 
-/// Makes a limit that a law moves between 1 and 8 places, of which each lapses after two seconds.
+/// Makes an adaptive limit of 1 to 8 places, each of which lapses after two seconds.
 fn adaptive(
     law: &str,
     start: u64,

@@ -1,7 +1,7 @@
-//! Steps under a part of each limit, and their answers in the words of the whole.
+//! Divides the limits of a step by a [`Part`], and converts the answers back to the whole limits.
 //!
-//! Whoever grants a part asks a store for smaller limits than its callers name. [`super::split`] says what a part of a limit is,
-//! and when one that has grown may be used.
+//! A store that grants a part asks an inner store for smaller limits than its callers name. [`super::split`] describes
+//! what a part of a limit is, and when a larger part may be used.
 
 use std::fmt;
 use std::mem;
@@ -18,13 +18,14 @@ use super::per_limit::PerLimit;
 use super::step::{Charge, Ending, Op, Settled, Settlement, Step};
 use crate::cluster::Part;
 
-/// The divided limit that was used last, with the part of the whole that it was made for. Parts rarely change, so it is nearly always used again.
+/// The divided limit that was used last, with the part that it was made for. Parts rarely change, so it is nearly
+/// always reused.
 type Last = ArcSwap<(Option<Arc<Quota>>, u32)>;
 
 /// Divides limits by a [`Part`], and counts the units that are asked for.
 pub(super) struct Divider {
     part: Part,
-    /// Whether breakers and adaptive limits, which cannot be divided, are whole.
+    /// Whether breakers and adaptive limits, which cannot be divided, are left whole; if `false`, they are refused.
     guards: bool,
     divided: PerLimit<Arc<Last>>,
     asked: Arc<AtomicU64>,
@@ -36,12 +37,12 @@ impl fmt::Debug for Divider {
     }
 }
 
-/// The part of each limit of a step.
+/// The divided limits of a step.
 pub(super) struct DividedStep {
-    /// For each charge the divided limit, and the part of the whole that it was made for. `None`: less than one unit of it, or a limit that
-    /// cannot be divided.
+    /// For each charge, the divided limit and the part that it was made for. The limit is `None` where the part is less
+    /// than one unit, or the limit cannot be divided.
     parts: SmallVec<[(Option<Arc<Quota>>, u32); 4]>,
-    /// Whether a charge that binds has none: then nothing is taken.
+    /// Whether a binding charge has no divided limit: then nothing is taken.
     closed: bool,
 }
 
@@ -50,12 +51,12 @@ impl Divider {
         Self { part, guards: false, divided: PerLimit::new(), asked: Arc::default() }
     }
 
-    /// Leaves breakers and adaptive limits whole, which go by how calls end.
+    /// Leaves breakers and adaptive limits whole: they depend on how calls end.
     pub(super) fn with_guards(self) -> Self {
         Self { guards: true, ..self }
     }
 
-    /// Returns a function that tells how many units were asked for in all, allowed or not.
+    /// Returns a function that returns how many units were asked for in all, allowed or not.
     pub(super) fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         let asked = Arc::clone(&self.asked);
         // Relaxed: a count.
@@ -77,12 +78,12 @@ impl Divider {
             }
             Op::Finish(endings) => {
                 let part = |(charge, ending): (&Charge<'_>, &Ending)| match ending {
-                    // Ended under today's part; where that has changed since the charge, nothing comes back.
+                    // Ended under the present part; where that has changed since the charge, nothing comes back.
                     Ending::Finish { .. } => {
                         let (quota, part) = self.of(charge, step.now);
                         (quota.or_else(|| Some(Arc::clone(charge.quota))), part)
                     }
-                    // A mark is one, and whole.
+                    // A mark is one unit, which is not divided.
                     Ending::Once | Ending::Forget => undivided(charge),
                 };
                 step.charges.iter().zip(endings).map(part).collect()
@@ -94,7 +95,7 @@ impl Divider {
         DividedStep { parts, closed }
     }
 
-    /// Returns the part of a limit, and of the whole.
+    /// Returns the divided limit of a charge, and the part that it was made for.
     fn of(&self, charge: &Charge<'_>, now: Tick) -> (Option<Arc<Quota>>, u32) {
         if self.guards && charge.quota.is_guard() && !matches!(**charge.quota, Quota::Concurrency(_)) {
             return (Some(Arc::clone(charge.quota)), Part::WHOLE);
@@ -119,17 +120,17 @@ impl Divider {
 }
 
 impl DividedStep {
-    /// Returns what is done with the charges.
+    /// Returns what to do with the charges.
     pub(super) const fn op<'a>(&self, step: &Step<'a>) -> Op<'a> {
         if self.closed { Op::Peek } else { step.op }
     }
 
-    /// Says whether there is anything to decide.
+    /// Returns whether the inner store has anything to decide.
     pub(super) fn is_asked(&self) -> bool {
         self.parts.iter().any(|(quota, _)| quota.is_some())
     }
 
-    /// Returns the charges that are decided, under their parts; none where there is nothing to decide.
+    /// Returns the charges that the inner store decides, with divided limits; empty where there is nothing to decide.
     pub(super) fn charges<'a>(&'a self, step: &Step<'a>) -> SmallVec<[Charge<'a>; 4]> {
         let takes = matches!(step.op, Op::Take | Op::Peek | Op::Draw);
         let both = self.parts.iter().zip(step.charges);
@@ -139,14 +140,14 @@ impl DividedStep {
                 return Some(Charge { quota, ..*charge });
             }
             let kept_back = u128::from(charge.kept_back) * u128::from(*part);
-            // At most what it was.
+            // At most the original `kept_back`.
             let kept_back = u64::try_from(kept_back.div_ceil(u128::from(Part::WHOLE))).unwrap_or(u64::MAX);
             Some(Charge { quota, kept_back, replace: kept(charge.replace), ..*charge })
         })
         .collect()
     }
 
-    /// Makes the answer to the step of the answer to its divided charges.
+    /// Turns the answer to the divided charges into the answer to the step.
     pub(super) fn answer(&self, step: &Step<'_>, out: &mut Settled) {
         if !matches!(step.op, Op::Take | Op::Peek | Op::Draw) {
             return;
@@ -169,15 +170,15 @@ impl DividedStep {
             if let Ruling::Denied { retry: Retry::Never } = line.decision.ruling
                 && asked <= charge.quota.capacity()
             {
-                // The limit may grant it, and this part of it when it is larger.
+                // The whole limit may grant it, and so may this part once it is larger.
                 line.decision.ruling = Ruling::Denied { retry: Retry::Unknown };
             }
         }
     }
 }
 
-/// How what was spent goes over to another part: as it does to another limit, but never forgotten, or each change would give all of it
-/// again.
+/// Returns how spent units carry over to another part: as to another limit, but they are never forgotten. Otherwise
+/// each change of a part would grant everything again.
 const fn kept(replace: Replace) -> Replace {
     match replace {
         Replace::Reset => Replace::AsIs,
@@ -185,7 +186,7 @@ const fn kept(replace: Replace) -> Replace {
     }
 }
 
-/// Returns the denial of a charge whose limit has less than one unit here.
+/// Returns the denial of a charge whose limit has less than one unit in this part.
 fn nothing(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = Decision {

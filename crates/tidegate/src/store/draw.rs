@@ -1,4 +1,4 @@
-//! Draws: a charge that takes as much of its cost as fits.
+//! Draws units: each charge takes as much of its cost as fits.
 
 use smallvec::SmallVec;
 use tidegate_core::decision::Ruling;
@@ -8,7 +8,7 @@ use super::cell::{Cell, current};
 use super::step::{Charge, Settled, Step};
 use super::take::{Hand as _, take};
 
-/// Finds out how much of each charge fits, and takes that of all or of none; returns whether cells changed.
+/// Finds how much of each charge fits, and takes that amount of all charges or of none; returns whether cells changed.
 pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
     let fitting = |(charge, cell): (&Charge<'_>, &Option<Cell>)| {
         Cost::new(most(charge, cell, step.now)).unwrap_or(Cost::ONE)
@@ -21,14 +21,15 @@ pub(super) fn draw(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Se
 
 /// Returns the most units of a charge that its limit allows; 1 where it allows none.
 ///
-/// Limits are monotone: where one allows a cost it allows every lower one. So the answer lies where that ends, and is found in as many
-/// decisions as the cost has bits; in two or three where what is left at once is the answer, as without a wait it nearly always is.
+/// Limits are monotone: a limit that allows a cost allows every lower one. So the largest allowed cost is found by
+/// bisection, in as many decisions as the cost has bits. First the units that are left at once are tried, which without
+/// a wait are nearly always the answer: two or three decisions.
 fn most(charge: &Charge<'_>, cell: &Option<Cell>, now: Tick) -> u64 {
     let fits = |units: u64| {
         let cost = Cost::new(units).unwrap_or(Cost::ONE);
         matches!(cell.decide(&Charge { cost, ..*charge }, now).0, Ruling::Allowed { .. })
     };
-    // The first is known to fit from here on, the second not to.
+    // From here on, `low` is known to fit and `high` is known not to.
     let (mut low, mut high) = (1, charge.cost.units());
     if high == 1 || fits(high) {
         return high;
@@ -62,7 +63,7 @@ mod tests {
     use super::super::step::Op;
     use super::*;
 
-    /// The slow way: each cost from the dearest down.
+    /// The slow reference: tries each cost, from the highest down.
     fn by_trying(charge: &Charge<'_>, cell: &Option<Cell>, now: Tick) -> u64 {
         let allowed = |units: &u64| {
             let charge = Charge { cost: Cost::new(*units).unwrap(), ..*charge };

@@ -1,14 +1,14 @@
-//! The second half of a charge: the units really spent are booked against the state that stands now.
+//! Ends charges: books the units really spent against the present state of the key.
 //!
-//! The arithmetic is core's ([`Quota::finish`]): no limit ends up fuller than if only what was spent had been charged. A store adds what a
-//! state cannot know: that the key is gone, that it was reset, that it is now under another limit. In each of these cases nothing comes
-//! back, and what was spent beyond the charge is booked all the same. A cell under another limit stays under it: carried to the charge's
-//! limit and back it would be rounded twice. A place of a guard is found by its receipt, whatever the guard's number is by now, and left
-//! there.
+//! Core does the arithmetic ([`Quota::finish`]): a limit never ends up fuller than if only the units really spent had
+//! been charged. A store adds the cases that a state does not show: the key's cell is gone, the key was reset, or it is
+//! now under another limit. In each of these cases nothing comes back, but units spent beyond the charge are still
+//! booked. A cell under another limit stays under that limit: carrying it to the charge's limit and back would round it
+//! twice. A place of a guard is found by its receipt and released, whatever the guard's limit is by now.
 //!
-//! One bound: that a key was reset, or had another limit, is remembered in its cell. Where a store that is full gave the cell up, and the
-//! key came again, charges from before can be given back out of those that followed, at most what they were. A store that evicts nothing
-//! ([`super::Occupancy::evicted`]) keeps the promise whole.
+//! One exception: the note that a key was reset, or had another limit, is stored in its cell. If a full store evicts
+//! that cell and the key then comes again, charges from before can be given back out of later charges, at most as many
+//! units as they had charged. A store that evicts nothing ([`super::Occupancy::evicted`]) has no such exception.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,7 +20,7 @@ use super::cell::{Cell, Forgotten, keep, met};
 use super::step::{Charge, Ending, Settled, Settlement, Step};
 use super::take::Hand as _;
 
-/// Ends every charge of a step, or none where a charge that is made once ([`Ending::Once`]) is refused; returns whether cells changed.
+/// Ends every charge of a step, or none if an [`Ending::Once`] is refused; returns whether cells changed.
 pub(super) fn finish(
     step: &Step<'_>,
     cells: &mut [Option<Cell>],
@@ -29,13 +29,14 @@ pub(super) fn finish(
 ) -> bool {
     assert!(endings.len() >= step.charges.len(), "an ending for each charge");
     let (now, mut changed) = (step.now, false);
-    // Keys are distinct: what one ending does changes nothing for another.
+    // Keys are distinct: one ending does not affect another.
     let refused = step.charges.iter().zip(&*cells).zip(endings).any(|((charge, cell), ending)| {
         matches!(ending, Ending::Once) && cell.decide(&at_once(charge), now).1.is_none()
     });
     settled.allowed = !refused;
     for ((charge, cell), ending) in step.charges.iter().zip(cells).zip(endings) {
-        // A cell counts that was met, or that this step has written: also where it is as good as none afterwards.
+        // A cell counts if it was met, or if this step has written it, even where it is equivalent to no cell
+        // afterwards.
         let mut counts = met(charge, cell.as_ref(), now).is_some();
         let stands = |cell: &Option<Cell>, counts| standing(charge, cell.as_ref().filter(|_| counts), now);
         let before = stands(cell, counts);
@@ -70,12 +71,13 @@ pub(super) fn finish(
     changed
 }
 
-/// Returns a charge that does not wait, and from which nothing is kept back.
+/// Returns the charge without a wait and with nothing kept back.
 const fn at_once<'a>(charge: &Charge<'a>) -> Charge<'a> {
     Charge { max_wait: Duration::ZERO, kept_back: 0, ..*charge }
 }
 
-/// Returns the state after one ending and, if that differs from the charge's quota, the quota it is under; `None` where nothing changes.
+/// Returns the state after one ending, and the quota that it is under if the cell has one; `None` where nothing
+/// changes.
 fn next<'c>(
     charge: &Charge<'_>,
     cell: Option<&'c Cell>,
@@ -85,14 +87,15 @@ fn next<'c>(
     let void = cell.is_none_or(|cell| cell.is_void(receipt, now));
     let quota = cell.map(|cell| &cell.quota);
     if charge.quota.is_guard() || quota.is_some_and(|quota| quota.is_guard()) {
-        // A place is left where it was taken, however many there are by now; a place that is gone leaves nothing to do.
+        // A place is released where it was taken, however many places there are by now; if the place is gone, there is
+        // nothing to do.
         let quota = quota.filter(|quota| !void && quota.is_guard() && charge.quota.is_guard())?;
         let state = &cell?.state;
         let next = quota.finish(state, now, receipt, finish);
         return (next != *state).then_some((Some(quota), next));
     }
     if void && renew.is_some_and(|until| now < until) {
-        // Booked as a debt of all that was spent: it has happened, whether there is room or not.
+        // All that was spent is booked as a debt: it has been spent, whether there is room or not.
         finish.used = finish.used.saturating_add(receipt.cost.units());
     }
     let foreign = quota.is_some_and(|quota| **quota != **charge.quota);
@@ -108,25 +111,25 @@ fn next<'c>(
 }
 
 impl Cell {
-    /// Says whether the key was reset, or its limit changed its kind, since a charge was made.
+    /// Returns whether a charge is void: the key was reset, or its limit changed to another kind, since it was made.
     fn is_void(&self, receipt: &Receipt, now: Tick) -> bool {
         self.forgotten.as_ref().is_some_and(|forgotten| now < forgotten.until && receipt.at <= forgotten.at)
     }
 }
 
-/// Returns the receipt of a charge with the units that came back as its cost; `None` where none did.
+/// Returns the receipt of a charge, with the number of units that came back as its cost; `None` where none came back.
 fn came_back(before: &Standing, after: &Standing, receipt: &Receipt) -> Option<Receipt> {
-    // What is in use, and not what is left: a limit that a law moves is another one before and after.
+    // Compares what is in use, not what is left: the size of an adaptive limit may differ before and after.
     let in_use = |standing: &Standing| {
         i128::from(standing.limit) - i128::from(standing.remaining) + i128::from(standing.debt)
     };
     let units = (in_use(before) - in_use(after)).clamp(0, i128::from(receipt.cost.units()));
-    // Fits 64 bits: at most a cost.
+    // The cast is exact: at most a cost, which has 64 bits.
     let cost = Cost::new(units as u64)?;
     Some(Receipt { cost, ..*receipt })
 }
 
-/// Returns how a cell stands under its own limit.
+/// Returns the standing of a cell under its own limit; without a cell, that of a new key under the charge's limit.
 fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     match cell {
         Some(cell) => cell.quota.standing(&cell.state, now),
@@ -134,7 +137,7 @@ fn standing(charge: &Charge<'_>, cell: Option<&Cell>, now: Tick) -> Standing {
     }
 }
 
-/// Forgets what was spent by every key of a step; returns whether cells changed.
+/// Resets every key of a step; returns whether cells changed.
 pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut Settled) -> bool {
     let (now, mut changed) = (step.now, false);
     settled.allowed = true;
@@ -147,10 +150,11 @@ pub(super) fn reset(step: &Step<'_>, cells: &mut [Option<Cell>], settled: &mut S
     changed
 }
 
-/// Forgets what was spent by a key; returns whether its cell changed.
+/// Resets a key; returns whether its cell changed.
 ///
-/// A key that holds charges is not dropped: were one of them undone later, it would give back what others have charged since. So it
-/// starts anew a nanosecond after the reset, and what was charged up to then is void until time would have returned it.
+/// A key that holds charges is not dropped: if one of these charges were undone later, it would give back what others
+/// have charged since. So the key starts anew a nanosecond after the reset, and charges made up to the reset are void
+/// until the refill would have returned them.
 fn forget(charge: &Charge<'_>, cell: &mut Option<Cell>, now: Tick) -> bool {
     let Some(held) = cell.take() else { return false };
     let until = held.full_at().unwrap_or(Tick::MAX);

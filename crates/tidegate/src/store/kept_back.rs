@@ -1,30 +1,31 @@
-//! What is kept back for requests of higher priority, of a limit that moves.
+//! Converts the share of an adaptive limit that is kept back for requests of higher priority into places.
 //!
-//! Whoever plans a charge does not know where such a limit stands: its state lies in the store. So a charge says a share of it, and the store
-//! makes places of that.
+//! The planner of a charge does not know the present size of such a limit, because its state is in the store. So the
+//! charge carries a share, and the store converts it into places.
 
 use tidegate_core::concurrency::Concurrency;
 use tidegate_core::{Cost, Quota};
 
-/// Into how many parts a limit that moves is divided: a share in whole percent comes back exactly.
+/// The number of parts of an adaptive limit: enough that a share in whole percent is recovered exactly.
 const PARTS: u64 = Concurrency::MAX_PLACES;
 
-/// Returns what shares are taken of: all that a limit has, or the parts of one that a law moves.
+/// Returns the whole of which shares are taken: the capacity of a limit, or [`PARTS`] for an adaptive one.
 #[inline]
 pub(crate) fn whole(quota: &Quota) -> u64 {
     if moves(quota) { PARTS } else { quota.capacity() }
 }
 
-/// Says whether a law moves the limit.
+/// Returns whether the limit is adaptive: an adaptive law moves it.
 #[inline]
 pub(crate) const fn moves(quota: &Quota) -> bool {
     matches!(quota, Quota::Adaptive(_))
 }
 
-/// Returns how many units or places are kept back from a charge of `cost`, where a charge says `kept_back` and the limit stands at `limit`.
+/// Returns how many units or places are kept back from a charge of `cost`, where the charge carries `kept_back` and the
+/// present size of the limit is `limit`.
 ///
-/// Of a limit that moves it is a share, rounded up, and leaves room for the cost where the limit is at its most: a share of less than all
-/// keeps nobody out for ever.
+/// For an adaptive limit, the result is a share, rounded up, that still leaves room for the cost when the limit is at
+/// its largest: so a share below 100 % never refuses a request for ever.
 #[inline]
 pub(crate) fn in_places(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
     if kept_back == 0 || !moves(quota) { kept_back } else { share(quota, kept_back, limit, cost) }
@@ -36,7 +37,7 @@ fn share(quota: &Quota, kept_back: u64, limit: u64, cost: Cost) -> u64 {
     if percent >= 100 {
         return PARTS;
     }
-    // Less than the limit.
+    // The cast is exact: the result is less than the limit.
     let places = (u128::from(limit) * percent).div_ceil(100) as u64;
     places.min(quota.capacity().saturating_sub(cost.units()))
 }

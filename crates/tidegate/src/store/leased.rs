@@ -1,50 +1,59 @@
-//! Units drawn from an engine ahead of time, so that most requests ask nobody.
+//! Draws units from an engine ahead of time, so that most requests need no call to the engine.
 //!
-//! A [`Leased`] is a store around an engine's. A node *draws* many units in one call ([`Op::Draw`](super::Op::Draw)), keeps them in a *pocket*
-//! for a short time, and grants requests out of it on the spot ([`DecidedBy::Lease`](super::DecidedBy::Lease)). What is not spent in time is
-//! given back by settling the draw's own receipt. Node clocks are asked for spans only, so they need not agree.
+//! A [`Leased`] wraps an engine's store. A node *draws* many units in one call ([`Op::Draw`](super::Op::Draw)), keeps
+//! them in a *pocket* for a short time, and grants requests out of it on the spot
+//! ([`DecidedBy::Lease`](super::DecidedBy::Lease)). Units that are not spent in time are given back by settling the
+//! draw's own receipt. Node clocks only measure spans, so they need not agree.
 //!
 //! # The bound
-//! Every unit that a request spends was drawn before, and the engine drew it by its limit. So what all nodes together admit in any span
-//! is at most what the engine allows in it, and the units that were in pockets when the span began: `O`, which is a stated part of the burst
-//! ([`LeasedBuilder::outstanding`]). In the *strict* form, the default, the engine's limit has a burst that is smaller by `O`, and the excess over the
-//! limit as written is exactly 0. With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late
-//! replies, crashes and clocks make pockets fewer, never more.
+//! Every unit that a request spends was drawn before, and the engine's limit allowed the draw. So in any span, all
+//! nodes together admit at most what the engine allows in it, plus the units that were in pockets when the span began.
+//! These are at most `O`, a configured part of the burst ([`LeasedBuilder::outstanding`]). In the *strict* form, the
+//! default, the engine's limit has a burst that is smaller by `O`, and the excess over the limit as written is exactly 0.
+//! With [`LeasedBuilder::bounded`] the engine has the whole burst, and the excess is at most `O`. Lost or late replies,
+//! crashes and clock errors only make pockets smaller, never larger.
 //!
-//! `O` is divided among the nodes by their [`Part`]s; a node whose part shrinks gives back what is above it before it spends another unit.
+//! `O` is divided among the nodes by their [`Part`]s. A node whose part shrinks gives back the units above it before it
+//! spends another unit.
 //!
 //! # Which limits
-//! | limit | leased | else |
+//! | limit | leased | otherwise |
 //! |---|---|---|
-//! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | burst · part too small for `O ≥ 1`: by the engine |
-//! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in either form | |
+//! | GCRA, leaky bucket, token bucket of one bandwidth that refills evenly | yes | by the engine, if the burst is too small for `O ≥ 1` |
+//! | fixed window, rolling or of the calendar | yes, within the window: the excess is 0 in both forms | |
 //! | token bucket of several bandwidths or at intervals, sliding window, counter and log, warm-up, profiles of peers | no | by the engine |
 //! | charges that accept a wait; queues | no | by the engine |
-//! | places, breakers | no | by the engine, where a place is a lease of its own: it frees itself when its time to live has passed |
+//! | places, breakers | no | by the engine; there, a place is a lease of its own, which lapses after its time to live |
 //!
-//! What is decided by the engine takes one call for each request, as with `share: central`, by the same (in the strict form smaller)
-//! limit. So the largest cost that a strict limit ever grants is its burst less `O`.
+//! A limit that is not leased takes one call to the engine for each request, as with `share: central`, by the same
+//! limit (in the strict form, a smaller one). So the largest cost that a strict limit ever grants is its burst less
+//! `O`.
 //!
 //! # When units are drawn
-//! A key that was not asked for lately is decided in one call, which draws what the request needs. The more it is asked for, the more is drawn
-//! at once, up to what lasts for a stated time ([`LeasedBuilder::target`]). When half of it is spent, the next draw is made in the background;
-//! at most one is under way for a key, and requests that need it wait for it together: for as long as a draw is to last, or three round
-//! trips if that is longer. If it has not come by then they ask the engine themselves, and so do others until it comes or fails. Where the engine has no units left, it grants
-//! those of the near future, and says from when they may be spent; until then requests are refused here without a call. So they are when
-//! it refuses, until the time that it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter: what is
-//! settled with less, given back or reset elsewhere is found then. What comes back through this node is drawn again at once.
+//! A key without recent requests is decided in one call, which draws what the request needs. The higher its demand, the
+//! more is drawn at once, up to the demand of a configured time ([`LeasedBuilder::target`]). When half of the pocket is
+//! spent, the next draw is made in the background. At most one draw per key is in flight, and requests that need it
+//! wait for it together, for the target time, or for three round trips if that is longer. If the draw has not arrived
+//! by then, they ask the engine themselves, and so do later requests until it arrives or fails. Where the engine has no
+//! units left, it grants those of the near future, and tells from when they may be spent; until then, requests are
+//! refused here without a call. Requests are refused without a call also after the engine refuses, until the time that
+//! it names, or for as long as units may be held ([`LeasedBuilder::lasts`]) if that is shorter: then the node notices
+//! units that were settled with less, given back, or reset elsewhere. Units that come back through this node are drawn
+//! again at once.
 //!
-//! There is no timer in here. Draws are made on the way of requests; what idle keys hold is given back by [`Leased::tick`], which the server calls a
-//! few times in the time that units may be held. Where it is not called, idle units stay spent until time returns them.
+//! This store has no timer. Requests start the draws. [`Leased::tick`] gives back what idle keys hold; the server calls
+//! it a few times within the time that units may be held. If it is not called, idle units stay spent until the limit
+//! refills.
 //!
 //! # Settling, and tickets
-//! The receipt of a leased charge is the engine's, of these very units: any node may end it, before and after the pocket has ended. Units that
-//! come back go to the engine's limit, and a debt is booked there. A charge that used exactly what it was charged asks nobody.
+//! The receipt of a leased charge is the engine's receipt of these very units: any node may end it, before and after
+//! the pocket has ended. Units that come back go to the engine's limit, and a debt is booked there. A charge that used
+//! exactly what it was charged needs no call.
 //!
 //! # Failures
-//! Put a [`Fallback`](super::Fallback) around the engine, and this around it. While the engine is gone, pockets are spent to their end; then the
-//! fallback decides, by the words of each charge. A pocket in the memory of a node that crashes is lost: fewer units are admitted, by
-//! at most that, until time returns them.
+//! Put a [`Fallback`](super::Fallback) around the engine, and this store around that. While the engine is gone, pockets
+//! are spent to their end; then the fallback decides, as each charge says. The pocket of a node that crashes is lost:
+//! until the limit refills, fewer units are admitted, by at most the units in that pocket.
 
 mod asking;
 mod demand;
@@ -81,25 +90,26 @@ use crate::clock::Clock;
 use crate::cluster::Part;
 use crate::later::Later;
 
-/// How many thousandths of a burst all nodes together may hold, unless chosen: in the strict form a burst out of nothing is smaller by as
-/// much, and the fewer there are, the more often is drawn.
+/// The default share of a burst that all nodes together may hold, in thousandths. In the strict form, the burst of the
+/// engine's limit is smaller by as much; with a smaller share, nodes draw more often.
 pub const OUTSTANDING: u64 = 50;
 
-/// How much of its own demand a node draws at once, unless chosen: some tens of round trips within one building.
+/// By default, a node draws its own demand of this time at once: some tens of round trips within one building.
 pub const TARGET: Duration = Duration::from_millis(50);
 
-/// How long units may be held, unless chosen: what an idle node strands comes back after that.
+/// The default time for which units may be held: units stranded at an idle node come back after that.
 pub const LASTS: Duration = Duration::from_secs(1);
 
-/// For how many keys pockets are kept, unless chosen: some 30 MB.
+/// The default number of keys that have pockets: some 30 MB.
 pub const KEYS: usize = 65_536;
 
-/// What a deployment has that chooses nothing.
+/// The default options.
 const USUAL: LeaseOptions =
     LeaseOptions { outstanding: OUTSTANDING, strict: true, target: TARGET, lasts: LASTS };
 
-/// Returns how many units of a limit one of `nodes` nodes holds at most, where each has an even part and everything else is as usual: no draw is larger.
-/// `None` where the limit is not leased, and each request asks the engine.
+/// Returns the most units of a limit that one of `nodes` nodes holds, which is also the largest draw, if each node has
+/// an even part and all options are the defaults. `None` where the limit is not leased, and each request asks the
+/// engine.
 ///
 /// # Examples
 /// ```
@@ -118,9 +128,9 @@ pub fn most_held(quota: &Arc<Quota>, nodes: u64) -> Option<u64> {
 
 /// A store that draws units from an engine ahead of time; see the [module](self).
 ///
-/// Cheap to clone; clones are the same store. A charge whose units are in a pocket costs a lock and a look into a map, allocates nothing and
-/// is answered on the spot. Takes about half a kilobyte for each key in use, and never more than for the stated number of keys; others are
-/// decided by the engine.
+/// Cheap to clone; clones share one store. A charge whose units are in a pocket costs a lock and a lookup in a map,
+/// allocates nothing and is answered on the spot. Takes about half a kilobyte for each key in use, up to the configured
+/// number of keys; other keys are decided by the engine.
 ///
 /// # Examples
 /// ```
@@ -147,7 +157,7 @@ pub struct Leased {
     inner: Arc<Inner>,
 }
 
-/// Makes a [`Leased`]. All nodes of a deployment have to choose the same, but for keys and background.
+/// Builds a [`Leased`]. All nodes of a deployment have to choose the same options, except for `keys` and `background`.
 #[must_use = "a leased store is made by `build`"]
 pub struct LeasedBuilder {
     engine: Arc<dyn Store>,
@@ -159,15 +169,16 @@ pub struct LeasedBuilder {
 }
 
 impl LeasedBuilder {
-    /// Says which part of the outstanding units is this node's; all of them unless it is said. The parts of all nodes must never add up to
-    /// more than the whole: where nobody keeps them so, [`Part::even`] of the most nodes there may ever be does.
+    /// Sets which part of the outstanding units is this node's; all of them by default. The parts of all nodes must
+    /// never add up to more than the whole. Without something that ensures that, use [`Part::even`] with the largest
+    /// number of nodes there may ever be.
     pub fn part(mut self, part: Part) -> Self {
         self.part = part;
         self
     }
 
-    /// Chooses how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] unless chosen. A number out of range
-    /// counts as the nearest within.
+    /// Sets how many thousandths of a burst all nodes together may hold, 1 to 500; [`OUTSTANDING`] by default. A number
+    /// out of range counts as the nearest one in range.
     pub const fn outstanding(mut self, per_mille: u64) -> Self {
         self.options.outstanding = if per_mille == 0 {
             1
@@ -179,33 +190,34 @@ impl LeasedBuilder {
         self
     }
 
-    /// Lets the engine have the whole burst: all nodes together may then admit more than the limit, by the outstanding units at most.
+    /// Gives the engine the whole burst: all nodes together may then admit more than the limit, by at most the
+    /// outstanding units.
     pub const fn bounded(mut self) -> Self {
         self.options.strict = false;
         self
     }
 
-    /// Chooses how much of its own demand a node draws at once; [`TARGET`] unless chosen.
+    /// Sets for how long a time of its own demand a node draws units at once; [`TARGET`] by default.
     pub const fn target(mut self, target: Duration) -> Self {
         self.options.target = target;
         self
     }
 
-    /// Chooses how long units may be held; [`LASTS`] unless chosen.
+    /// Sets how long units may be held; [`LASTS`] by default.
     pub const fn lasts(mut self, lasts: Duration) -> Self {
         self.options.lasts = lasts;
         self
     }
 
-    /// Chooses for how many keys pockets are kept, rounded up to a multiple of 64; [`KEYS`] unless chosen.
+    /// Sets for how many keys pockets are kept, rounded up to a multiple of 64; [`KEYS`] by default.
     pub const fn keys(mut self, keys: usize) -> Self {
         self.keys = keys;
         self
     }
 
-    /// Replaces what runs the calls to the engine that no request waits for: draws ahead of need, and units given back. Each takes half a
-    /// minute at most. The default is one thread; a program with a runtime passes them to it, as for
-    /// [`Gate::with_background`](crate::Gate::with_background).
+    /// Replaces the runner of calls to the engine that no request waits for: draws ahead of need, and units given back.
+    /// Each call takes at most half a minute. The default is one thread; a program with a runtime spawns the futures
+    /// there, as with [`Gate::with_background`](crate::Gate::with_background).
     pub fn background(mut self, run: impl Fn(Later<()>) + Send + Sync + 'static) -> Self {
         self.background = Background::new(run);
         self
@@ -243,7 +255,8 @@ impl fmt::Debug for LeasedBuilder {
 }
 
 impl Leased {
-    /// Builds a leased store around an engine's. The clock has to be the one whose ticks steps carry: the gate's.
+    /// Starts building a leased store around an engine's store. The clock must be the one that the ticks of steps come
+    /// from: the gate's.
     pub fn around(engine: impl Store + 'static, clock: impl Clock + 'static) -> LeasedBuilder {
         LeasedBuilder {
             engine: Arc::new(engine),
@@ -255,20 +268,20 @@ impl Leased {
         }
     }
 
-    /// Gives back what was held too long or is above this node's part, and forgets idle keys. To be called a few times within the time that
-    /// units may be held, by whoever has a timer. `None` where there is nothing to send; else the future sends it, and does nothing before
-    /// it is polled.
+    /// Gives back units that were held too long or are above this node's part, and forgets idle keys. A program with a
+    /// timer should call it a few times within the time that units may be held. Returns `None` if there is nothing to
+    /// send; otherwise a future that sends it, and does nothing before it is polled.
     ///
-    /// Costs a look at each key.
+    /// Visits each key.
     ///
     /// # Cancel safety
-    /// If dropped before it ends, what was not sent stays spent until time returns it.
+    /// If dropped before it completes, units that were not sent stay spent until the limit refills.
     #[must_use = "what is given back has to be sent: await the future"]
     pub fn tick(&self, now: Tick) -> Option<Later<()>> {
         self.send(self.inner.tidy(now, false))
     }
 
-    /// Gives back all that is held, as a server does that shuts down, when no request comes any more.
+    /// Gives back all units that are held. For a server that shuts down, after the last request.
     ///
     /// # Cancel safety
     /// As [`Leased::tick`].
@@ -277,7 +290,7 @@ impl Leased {
         self.inner.give_all_back(returns).await;
     }
 
-    /// Returns how the leases of this node go. Costs a look at each key.
+    /// Returns the health of this node's leases. Visits each key.
     #[must_use]
     pub fn health(&self) -> LeaseHealth {
         self.inner.health()

@@ -1,38 +1,42 @@
-//! Bounded keyed state in memory: a table of cache lines that survives callers who never repeat a key.
+//! Keeps the states of a bounded number of keys in memory: a table of cache lines that withstands callers who never
+//! repeat a key.
 //!
-//! A key has a slot in one of two cache lines ([`line`]): a name and one word of state. Larger states lie in the [`overflow`]. Memory is
-//! allocated once and does not grow with the number of keys. A state whose limit is full again is as good as no state, so its slot
-//! counts as free: nothing is ever swept, and a table that is large enough loses nothing that matters. When all slots of a key's lines
-//! are live, the key nearest to full is evicted and counted. What counts is the share of the limit that is spent, not the time until
-//! it is full: a daily limit that was used once takes longer to be full again than a limit per second that is almost used up. A key
-//! that is over its limit is evicted last, or an attacker could wash its own debt away with made-up keys.
+//! A key has a slot in one of two cache lines ([`line`]): a name and one word of state. Larger states lie in the
+//! [`overflow`]. Memory is allocated once and does not grow with the number of keys. A state whose limit is full again
+//! is equivalent to no state, so its slot counts as free: no sweep is needed, and a table that is large enough loses
+//! nothing that matters. When all slots of a key's two lines are live, the key nearest to full is evicted and counted.
+//! "Nearest" is measured by the share of the limit that is spent, not by the time until it is full: a daily limit that
+//! was used once takes longer to be full again than a limit per second that is almost used up. A key that is over its
+//! limit is evicted last; otherwise an attacker could wash away its own debt with invented keys.
 //!
-//! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot take from it
-//! ([`eviction`]). Made-up keys of one policy therefore evict keys of that policy, even where its limit is one unit, so that each is over
-//! its limit at once. The count of evictions says whether the table is large enough.
+//! All policies of a gate share the table, and each has an even share of every eight slots, which the others cannot
+//! take from it ([`eviction`]). So invented keys of one policy evict keys of that policy, even where its limit is one
+//! unit, so that each key is over its limit at once. The count of evictions shows whether the table is large enough.
 //!
 //! # Fingerprints
-//! Unless keys are kept in full ([`full_keys`]), they are held as 64-bit fingerprints under a seed of the process, so no caller's
-//! address lies in memory. 48 bits stand in the slot, the others choose the lines, so two given keys are taken for one with odds of
-//! about 2⁻⁴⁸ · 4 / lines. Of `n` live keys in a table made for `n`, which has `11n/30` lines, any two meet with odds of about
-//! `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
+//! Unless keys are kept in full ([`full_keys`]), they are kept as 64-bit fingerprints under a seed of the process, so
+//! no caller's address lies in memory. The slot holds 48 of the bits, and the others choose the lines, so two given
+//! keys are taken for the same key with odds of about 2⁻⁴⁸ · 4 / lines. Among `n` live keys in a table made for `n`,
+//! which has `11n/30` lines, the odds that any two collide are about `n · 5.5 · 2⁻⁴⁸`: 2·10⁻⁸ for a million.
 //!
-//! Nobody outside can aim at a line, kept in full or not: keys that crowd another table, and patterns of keys, were tried and spread as
-//! chance would have them (`table/flooding.rs`). The hash, foldhash, is keyed and fast and not cryptographic, which suffices
-//! against callers who see a yes or a no. Whoever can time single checks to the nanosecond, on the same machine, might come to
-//! know the seed. They could then have a victim's key evicted (last, where it is over its limit), and share a victim's limit where keys
-//! are not kept in full.
+//! An outsider cannot choose keys that meet in one line, whether keys are kept in full or not: tests with keys that
+//! crowd another table, and with patterns of keys, found them spread as by chance (`table/flooding.rs`). The hash,
+//! foldhash, is keyed and fast but not cryptographic, which suffices against callers who only see whether they are
+//! allowed. An attacker who can time single checks to the nanosecond, on the same machine, might learn the seed. That
+//! attacker could then have a victim's key evicted (last, where it is over its limit), and could share a victim's limit
+//! where keys are not kept in full.
 //!
 //! # Time
-//! Words do not tell when they were last changed, so a store's ticks must not step back: an earlier tick than the latest one counts as that
-//! one. Where ticks stay more than five minutes behind, after a clock has jumped forward and back, time goes on at half their speed
-//! until they are ten seconds behind at most: limits refill at half their rate meanwhile, a wait or retry that was told takes
-//! up to twice as long, and nothing is granted twice (`clock/held.rs`).
+//! Words do not record when they were last changed, so a store's ticks must not step back: an earlier tick than the
+//! latest one counts as that one. If ticks stay more than five minutes behind, after a clock has jumped forward and
+//! back, time goes on at half their speed until they are at most ten seconds behind: meanwhile limits refill at half
+//! their rate, a wait or retry that was reported takes up to twice as long, and nothing is granted twice
+//! (`clock/held.rs`).
 //!
 //! # Quotas
-//! A word is read by a limit that its slot names by number ([`classes`]). 32,767 limits, each once for each owner, can be in use at once;
-//! numbers that no live key needs are given again ([`reclaim`]). The state of a charge whose quota is passing ([`Charge::passing`]) lies
-//! in the overflow, without a number.
+//! A slot names the limit of its word by number ([`classes`]). 32,767 limits, counted once for each owner, can be in
+//! use at once; numbers that no live key needs are reused ([`reclaim`]). The state of a charge whose quota is passing
+//! ([`Charge::passing`]) lies in the overflow, without a number.
 
 mod batch;
 mod capacity;
@@ -83,14 +87,15 @@ pub use tracked::{Recorder, TrackedStore};
 
 /// Keeps the state of a bounded number of keys.
 ///
-/// Memory is set aside when the store is made and never grows: 24 bytes per key of the capacity, 48 where keys are kept in full. Where
-/// that is more than a megabyte, a thread touches all of it and ends, after some 13 ms for a million keys: so no check waits for the
-/// system to hand out memory, and a machine that has too little shows it at the start. States that do not fit a word (all but GCRA's:
-/// logs, windows of many buckets) add their own size as they come.
+/// Memory is allocated when the store is made and does not grow: 24 bytes per key of the capacity, 48 where keys are
+/// kept in full. If that is more than a megabyte, a background thread touches all of it once, for some 13 ms for a
+/// million keys: so no check waits for the system to provide memory, and a machine that has too little shows it at the
+/// start. States that do not fit a word (all but GCRA's: logs, windows of many buckets) allocate their own size as they
+/// come.
 ///
-/// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their slots: it first tries
-/// each once, and if one cannot be had, it seizes them in ascending order, so steps never wait for each other in a circle. A clone
-/// shares the table.
+/// A check of one known key is one locked instruction on its cache line. A step over several keys seizes all their
+/// slots: it first tries each slot once; if one is taken, it seizes all in ascending order, so steps never deadlock. A
+/// clone shares the table.
 #[derive(Clone, Debug)]
 pub struct MemoryStore {
     shared: Arc<Shared>,
@@ -115,20 +120,22 @@ impl MemoryStore {
 
     /// Makes an empty store with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`].
     ///
-    /// Up to that many live keys, one is lost to crowding with odds of about 0.6 %; beyond, the nearest to full go first.
+    /// With up to that many live keys, a new key finds all its slots taken with odds of about 0.6 %, and a key is then
+    /// evicted. With more keys, those nearest to full are evicted first.
     ///
     /// # Errors
-    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    /// [`CapacityError`] if the number is out of range, or the system has not enough memory for so many keys.
     pub fn with_capacity(keys: usize) -> Result<Self, CapacityError> {
         Self::made(keys, |keys| Table::new(keys, Keep::Fingerprints))
     }
 
-    /// Makes an empty store that tells keys apart by the keys and not by their fingerprints. Among a million keys, two have the same
-    /// fingerprint with odds of one in fifty million; this is for limits where that is too much.
+    /// Makes an empty store that compares whole keys and not only their fingerprints. Among a million keys, two have
+    /// the same fingerprint with odds of one in fifty million; this is for limits where that is too much.
     ///
-    /// Takes 48 bytes per key of the capacity. A check has a second miss of the cache, and takes about twice as long among a million
-    /// keys. Keys of up to 15 bytes are kept as they are; of longer ones, 120 bits beside the fingerprint, so that memory does not grow
-    /// with what callers send: among `n` of them two are taken for one with odds of about `n² · 2⁻¹⁶⁹`.
+    /// Takes 48 bytes per key of the capacity. A check has a second cache miss, and takes about twice as long among a
+    /// million keys. Keys of up to 15 bytes are kept as they are; of longer keys, 120 bits are kept besides the
+    /// fingerprint, so that memory does not grow with the keys that callers send: among `n` of them, two are taken for
+    /// the same key with odds of about `n² · 2⁻¹⁶⁹`.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -145,8 +152,8 @@ impl MemoryStore {
         Self::made(keys, |keys| Table::new(keys, Keep::Keys))
     }
 
-    /// Makes an empty store whose keys are hashed under a seed that is handed in, so that it may be exported and restored in another
-    /// process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity.
+    /// Makes an empty store whose keys are hashed under the given seed, so that it can be exported and restored in
+    /// another process ([`MemoryStore::export`]). Takes 27 bytes per key of the capacity.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -154,7 +161,7 @@ impl MemoryStore {
         Self::made(keys, |keys| Table::seeded(keys, Keep::Fingerprints, seed))
     }
 
-    /// Makes an empty store that tells keys apart by themselves, as [`MemoryStore::with_full_keys`], and may be exported, as
+    /// Makes an empty store that compares whole keys, as [`MemoryStore::with_full_keys`], and can be exported, as
     /// [`MemoryStore::with_seed`]. Takes 51 bytes per key of the capacity.
     ///
     /// # Errors
@@ -163,7 +170,7 @@ impl MemoryStore {
         Self::made(keys, |keys| Table::seeded(keys, Keep::Keys, seed))
     }
 
-    /// Makes a store of a table that a caller asks for.
+    /// Checks the number of keys, makes the table, and wraps it in a store.
     fn made(keys: usize, table: impl FnOnce(usize) -> Option<Table>) -> Result<Self, CapacityError> {
         let table = table(in_range(keys)?).ok_or(CapacityError::NoMemory { keys })?;
         Ok(Self::of(table))
@@ -175,7 +182,7 @@ impl MemoryStore {
         Self { shared }
     }
 
-    /// Returns an empty store of the same kind, for so many keys.
+    /// Returns an empty store of the same kind, with room for `keys` keys.
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -189,52 +196,53 @@ impl MemoryStore {
         self.shared.table.print(key)
     }
 
-    /// Reads from the line of a key, so that it is fetched from memory while others are looked at. The result only keeps the compiler from
-    /// leaving the reading out.
+    /// Reads from the line of a key, to prefetch it while others are looked at. The result only keeps the compiler from
+    /// removing the read.
     #[inline]
     pub(crate) fn touch(&self, print: Print) -> u64 {
         self.shared.table.touch(print)
     }
 
-    /// Returns the class of a quota without an owner; `None` where its states do not fit a word.
+    /// Returns the class of a quota for owner 0; `None` where its states do not fit a word.
     pub(crate) fn class(&self, quota: &Arc<Quota>, tick: Tick) -> Option<KeptClass> {
         self.shared.table.reclaim(tick);
         Some(self.shared.table.classes.of(quota, 0, tick)?.kept())
     }
 
-    /// Returns the limit of a class that was kept between checks; `None` where its number has been given to another limit since, or is
-    /// about to be.
+    /// Returns the limit of a class that was kept between checks; `None` where its number has since been given to
+    /// another limit, or is about to be.
     #[inline]
     pub(crate) fn limit(&self, class: KeptClass) -> Option<Limit<'_>> {
         self.shared.table.classes.kept(class)
     }
 
-    /// Returns the limit of a class, if it is one of the first few, which are found without a list.
+    /// Returns the limit of a class, if it is one of the first few, which are found without searching a list.
     #[inline(always)]
     pub(crate) fn limit_at_hand(&self, class: Class) -> Option<&First> {
         self.shared.table.classes.at_hand(class)
     }
 
-    /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
-    /// succeed, whatever the reason. Makes no call.
+    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
+    /// that did not succeed, for whatever reason. Makes no function call.
     #[inline(always)]
     pub(crate) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
         self.shared.table.permit(print, first, now, units)
     }
 
-    /// As [`MemoryStore::permit`], by any limit.
+    /// As [`MemoryStore::permit`], for any limit.
     #[inline(always)]
     pub(crate) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
         self.shared.table.permit_by(print, by, units)
     }
 
-    /// As [`MemoryStore::permit`], in both lines; for a key that would be refused, it returns the word that was seen.
+    /// As [`MemoryStore::permit`], in both lines. For a key that would be refused, it returns the word that was seen.
     #[inline]
     pub(crate) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         self.shared.table.permit_or_see(print, by, units)
     }
 
-    /// Spends units of a key by its word; waits for a slot that is seized. Ticks must come from a clock that does not step back.
+    /// Spends units of a key in its word; waits for a slot that is seized. Ticks must come from a clock that does not
+    /// step back.
     pub(crate) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         self.shared.table.take(print, key, by, units)
     }
@@ -262,7 +270,7 @@ impl Store for MemoryStore {
         let table = &self.shared.table;
         Occupancy {
             capacity: table.slots(),
-            // Relaxed, all three: counts for people, ordered with nothing.
+            // Relaxed, all three: statistics, with no ordering to other data.
             used: table.used.load(Ordering::Relaxed),
             evicted: table.evicted.load(Ordering::Relaxed),
             evicted_over_limit: table.evicted_over_limit.load(Ordering::Relaxed),
@@ -288,7 +296,8 @@ impl MemoryStore {
         self.settle_step::<true, false>(step, &mut settled).map(|()| settled)
     }
 
-    /// Settles a step; without receipts, where nobody wants them, only as far as that saves work. `TRACK` notes which slots change.
+    /// Settles a step. Without `RECEIPTS`, receipts are left out only where that saves work. `TRACK` notes which slots
+    /// change.
     #[inline(always)]
     fn settle_step<const RECEIPTS: bool, const TRACK: bool>(
         &self,
@@ -299,7 +308,7 @@ impl MemoryStore {
         self.settle_prints::<RECEIPTS, TRACK>(step, print, settled)
     }
 
-    /// Settles a step whose keys have these fingerprints, by their places.
+    /// Settles a step; `print` returns the fingerprint of the key of a charge, given its index.
     #[inline(always)]
     fn settle_prints<const RECEIPTS: bool, const TRACK: bool>(
         &self,
@@ -313,14 +322,14 @@ impl MemoryStore {
             return Ok(());
         }
         let mut step = Step { now: settled.at, ..*step };
-        // Perhaps a refusal: decided by a fresh clock, if the step has one.
+        // The step may be refused: it is decided by a fresh clock, if it has one.
         if let StepClock::Fresh(clock) = step.clock {
             step.now = time.hold(clock.now());
         }
         let sought = |(at, charge): (usize, &Charge<'_>)| table.sought(print(at, charge), charge.key);
         let keys: SmallVec<[Sought; 16]> = step.charges.iter().enumerate().map(sought).collect();
-        // Two keys of one step that the table takes for one would be settled on one slot twice. Different keys are taken for one with odds
-        // of 2^-48, and the step is refused then too.
+        // Two keys of one step that the table cannot tell apart would be settled on one slot twice. Different keys
+        // collide with odds of 2^-48, and the step is refused then too.
         let repeated = |(at, key): (usize, &Sought)| keys[..at].iter().any(|other| other.is_as(*key));
         if keys.iter().enumerate().any(repeated) {
             return Err(StoreError::RepeatedKey);
@@ -328,12 +337,13 @@ impl MemoryStore {
         loop {
             table.settle_any(&step, &keys, settled);
             settled.at = step.now;
-            // What was settled by cells is noted already, a refusal that had to be kept included.
+            // Steps that were settled on cells are noted already, including a refusal that had to be kept.
             if TRACK && settled.allowed && matches!(step.op, Op::Take) {
                 keys.iter().for_each(|key| table.mark_key(*key));
             }
-            // Another step may have come with a later tick between here and the lock, and have charged by that tick. So a refusal stands
-            // only if it holds at the later tick too. The loop ends: each turn takes the wait that the last one told.
+            // Another step may have come with a later tick between here and the lock, and have charged at that tick. So
+            // a refusal stands only if it also holds at the later tick. The loop ends: each turn requires that the wait
+            // of the last refusal is over.
             let later = time.latest();
             if settled.allowed || later == step.now || !waited(&step, settled, later) {
                 return Ok(());
@@ -343,7 +353,7 @@ impl MemoryStore {
     }
 }
 
-/// Says whether every binding refusal of a step is over by a later tick.
+/// Returns whether every binding refusal of a step is over by a later tick.
 fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
     let passed = later.since(step.now);
     let over = |retry: Retry| retry <= Retry::After(passed);
@@ -353,7 +363,8 @@ fn waited(step: &Step<'_>, settled: &Settled, later: Tick) -> bool {
 }
 
 impl Table {
-    /// Settles a step: on words where that is possible, else on cells, of one known key where its cell lies.
+    /// Settles a step: on words where possible, otherwise on cells; a step of one known key is settled where its cell
+    /// lies.
     fn settle_any(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) {
         self.reclaim(step.now);
         if let ([charge], [key]) = (step.charges, keys)

@@ -1,4 +1,4 @@
-//! A step that owns what it names, to be kept while an engine is asked.
+//! A step that owns its data, to be kept while an engine is asked.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,9 +10,9 @@ use tidegate_core::{Cost, Finish, Quota, Replace, Tick};
 use super::breaker_view::Handling;
 use super::step::{Charge, DecidedBy, Durable, Ending, OnStoreError, Op, Settled, Step, StepClock};
 
-/// A [`Step`] that owns what it names.
+/// A [`Step`] that owns its data.
 ///
-/// The tick is taken when it is made: the clock that a step may carry ([`StepClock::Fresh`]) is read then.
+/// The tick is fixed when the owned step is made: the clock that a step may carry ([`StepClock::Fresh`]) is read then.
 #[derive(Clone, Debug)]
 pub struct OwnedStep {
     now: Tick,
@@ -52,7 +52,7 @@ struct OwnedCharge {
 }
 
 impl OwnedStep {
-    /// Copies a step: two allocations for each of its charges at most.
+    /// Copies a step. Allocates at most twice for each of its charges.
     #[must_use]
     pub fn of(step: &Step<'_>) -> Self {
         let step = step.read_clock();
@@ -76,9 +76,11 @@ impl OwnedStep {
         }
     }
 
-    /// Returns the step that undoes what a step has charged, by the answer to it; `None` where it has charged nothing.
+    /// Returns the step that undoes the charges of a step, according to the answer to it; `None` where nothing was
+    /// charged.
     ///
-    /// It goes by the engine's clock where there is one, as the step itself does, because receipts are dated by the clock that decided.
+    /// It uses the engine's clock where there is one, as the step itself does, because receipts are dated by the clock
+    /// that decided.
     pub(crate) fn undoing(step: &Step<'_>, settled: &Settled) -> Option<Self> {
         let by_fallback = settled.by == DecidedBy::Fallback;
         let mut charges: SmallVec<[Charge<'_>; 4]> = SmallVec::new();
@@ -143,7 +145,7 @@ impl OwnedStep {
         self.tag
     }
 
-    /// Says whether the step forgets the key of one of its charges: bytes that are no state are mended by that.
+    /// Returns whether the step forgets the key of one of its charges, which repairs bytes that do not decode.
     #[must_use]
     pub fn forgets(&self, charge: usize) -> bool {
         match &self.op {

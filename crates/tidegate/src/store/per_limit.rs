@@ -1,4 +1,4 @@
-//! What a store works out once for each limit, kept at hand.
+//! A cache of values that a store computes once for each limit.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -8,21 +8,22 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use tidegate_core::Quota;
 
-/// Into how many parts the map is divided, so that a limit that is new copies one of them and not all.
+/// The number of parts of the map: adding a limit copies one part and not the whole map.
 const PARTS: usize = 64;
 
-/// How many limits are kept in a part, 4,096 in all. Beyond that the part is forgotten, and worked out again as its limits are used.
+/// The most limits in a part: 4,096 in all. A part that is full is cleared, and its values are computed again as its
+/// limits are used.
 const MOST_IN_A_PART: usize = 64;
 
 /// Values by limit.
 ///
-/// Reading takes no lock: limits are few and stay, and what is new is put into a copy.
+/// Reading takes no lock: limits are few and rarely change, and a new one is added to a copy.
 pub(super) struct PerLimit<T> {
     parts: Box<[ArcSwap<Part<T>>]>,
     writes: Mutex<()>,
 }
 
-/// By the address of a limit, which does not change while it is kept here.
+/// Keyed by the address of a limit, which does not change while its `Arc` is kept here.
 type Part<T> = HashMap<usize, (Arc<Quota>, T)>;
 
 impl<T: Clone> PerLimit<T> {
@@ -30,7 +31,7 @@ impl<T: Clone> PerLimit<T> {
         Self { parts: (0..PARTS).map(|_| ArcSwap::default()).collect(), writes: Mutex::default() }
     }
 
-    /// Lends the value of a limit, which is made if there is none.
+    /// Passes the value of a limit to `then`, after making it if there is none.
     pub(super) fn with<R>(
         &self,
         quota: &Arc<Quota>,
@@ -38,7 +39,7 @@ impl<T: Clone> PerLimit<T> {
         then: impl FnOnce(&T) -> R,
     ) -> R {
         let address = Arc::as_ptr(quota).addr();
-        // The low bits of addresses are alike.
+        // The low bits of addresses are alike, because allocations are aligned.
         let part = &self.parts[(address >> 6) % PARTS];
         if let Some((_, value)) = part.load().get(&address) {
             return then(value);
@@ -50,7 +51,7 @@ impl<T: Clone> PerLimit<T> {
             if copy.len() >= MOST_IN_A_PART {
                 copy.clear();
             }
-            // Made by two at once, the later one stays: both are of the same limit.
+            // If two threads make it at once, the later value stays; both are of the same limit.
             copy.insert(address, (Arc::clone(quota), value.clone()));
             part.store(Arc::new(copy));
         }

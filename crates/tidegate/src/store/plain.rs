@@ -1,4 +1,4 @@
-//! A plain map under a lock, with which tests compare every other store.
+//! A plain map under a lock, the reference with which tests compare every other store.
 
 use std::collections::HashMap;
 
@@ -9,9 +9,9 @@ use crate::clock::HeldTime;
 use super::step::{Settled, Step};
 use super::{Caps, Cell, Home, Occupancy, Settling, Store, StoreError, settle};
 
-/// Keeps every key it ever saw, exactly, in a map under one lock.
+/// Keeps every key that it has ever seen, exactly, in a map under one lock.
 ///
-/// Unbounded: callers who make up keys can fill the memory. For tests, and for programs whose keys are their own.
+/// Unbounded: callers who invent keys can fill the memory. For tests, and for programs that choose their own keys.
 #[derive(Debug)]
 pub struct PlainStore {
     cells: Mutex<HashMap<Vec<u8>, Cell>>,
@@ -60,7 +60,7 @@ impl Store for PlainStore {
     }
 }
 
-/// Refuses a step that names a key twice, whose second charge would not see the first.
+/// Refuses a step that names a key twice: its second charge would not see the first.
 pub(super) fn refuse_repeated(step: &Step<'_>) -> Result<(), StoreError> {
     // Steps hold a handful of charges, for which comparing all pairs beats hashing them.
     let repeated = |(at, charge): (usize, &super::Charge<'_>)| {

@@ -1,8 +1,9 @@
-//! A store that grants a region's part of each limit, out of an engine that only that region has.
+//! A store that grants a region's part of each limit from an engine that only that region uses.
 //!
-//! A [`Regional`] is a store around the one of a region's engine, usually a [`Leased`](super::Leased). The regions agree which [`Part`]
-//! of the whole is whose ([`Driver::in_region`](crate::cluster::shares::Driver::in_region)); each node asks the engine of its own region, by
-//! this part of each limit. So no request waits for another region, and a region that is cut off goes on.
+//! A [`Regional`] wraps the store of a region's engine, usually a [`Leased`](super::Leased). The regions agree which
+//! [`Part`] of the whole each of them has ([`Driver::in_region`](crate::cluster::shares::Driver::in_region)); each node
+//! asks the engine of its own region for this part of each limit. So no request waits for another region, and a region
+//! that is cut off continues to work.
 //!
 //! ```text
 //! region a:  nodes ── Regional ── Leased ── Fallback ──▶ engine a: 6/10 of each limit
@@ -12,17 +13,19 @@
 //! ```
 //!
 //! # Never more than the limit
-//! What [`super::split`] says of nodes holds of regions: a part that shrinks does so at once, and one that has grown counts when it has been
-//! the region's for as long as the limit takes to fill up. Nodes of one region may know of different parts for a moment. Each of them is one
-//! that the region holds, so what the engine grants meanwhile is within the largest of them.
+//! The rules of [`super::split`] for nodes apply to regions: a smaller part applies at once, and a larger part applies
+//! when it has been the region's for as long as the limit takes to fill up. Nodes of one region may know different
+//! parts for a moment. Each of these is a part that the region holds, so what the engine grants meanwhile stays within
+//! the largest of them.
 //!
-//! A node that starts counts on what is always its region's own until the limit would have filled up: it does not know for how long the
-//! region has had more. What other nodes of the region have spent meanwhile counts against that too. So limits that fill up within seconds
-//! or minutes suit regions, and those of a day do not.
+//! Until the limit would have filled up, a node that starts uses only the part that is always its region's own, because
+//! it does not know for how long the region has had more. What other nodes of the region spend meanwhile counts against
+//! that smaller part too. So limits that fill up within seconds or minutes suit regions, and limits per day do not.
 //!
 //! # What it is for
-//! The limits are those of [`super::split`], with the same rounding, for regions in place of nodes. Breakers and adaptive limits are each
-//! region's own, and whole. A charge whose part has changed since gives nothing back when it ends with less.
+//! The same limits as [`super::split`], with the same rounding, divided among regions in place of nodes. Breakers and
+//! adaptive limits are not divided: each region has its own, whole. A charge whose part has changed since it was made
+//! gives nothing back when it ends with less.
 
 use smallvec::SmallVec;
 
@@ -33,7 +36,7 @@ use crate::cluster::Part;
 
 /// A store that grants a region's part of each limit; see the [module](self).
 ///
-/// What is settled on the spot costs a look at the part, and allocates nothing.
+/// If the wrapped store answers on the spot, this one only adds a lookup of the part, without an allocation.
 ///
 /// # Examples
 /// ```
@@ -61,20 +64,20 @@ pub struct Regional {
 }
 
 impl Regional {
-    /// Makes a store that grants a region's part of each limit, through one whose keys are this region's alone.
+    /// Makes a store that grants a region's part of each limit. Only this region may use the keys of `store`.
     #[must_use]
     pub fn around(store: impl Store + 'static, part: Part) -> Self {
         Self { store: Box::new(store), divider: Divider::new(part).with_guards() }
     }
 
-    /// Returns a function that tells how many units this node was asked for in all, allowed or not: the demand by which parts are
-    /// [divided](crate::cluster::shares::Driver::new).
+    /// Returns a function that returns how many units this node was asked for in all, allowed or not: the demand by
+    /// which parts are [divided](crate::cluster::shares::Driver::new).
     pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         self.divider.demand()
     }
 }
 
-/// What is answered where nothing has to be asked.
+/// The answer to a step for which the wrapped store need not be asked.
 fn unasked(step: &Step<'_>) -> Settled {
     Settled { allowed: true, at: step.now, ..Settled::default() }
 }
@@ -149,7 +152,7 @@ impl Store for Regional {
     }
 }
 
-/// Answers a step by the next of the answers to those that were asked.
+/// Answers a step: from the next of `answers` if the wrapped store was asked, otherwise without it.
 fn one_of_many(divided: &DividedStep, step: &Step<'_>, answers: &mut impl Iterator<Item = Answer>) -> Answer {
     let mut settled = match divided.is_asked() {
         false => unasked(step),

@@ -1,4 +1,4 @@
-//! One step over several cells: the function that every store runs.
+//! Settles one step over several cells: the function that every store runs.
 
 use super::breaker;
 use super::cell::Cell;
@@ -9,13 +9,13 @@ use super::take::take;
 
 /// Settles a step over its cells, one per charge in the same order; `None` is a key never seen.
 ///
-/// Pure but for `cells`. Returns whether they changed: only then is there anything to write back. A peek changes nothing. A denied take
-/// changes nothing either, with one exception: a key that is met for the first time, denied by its limit, and starts below full is kept,
-/// because it fills from then on, and would otherwise be met for the first time by every ask. A cell that becomes `None` is to be
-/// forgotten.
+/// Pure except for `cells`. The second result is whether the cells changed: only then is there anything to write back.
+/// A peek changes nothing. A denied take changes nothing either, with one exception: a key that is new, denied by its
+/// limit, and starts below full is kept, because it fills up from then on; otherwise every further ask would treat it
+/// as new. A cell that becomes `None` has to be forgotten.
 ///
 /// # Panics
-/// When `cells`, or the endings, are fewer than the charges: a store's mistake, never an outsider's.
+/// When there are fewer `cells`, or fewer endings, than charges: a mistake of the store, never of a caller.
 pub fn settle(step: &Step<'_>, cells: &mut [Option<Cell>]) -> (Settled, bool) {
     assert!(cells.len() >= step.charges.len(), "a cell for each charge");
     let mut settled = Settled { at: step.now, ..Settled::default() };

@@ -1,33 +1,38 @@
-//! A store of this process that grants this node's part of each limit, and asks nobody: `share: split`.
+//! A store of this process that grants this node's part of each limit without asking another node or an engine:
+//! `share: split`.
 //!
-//! Somebody agrees with the other nodes which [`Part`] of the whole is this node's, and changes it as demand moves
-//! ([`crate::cluster::shares`]). Here each limit is divided by it: rates, bursts, counts and places, each rounded down
-//! ([`Quota::divided`](crate::Quota::divided)).
+//! A separate driver ([`crate::cluster::shares`]) agrees with the other nodes which [`Part`] of the whole is this
+//! node's, and changes it as demand moves. This store divides each limit by that part: rates, bursts, counts and
+//! places, each rounded down ([`Quota::divided`](crate::Quota::divided)).
 //!
 //! # Never more than the limit
-//! While the parts of all nodes add up to the whole at most, at every instant, all nodes together grant at most what the limit grants: no
-//! node and no engine is asked for that. A part that has become smaller counts at once, for what is not yet spent. One that has become
-//! larger counts when it has been this node's for as long as the limit takes to fill up ([`Quota::fills_within`](crate::Quota::fills_within)): before, what has come
-//! may have been spent by whoever had it. So of a limit per minute, a part that has moved is used a minute later; and a node that starts
-//! has what is [always](Part::always) its own for that long, because nobody knows what it granted before it was started again.
+//! While the parts of all nodes add up to at most the whole at every instant, all nodes together grant at most what the
+//! limit grants, without any request to another node or an engine. When a part becomes smaller, the smaller part
+//! applies at once to all that is not yet spent. When a part becomes larger, the larger part applies only after it has
+//! been this node's for as long as the limit takes to fill up ([`Quota::fills_within`](crate::Quota::fills_within)):
+//! until then, its former owner may already have spent what has refilled. So for a limit per minute, a part that has
+//! moved is used a minute later. A node that starts uses only what is [always](Part::always) its own for that long,
+//! because what it granted before the restart is unknown.
 //!
-//! Think of the whole as of many small limits, each in the hands of one node. One that changes hands rests until it is full. Thus whoever
-//! has it then finds at least what it counts on, and each of them keeps its own rate and burst.
+//! As a model, the whole consists of many small limits, each owned by one node. A small limit that changes its owner is
+//! not used until it is full. So its new owner finds at least what it counts on, and each small limit keeps its own
+//! rate and burst.
 //!
-//! What is settled later may be more than was charged; it is booked as a debt where it was charged, as everywhere, and moves to no other
-//! node.
+//! A charge that ends with more than was charged is booked as a debt where it was charged, as in every store; the debt
+//! does not move to another node.
 //!
 //! # What it is for
-//! Limits of many units at once, with a steady demand: of 10 units on 4 nodes each has two, rounded down, and of 3 units none. What leaves
-//! a node less than one unit is refused, as is what cannot be divided: calendar windows, pacers, warm-ups, places that never lapse,
-//! breakers. A policy file that asks for the latter is refused, and warned of the former.
+//! Limits with large bursts and a steady demand. Parts are rounded down: of 10 units on 4 nodes each node has two, and
+//! of 3 units none. A charge whose part is less than one unit is refused, as is a limit that cannot be divided:
+//! calendar windows, pacers, warm-ups, places that never lapse, breakers. Loading a policy file refuses limits that
+//! cannot be divided, and warns of parts of less than one unit.
 //!
-//! A charge whose part has changed since gives nothing back when it ends with less.
+//! A charge whose part has changed since it was made gives nothing back when it ends with less.
 //!
 //! # Limits that change
-//! A limit of which this node's part changes is to the store a limit that has changed: what was spent stays spent, or each change of a part
-//! would give all of it again. So [`Replace::Reset`](crate::Replace::Reset), by which a limit that somebody rewrites begins full, counts as [`Replace::AsIs`](crate::Replace::AsIs)
-//! here.
+//! To the memory store, a changed part looks like a changed limit: what was spent stays spent, because otherwise each
+//! change of a part would grant everything again. So [`Replace::Reset`](crate::Replace::Reset), which makes a rewritten
+//! limit start full, is treated as [`Replace::AsIs`](crate::Replace::AsIs) here.
 
 use std::fmt;
 
@@ -67,14 +72,14 @@ impl fmt::Debug for Split {
 }
 
 impl Split {
-    /// Makes a store that grants a part of each limit. The store's keys are this one's alone.
+    /// Makes a store that grants a part of each limit. No other store or gate may use the keys of `store`.
     #[must_use]
     pub fn new(store: MemoryStore, part: Part) -> Self {
         Self { store, divider: Divider::new(part) }
     }
 
-    /// Returns a function that tells how many units were asked for in all, allowed or not: the demand by which parts are
-    /// [divided](crate::cluster::shares::Driver::new). Steps that this store was not asked do not count.
+    /// Returns a function that returns how many units were asked for in all, allowed or not: the demand by which parts
+    /// are [divided](crate::cluster::shares::Driver::new). Steps that this store was not asked do not count.
     pub fn demand(&self) -> impl Fn() -> u64 + Send + Sync + 'static {
         self.divider.demand()
     }

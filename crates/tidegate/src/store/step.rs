@@ -1,5 +1,5 @@
-//! What a store is asked, and what it answers. Plain data, because a store that runs scripts has to get the same step as one that runs
-//! Rust.
+//! Steps and their answers: what a store is asked, and what it returns. Plain data, because a store that runs scripts
+//! has to get the same step as one that runs Rust.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,40 +15,42 @@ use crate::clock::Clock;
 pub struct Charge<'a> {
     /// The key whose capacity is charged: opaque bytes, distinct within a step.
     pub key: &'a [u8],
-    /// The limit that holds now. A cell written under another one is carried over first.
+    /// The limit that holds now. A cell that was written under another limit is first carried over to this one.
     pub quota: &'a Arc<Quota>,
     /// The units or places asked for.
     pub cost: Cost,
-    /// The units or places that the limit keeps back from this request, for others of higher priority; 0 is none. The charge is allowed
-    /// where one of `cost` and these together would be, with the same `max_wait`, and then takes `cost`; else it is refused as that one
-    /// would be. So what is kept back is kept from being refused to others, not from a delay that `max_wait` allows. A step that ends
-    /// charges does not look at it.
+    /// The units or places that are kept back from this request for others of higher priority; 0 is none. The charge is
+    /// allowed only where a charge of `cost` plus `kept_back` would be, with the same `max_wait`; it then takes only
+    /// `cost`. Otherwise it is refused as that larger charge would be. So requests of higher priority are not refused
+    /// because of this charge, but may be delayed by up to its `max_wait`. Steps that end charges ignore this field.
     ///
-    /// Of a limit that a law moves it is a share of the limit as it stands, in parts of
-    /// [`Concurrency::MAX_PLACES`](tidegate_core::concurrency::Concurrency::MAX_PLACES), and taken in whole percent: all of them are never
-    /// left by anybody.
+    /// For a limit that an adaptive law moves, this is a share of the limit at its present size, in parts of
+    /// [`Concurrency::MAX_PLACES`](tidegate_core::concurrency::Concurrency::MAX_PLACES), and counted in whole percent.
+    /// A share of all of them (100 %) always refuses.
     pub kept_back: u64,
-    /// The longest delay this line accepts; zero for all but queues and waits.
+    /// The longest delay that this charge accepts; zero for all but queues and waits.
     pub max_wait: Duration,
     /// Whether its refusal refuses the step; `false` for a shadow, which is measured and never refuses.
     pub binding: bool,
-    /// How a changed quota takes over what was spent.
+    /// How a changed quota takes over what was spent under the former one.
     pub replace: Replace,
-    /// The number of the policy that the key belongs to, the same for all its keys. Where a store is full, keys of one owner do not push
-    /// out those of another beyond an even share.
+    /// The number of the policy that the key belongs to, the same for all keys of the policy. In a full store, keys of
+    /// one owner do not evict those of another beyond an even share.
     pub owner: u32,
-    /// What becomes of the charge when an engine cannot decide; see [`OnStoreError`]. Without meaning for the engine itself.
+    /// What happens to the charge when an engine cannot decide; see [`OnStoreError`]. The engine itself ignores it.
     pub on_error: OnStoreError,
-    /// When what the charge changes has to be on disk, in a store that keeps its keys there; see [`Durable`].
+    /// When the change has to be on disk, in a store that keeps its keys on disk; see [`Durable`].
     pub durable: Durable,
-    /// When a charge is ended: whether it was made by the store that stands in for an engine; see [`DecidedBy::Fallback`].
+    /// Only where a charge is ended: whether it was made by the store that stands in for an engine; see
+    /// [`DecidedBy::Fallback`].
     pub by_fallback: bool,
-    /// Whether the quota is one of very many and holds for this step only: a store keeps it with the key and takes no other note of it.
+    /// Whether the quota is one of very many and holds for this step only: the store keeps it with the key and does not
+    /// register it elsewhere.
     pub passing: bool,
 }
 
 impl<'a> Charge<'a> {
-    /// A binding charge that spends, at once or not at all, and may take all that is there; its owner is 0.
+    /// Makes a binding charge that does not wait, with nothing kept back; its owner is 0.
     #[must_use]
     pub const fn new(key: &'a [u8], quota: &'a Arc<Quota>, cost: Cost) -> Self {
         Self {
@@ -67,8 +69,8 @@ impl<'a> Charge<'a> {
         }
     }
 
-    /// Returns the charge that has to be allowed for this one to be: of its cost and what is kept back from it together. `None` where
-    /// nothing is kept back.
+    /// Returns the charge that has to be allowed for this one to be allowed: its cost plus the units kept back. `None`
+    /// where nothing is kept back.
     #[inline]
     pub(super) fn with_kept_back(&self) -> Option<Self> {
         if self.kept_back == 0 {
@@ -84,54 +86,58 @@ impl<'a> Charge<'a> {
 pub enum Op<'a> {
     /// Spends every charge if all binding ones are allowed.
     Take,
-    /// Spends like `Take`, of each charge as much of its cost as fits within its longest wait, at least one unit: for nodes that take units
-    /// ahead of time. All binding charges get something, or none does.
+    /// Spends like `Take`, but of each charge as much of its cost as fits within its longest wait, at least one unit:
+    /// for nodes that take units ahead of time. Either all binding charges get something, or none does.
     ///
-    /// What was taken is the cost of the receipt ([`Settlement::receipt`]), so such a step wants receipts; what turns out not to be needed
-    /// comes back by ending the receipt. The wait of a line is that until all of its units may act. A refusal tells when one unit would fit. Of
-    /// a guard a draw takes several places at once, which are left together, and lapse together if they are not.
+    /// The amount taken is the cost of the receipt ([`Settlement::receipt`]), so such a step has to ask for receipts;
+    /// units that turn out not to be needed are given back by ending the receipt. The wait in an answer is the time
+    /// until all of its units may be used. The retry of a refusal is the time when one unit would fit. From a guard, a
+    /// draw takes several places at once; they are released together, and if they are not, they lapse together.
     Draw,
     /// Decides like `Take` and changes nothing.
     Peek,
-    /// Settles, one [`Ending`] for each charge of the step, all or nothing. Of charges made before, what was not spent comes back, and
-    /// what was spent beyond the charge is booked as a debt; the quota of such a charge is the one it was made under, and its cost
-    /// what was charged. It is refused only by an [`Ending::Once`]. Whether a charge binds and how it waits say nothing here.
+    /// Ends charges, with one [`Ending`] for each charge of the step, all or nothing. Units that were charged before
+    /// and not spent come back; units spent beyond the charge are booked as a debt. The quota of such a charge is the
+    /// one that it was made under, and its cost is the amount that was charged. Only an [`Ending::Once`] can refuse the
+    /// step. `binding` and `max_wait` of the charges are ignored.
     Finish(&'a [Ending]),
-    /// Forgets the keys: their limits are full again, and of charges made before nothing comes back, unless a full store gives up the
-    /// note of that.
+    /// Forgets the keys: their limits are full again. Charges made before give nothing back when they end, unless a
+    /// full store has evicted the note of the reset.
     Reset,
-    /// Does what a person wants of the breakers among the limits, and tells how the last of them stands in [`Settled::breaker`].
+    /// Does what an operator wants of the breakers among the limits, and returns the state of the last of them in
+    /// [`Settled::breaker`].
     Breaker(Handling<'a>),
 }
 
 /// A list of charges to settle at one tick.
 #[derive(Clone, Copy, Debug)]
 pub struct Step<'a> {
-    /// When, as far as the caller knows. A tick before the latest that a store has seen counts as that one: its time does not step back.
+    /// The caller's time. A tick before the latest that the store has seen counts as that latest one: a store's time
+    /// does not step back.
     pub now: Tick,
-    /// Whose clock decides.
+    /// The clock that decides.
     pub clock: StepClock<'a>,
-    /// What the keys have in common: an engine that spreads keys over machines keeps keys of one tag on one machine. Of a store
-    /// whose [`super::Caps::one_tag`] is `false` it says nothing.
+    /// A number that the keys share: an engine that spreads keys over machines keeps keys of one tag on one machine.
+    /// Ignored by stores whose [`super::Caps::one_tag`] is `false`.
     pub tag: u64,
-    /// Whether the charges will be ended: receipts may be absent from the answer otherwise, and all else it says is the same.
-    /// Making them is a part of what a check costs, and most checks want none.
+    /// Whether the charges will be ended. If `false`, receipts may be absent from the answer; the rest of it is the
+    /// same. Making receipts is part of the cost of a check, and most checks need none.
     pub receipts: bool,
-    /// What is done.
+    /// What to do with the charges.
     pub op: Op<'a>,
     /// The charges, in order; keys are distinct.
     pub charges: &'a [Charge<'a>],
 }
 
 impl<'a> Step<'a> {
-    /// Makes a step that is decided by the caller's tick and has receipts; its tag is 0.
+    /// Makes a step that is decided at the caller's tick, with receipts; its tag is 0.
     #[must_use]
     pub const fn new(now: Tick, op: Op<'a>, charges: &'a [Charge<'a>]) -> Self {
         Self { now, clock: StepClock::Caller, tag: 0, receipts: true, op, charges }
     }
 
-    /// Returns the step with the tick of its clock, for a store that has no use for an older one: what [`StepClock::Fresh`] says is
-    /// read at once.
+    /// Returns the step with the present tick of its clock, for a store that cannot decide by an older one first: a
+    /// clock in [`StepClock::Fresh`] is read at once.
     #[must_use]
     pub fn read_clock(self) -> Self {
         match self.clock {
@@ -143,13 +149,13 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Whose clock decides a step.
+/// The clock that decides a step.
 #[derive(Clone, Copy, Debug)]
 pub enum StepClock<'a> {
     /// The caller's: [`Step::now`].
     Caller,
-    /// The caller's. [`Step::now`] may be a little old: it is good enough to permit by, and before a refusal this clock is read
-    /// and decides.
+    /// The caller's. [`Step::now`] may be a little old: it is good enough to permit by. Before a refusal, this clock is
+    /// read, and its tick decides.
     Fresh(&'a dyn Clock),
     /// The engine's own, where it has one ([`super::Caps::own_clock`]); else the caller's.
     Engine,
@@ -161,7 +167,7 @@ pub enum DecidedBy {
     /// A store in this process.
     #[default]
     Local,
-    /// This process, out of what it had drawn from an engine ahead of time.
+    /// This process, out of units that it had drawn from an engine ahead of time.
     Lease,
     /// An engine.
     Engine,
@@ -174,23 +180,25 @@ pub enum DecidedBy {
 pub enum Ending {
     /// Ends a charge that was made before.
     Finish {
-        /// Of the charge, as the step that made it returned it. Each is ended once; whoever holds it sees to that.
+        /// The receipt that the step which made the charge returned. It must be ended only once; the holder is
+        /// responsible for that.
         receipt: Receipt,
         /// What was spent, and how the work went.
         finish: Finish,
-        /// Books what was spent anew if the charge was forgotten before its time: its key was reset, or given up for lack of room,
-        /// before this tick, at which its limit would have been full again. `None` leaves forgotten what is forgotten.
+        /// If the charge was forgotten before this tick, at which its limit would have been full again: books what was
+        /// spent as a new charge. A charge is forgotten when its key is reset, or evicted for lack of room. `None`: a
+        /// forgotten charge stays forgotten.
         renew: Option<Tick>,
     },
     /// Forgets the key, as [`Op::Reset`] does.
     Forget,
-    /// Charges the key as [`Op::Take`] does, at once or not at all. If that is refused, the whole step is, and nothing has changed: so a
-    /// limit of one unit lets a settlement happen once.
+    /// Charges the key as [`Op::Take`] does, without waiting. If that is refused, the whole step is refused, and
+    /// nothing has changed. So a limit of one unit lets a settlement happen only once.
     Once,
 }
 
 impl Ending {
-    /// Ends a charge; what is forgotten stays forgotten.
+    /// Ends a charge; a charge that was forgotten stays forgotten.
     #[must_use]
     pub const fn new(receipt: Receipt, finish: Finish) -> Self {
         Self::Finish { receipt, finish, renew: None }
@@ -200,10 +208,11 @@ impl Ending {
 /// The answer to one charge of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Settlement {
-    /// What this limit by itself decided, and how it stands after the step.
+    /// The decision of this limit by itself, and its standing after the step.
     pub decision: Decision,
-    /// Needed to settle the charge; present when it was spent, unless the step wanted no receipts ([`Step::receipts`]). In the answer to
-    /// [`Op::Finish`] it is the receipt of the charge, its cost being the units that came back; absent where none did.
+    /// The receipt that ends the charge; present when it was spent, unless the step asked for no receipts
+    /// ([`Step::receipts`]). In the answer to [`Op::Finish`] it is the receipt of the ended charge, and its cost is the
+    /// number of units that came back; absent where none came back.
     pub receipt: Option<Receipt>,
 }
 
@@ -214,24 +223,25 @@ pub struct Settled {
     pub allowed: bool,
     /// The longest delay among the binding charges of an allowed step.
     pub wait: Duration,
-    /// The tick of the decision, by the clock that decided.
+    /// The tick of the decision, of the clock that decided.
     pub at: Tick,
     /// Who decided.
     pub by: DecidedBy,
-    /// One per charge.
+    /// One settlement per charge, in order.
     pub lines: SmallVec<[Settlement; 4]>,
-    /// How a breaker stands, in the answer to [`Op::Breaker`].
+    /// The state of a breaker, in the answer to [`Op::Breaker`].
     pub breaker: Option<Box<BreakerView>>,
 }
 
-/// When what a charge changes has to be on disk, in a store that keeps its keys there. Of no meaning for all others.
+/// When a change has to be on disk, in a store that keeps its keys on disk. Other stores ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Durable {
-    /// Some time after the answer, with all that changed since the last time: a crash loses the last fraction of a second.
+    /// Some time after the answer, together with all changes since the last write: a crash loses the last fraction of a
+    /// second.
     #[default]
     Interval,
-    /// Before the answer, which waits for the disk: a crash loses nothing. Counts where a charge is taken that binds, and where one is
-    /// ended; a shadow waits for nothing.
+    /// Before the answer, which waits for the disk: a crash loses nothing. Applies where a binding charge is taken and
+    /// where a charge is ended; a shadow never waits.
     Strict,
 }
 

@@ -1,6 +1,7 @@
-//! All or nothing: the charges of one step, each decided by its own limit, are all kept or none is.
+//! Takes the charges of one step, all or nothing: each limit decides its own charge, and either all charges are kept or
+//! none is.
 //!
-//! Works on a key's state in either form that a store keeps: a [`Cell`], or a word of a table.
+//! Works on a key's state in both forms that a store keeps: a [`Cell`], or a word of a table.
 
 use std::time::Duration;
 
@@ -12,19 +13,21 @@ use super::cell::{self, Cell, current, keep, met};
 use super::kept_back;
 use super::step::{Charge, Settled, Settlement, Step};
 
-/// The ruling on one charge by itself, and what follows if the step is allowed.
+/// The ruling on one charge by itself, and its next state and receipt in case the step is allowed.
 type Decided<H> = (Ruling, Option<(<H as Hand>::Next, Receipt)>);
 
-/// The state of one charge's key while a step has it in hand, in whatever form the store keeps it.
+/// The state of one charge's key while a step works on it, in the form that the store keeps.
 pub(super) trait Hand {
-    /// A state that would follow.
+    /// The type of the next state.
     type Next;
 
-    /// Decides one charge for itself, whatever is kept back from it: the ruling, and what follows if the step is allowed.
+    /// Decides one charge by itself, ignoring what is kept back from it. Returns the ruling, and the next state and
+    /// receipt in case the step is allowed.
     fn decide_cost(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>);
 
-    /// Decides one charge for itself: the ruling, and what follows if the step is allowed. The only place where a part that is kept back
-    /// refuses, but for words that are permitted at a glance (`memory/word_path.rs`).
+    /// Decides one charge by itself, including what is kept back from it. Returns the ruling, and the next state and
+    /// receipt in case the step is allowed. This is the only place where a reserve refuses, besides the fast path for
+    /// words (`memory/word_path.rs`).
     fn decide(&self, charge: &Charge<'_>, now: Tick) -> (Ruling, Option<(Self::Next, Receipt)>) {
         if let Some(with_kept_back) = self.with_kept_back(charge, now)
             && let (denied @ Ruling::Denied { .. }, _) = self.decide_cost(&with_kept_back, now)
@@ -34,26 +37,27 @@ pub(super) trait Hand {
         self.decide_cost(charge, now)
     }
 
-    /// Returns the charge that has to be allowed for this one to be; `None` where nothing is kept back.
+    /// Returns the charge that has to be allowed for this one to be allowed; `None` where nothing is kept back.
     #[inline]
     fn with_kept_back<'c>(&self, charge: &Charge<'c>, _now: Tick) -> Option<Charge<'c>> {
         charge.with_kept_back()
     }
 
-    /// Returns when a refused charge is worth repeating, as its limit has `ruled`: later or sooner where the key is still under another limit.
+    /// Returns when a refused charge is worth repeating: `ruled` by its limit, or a corrected time where the key is
+    /// still under another limit.
     #[inline]
     fn retry(&self, _charge: &Charge<'_>, _now: Tick, ruled: Retry) -> Retry {
         ruled
     }
 
-    /// Returns how the limit stands, or would stand.
+    /// Returns the standing of the limit in the state `next`, or in the present state if that is `None`.
     fn standing(&self, charge: &Charge<'_>, next: Option<&Self::Next>, now: Tick) -> Standing;
 
-    /// Puts a state in place.
+    /// Replaces the state by `next`.
     fn keep(&mut self, charge: &Charge<'_>, next: Self::Next, now: Tick);
 
-    /// Takes note of a key that was denied: if it was met for the first time and fills from then on, or if a fast clock wrote its state.
-    /// Returns whether it did.
+    /// Updates the state of a key that was denied, in two cases: the key is new and fills up from now on, or its state
+    /// was written by a clock that runs ahead. Returns whether the state changed.
     fn meet(&mut self, _charge: &Charge<'_>, _now: Tick) -> bool {
         false
     }
@@ -94,13 +98,14 @@ impl Hand for Option<Cell> {
         if met(charge, self.as_ref(), now).is_some()
             && let Some(cell) = self
         {
-            // Set back now: a denied key would otherwise stand still until the tick that the fast clock had written.
+            // Set back now: otherwise a denied key would stand still until the tick that the fast clock had written.
             let Some(state) = cell.quota.set_back(&cell.state, now) else { return false };
             cell.state = state;
             return true;
         }
         let fresh = charge.quota.fresh(now);
-        // Most limits start full, and a full limit need not be kept: keys that are refused when first met take no room.
+        // Most limits start full, and a full limit need not be kept: so keys that are refused when first seen take no
+        // room.
         let fills = charge.quota.full_at(&fresh).is_none_or(|full| full > now) && {
             let standing = charge.quota.standing(&fresh, now);
             standing.remaining < standing.limit
@@ -112,7 +117,7 @@ impl Hand for Option<Cell> {
     }
 }
 
-/// Returns the charge with what is kept back from it, of a limit that moves by where it stands.
+/// Returns the charge plus what is kept back from it; for an adaptive limit, that share is of its present size.
 #[cold]
 fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option<Charge<'c>> {
     if !kept_back::moves(charge.quota) {
@@ -123,11 +128,11 @@ fn with_share<'c>(cell: &Option<Cell>, charge: &Charge<'c>, now: Tick) -> Option
     Charge { kept_back, ..*charge }.with_kept_back()
 }
 
-/// All or nothing: decides each charge for itself, and keeps what follows only if no binding one was refused. Writes the answer
-/// and returns whether the hands changed.
+/// Decides each charge by itself, and keeps the next states only if no binding charge was refused. Writes the answer to
+/// `settled`, and returns whether any hand changed.
 pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settled: &mut Settled) -> bool {
     let now = step.now;
-    // As many as a plan holds without allocating. Room that is not used costs nothing.
+    // As many as a plan holds without allocating. Unused room costs nothing.
     let mut decided: SmallVec<[Decided<H>; 16]> = SmallVec::new();
     let (mut allowed, mut longest) = (true, Duration::ZERO);
     for (charge, hand) in step.charges.iter().zip(&*hands) {
@@ -145,9 +150,9 @@ pub(super) fn take<H: Hand>(step: &Step<'_>, hands: &mut [H], spend: bool, settl
     let mut changed = false;
     settled.lines.clear();
     settled.lines.reserve_exact(decided.len());
-    // Drained and not consumed: that would move the whole list first.
+    // `drain`, not `into_iter`: that would move the whole list first.
     for ((charge, hand), (ruling, next)) in step.charges.iter().zip(hands).zip(decided.drain(..)) {
-        // A peek returns what there is, not what would be left.
+        // A peek returns what is there, not what would be left.
         let spent = next.filter(|_| allowed && spend);
         let standing = hand.standing(charge, spent.as_ref().map(|(next, _)| next), now);
         let receipt = spent.map(|(next, receipt)| {

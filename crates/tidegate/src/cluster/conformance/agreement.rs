@@ -1,4 +1,4 @@
-//! What nodes make of a coordinator: shares that move, and policies that come to all. In real time, over real engines.
+//! Laws of nodes over a coordinator: shares move, and policies reach all nodes. In real time, over real engines.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use crate::cluster::{Coordinator, Part, policies};
 /// A node on a thread of its own.
 struct Running {
     part: Part,
-    /// Units asked for in a turn of the loop below.
+    /// Units asked for in each turn of the loop below.
     asked: Arc<AtomicU64>,
     status: Box<dyn Fn() -> Status>,
-    /// What it has taken over, and refused.
+    /// The versions that it has applied or refused.
     applied: Arc<Mutex<Vec<u64>>>,
     over: Option<futures_util::future::AbortHandle>,
     ended: Receiver<()>,
@@ -59,7 +59,7 @@ impl Running {
         Self { part, asked, status, applied, over: Some(until), ended }
     }
 
-    /// Has it leave, and waits until it has.
+    /// Makes the node leave, and waits until it has left.
     fn stop(&mut self) {
         if let Some(over) = self.over.take() {
             over.abort();
@@ -68,7 +68,7 @@ impl Running {
     }
 }
 
-/// Looks until something holds, and checks each time that the parts add up to the whole at most.
+/// Looks until a condition holds, and checks each time that the parts add up to at most the whole.
 fn until(nodes: &[Running], what: &str, asks: impl Fn(), holds: impl Fn() -> bool) -> Duration {
     let clock = SystemClock::new();
     let begun = clock.now();
@@ -85,9 +85,9 @@ fn until(nodes: &[Running], what: &str, asks: impl Fn(), holds: impl Fn() -> boo
     clock.now().since(begun)
 }
 
-/// Three nodes divide what they have by what they are asked for, and take over what one of them leaves; the policies that are put come to
-/// all of them, and a wrong version changes nothing and is seen to be refused. In real time: some times as long as members are kept. The cluster
-/// has no members when it begins, and no shares nor policies.
+/// Checks that three nodes divide the whole by demand, and take over the part of a node that leaves; and that policies
+/// reach all of them, while a wrong version changes nothing and is seen to be refused. Takes several times as long as
+/// members are kept, in real time. The cluster must have no members, no shares and no policies when this begins.
 ///
 /// # Panics
 /// When a law is broken; the message names it.
@@ -143,14 +143,15 @@ pub fn agreement(make: Make<'_>) {
         || standings().iter().all(|node| node.follows == 3 && node.refused.is_none()),
     );
 
-    // The one that leads leaves; the others have what was its.
+    // The leader leaves; the others get its part.
     nodes[0].stop();
     let asks = || {
         nodes[1].asked.fetch_add(1000, Ordering::Relaxed);
     };
     until(&nodes, "who is asked for all has nearly all, whoever leads", asks, || part(&nodes[1]) >= 90);
     let leads = |node: &Running| (node.status)().leads;
-    // Which one is not said: nodes that start together may join in any order, and one that was held up joins again as the last.
+    // It is not specified which one leads: nodes that start together may join in any order, and a node that was held up
+    // joins again as the last.
     until(&nodes[1..], "one of those that are left leads", || (), || leads(&nodes[1]) != leads(&nodes[2]));
     nodes.iter_mut().for_each(Running::stop);
     assert!(

@@ -1,69 +1,70 @@
-//! Who gets how much, by demand.
+//! Computes how the whole is divided by demand.
 
 use std::time::Duration;
 
 use crate::cluster::Part;
 
-/// Over which time a node's demand is averaged: a burst of a second moves a fifth of it.
+/// The time over which a node's demand is averaged: a burst of one second moves the average by a fifth.
 pub(super) const AVERAGED_OVER: Duration = Duration::from_secs(5);
 
-/// The part of the whole that is always each node's own, with an engine or without: small, because what idle nodes keep of it is used by
-/// nobody.
+/// The part of the whole that is divided evenly as each node's permanent part, with an engine or without: small,
+/// because what idle nodes have of it is not used.
 const ALWAYS: u32 = Part::WHOLE / 32;
 
-/// The part of the pool that is divided evenly among the members, so that one which was idle can begin: as small, for the same reason.
+/// One part in this many of the pool is divided evenly among the members, so that a node that was idle can begin:
+/// small, for the same reason.
 const EVENLY: u64 = 32;
 
-/// Changes up to so many hundredths of a part are left, so that shares do not follow every breath.
+/// Changes up to this percentage of a part are not made, so that shares do not follow every fluctuation.
 const SLACK: u64 = 10;
 
-/// How many standard deviations of what was counted a change is beyond, so that shares do not follow chance.
+/// A change must exceed this many standard deviations of the counted demand, so that shares do not follow chance.
 const BEYOND: u128 = 2;
 
-/// Parts smaller than this are not worth a change: a 256th of the whole.
+/// Changes smaller than this are not made: a 256th of the whole.
 const SMALL: u32 = Part::WHOLE / 256;
 
-/// By which rules the whole is divided.
+/// The rules by which the whole is divided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Division {
     most: u32,
 }
 
 impl Division {
-    /// Divides among so many nodes at most, 1 to 32,768; other numbers count as the nearest. It is a promise of whoever deploys them: a
-    /// node that cannot ask the engine trusts it.
+    /// Divides among at most `most` nodes, 1 to 32,768; other numbers count as the nearest. The deployment must never
+    /// have more nodes: a node that cannot ask the engine relies on that.
     #[must_use]
     pub fn among(most: u64) -> Self {
         Self { most: u32::try_from(most).unwrap_or(u32::MAX).clamp(1, ALWAYS) }
     }
 
-    /// Returns what is always each node's own.
+    /// Returns the permanent part of each node.
     #[must_use]
     pub const fn own(&self) -> u32 {
         ALWAYS / self.most
     }
 
-    /// Makes the part of a node, which has its own until it is given more.
+    /// Makes the part of a node: its permanent part, until it is given more.
     #[must_use]
     pub fn part(&self) -> Part {
         Part::always(self.own())
     }
 
-    /// Returns what is divided by the document, with so many members.
+    /// Returns the pool that the document divides, with the given number of members.
     #[must_use]
     pub fn pool(&self, members: usize) -> u32 {
         let nodes = u32::try_from(members).unwrap_or(u32::MAX).max(self.most);
         Part::WHOLE.saturating_sub(self.own().saturating_mul(nodes))
     }
 
-    /// Says whether there are more members than were said to be the most.
+    /// Returns whether there are more members than the stated most.
     #[must_use]
     pub fn is_exceeded(&self, members: usize) -> bool {
         members > self.most as usize
     }
 
-    /// Divides a pool by demand, each rounded down: a small piece of it evenly, the rest in proportion. Without any demand all of it
-    /// evenly.
+    /// Divides a pool by demand, each part rounded down: a small piece of it evenly, the rest in proportion. Without
+    /// any demand, all of it evenly.
     #[must_use]
     pub fn divide(&self, pool: u32, demands: &[u64]) -> Vec<u32> {
         let nodes = demands.len().max(1) as u128;
@@ -72,14 +73,15 @@ impl Division {
         let evenly = if all == 0 { pool } else { pool / u128::from(EVENLY) };
         let part = |demand: &u64| {
             let by_demand = ((pool - evenly) * u128::from(*demand)).checked_div(all).unwrap_or(0);
-            // At most the pool, which fits.
+            // The conversion is exact: at most the pool.
             u32::try_from(evenly / nodes + by_demand).unwrap_or(0)
         };
         demands.iter().map(part).collect()
     }
 
-    /// Says whether parts (what a member has, what it should have) are far enough from what they should be to be changed, by a demand of which
-    /// so many units were counted. The fewer they are, the more they are where they are by chance.
+    /// Returns whether parts are far enough from their targets to be changed. `pairs` are the part that each member has
+    /// and the part that it should have; `counted` is the number of units that the demand was counted from. The fewer
+    /// units were counted, the larger a difference may be by chance.
     #[must_use]
     pub fn is_worth_it(&self, pool: u32, counted: u64, pairs: impl Iterator<Item = (u32, u32)>) -> bool {
         // A part of `want/pool` of n units drawn at random varies by the square root of `want/pool · (1 − want/pool) / n`.
@@ -92,7 +94,7 @@ impl Division {
             used = used.saturating_add(have);
             let apart = have.abs_diff(want);
             let matters = apart >= SMALL && u64::from(apart) * 100 > SLACK * u64::from(have.max(want));
-            // Who has nothing is given something.
+            // A member without a part is always given one.
             far |= matters && (have == 0 || !by_chance(apart, want));
         }
         far || pool.saturating_sub(used) > pool / 16

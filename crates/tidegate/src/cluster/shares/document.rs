@@ -1,48 +1,50 @@
-//! The document that says whose the pool is, as text, so that an engine's own tools show it.
+//! The document that divides the pool, as text, so that an engine's own tools can show it.
 
 use std::fmt::Write as _;
 
-/// What the first line says: what it is, and in which form.
+/// The first line: the type of the document, and its format.
 const HEAD: &str = "tidegate-shares 1";
 
-/// The document: whose the pool is.
+/// The document: how the pool is divided.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Shares {
-    /// Counts the versions of this document: one more with each that is written.
+    /// Counts the versions of this document: one more with each version.
     pub(super) turn: u64,
-    /// Tells this document from an earlier one that was deleted: a random number that is drawn when a document is begun.
+    /// Distinguishes this document from an earlier one that was deleted: a random number drawn when a document is
+    /// begun.
     pub(super) line: u64,
-    /// Whether anything is divided. Not before all members have seen the line, because what was divided before it is not known.
+    /// Whether anything is divided. Only after all members have seen the line, because what an earlier document divided
+    /// is not known.
     pub(super) open: bool,
-    /// What each node has, by [`Member::joined`](crate::cluster::Member::joined), ascending.
+    /// The share of each node, by [`Member::joined`](crate::cluster::Member::joined), ascending.
     pub(super) nodes: Vec<NodeShare>,
 }
 
-/// What one node has of the pool.
+/// One node's share of the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct NodeShare {
     /// Its number.
     pub(super) joined: u64,
-    /// What it may use.
+    /// The part that it may use.
     pub(super) part: u32,
-    /// What it may still be using: at least its part.
+    /// The part that it may still be using: at least `part`.
     pub(super) held: u32,
     /// The turn at which its part was last made smaller.
     pub(super) since: u64,
 }
 
 impl Shares {
-    /// Returns what may be in use of the pool.
+    /// Returns how much of the pool may be in use.
     pub(super) fn held(&self) -> u32 {
         self.nodes.iter().fold(0, |held, node| held.saturating_add(node.held))
     }
 
-    /// Returns what a node has.
+    /// Returns the share of a node.
     pub(super) fn of(&self, joined: u64) -> Option<&NodeShare> {
         self.nodes.binary_search_by_key(&joined, |node| node.joined).ok().map(|at| &self.nodes[at])
     }
 
-    /// Writes it down: some 40 bytes a node.
+    /// Encodes the document: some 40 bytes a node.
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut text = format!("{HEAD}\nturn {}\nline {}\nopen {}\n", self.turn, self.line, self.open);
         for node in &self.nodes {
@@ -55,13 +57,13 @@ impl Shares {
         text.into_bytes()
     }
 
-    /// Reads it; `None` for what is none, or contradicts itself.
+    /// Decodes a document; `None` for bytes that are not a document, or that contradict themselves.
     pub(super) fn decode(bytes: &[u8]) -> Option<Self> {
         let mut lines = std::str::from_utf8(bytes).ok()?.lines();
         if lines.next()? != HEAD {
             return None;
         }
-        // The last number has no next one: no program has written it.
+        // The largest number is rejected because it has no successor; no program writes it.
         let turn = lines.next()?.strip_prefix("turn ")?.parse().ok().filter(|turn| *turn < u64::MAX)?;
         let line = lines.next()?.strip_prefix("line ")?.parse().ok()?;
         let open = lines.next()?.strip_prefix("open ")?.parse().ok()?;

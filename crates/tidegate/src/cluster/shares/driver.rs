@@ -1,4 +1,4 @@
-//! A task that keeps this node a member, and its part what the nodes have agreed on.
+//! A task that keeps this node a member, and keeps its part as the nodes have agreed.
 
 #[cfg(test)]
 mod tests;
@@ -24,13 +24,13 @@ use crate::later::Later;
 /// The name of the document.
 pub(super) const NAME: &str = "shares";
 
-/// How long after one look of whoever leads the next one is.
+/// The pause between two looks of the leader.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
-/// The same while somebody has yet to give something up that another one waits for.
+/// The same while a node still has to give up something that another one waits for.
 const LOOK_SOON: Duration = Duration::from_millis(100);
 
-/// How the shares stand, as this node knows.
+/// The state of the shares, as far as this node knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Status {
@@ -38,23 +38,24 @@ pub struct Status {
     pub joined: Option<u64>,
     /// Whether it leads.
     pub leads: bool,
-    /// How many members there are, as far as this node has looked.
+    /// The number of members at this node's last look.
     pub members: usize,
-    /// The turn of the shares that it goes by.
+    /// The turn of the shares that it follows.
     pub turn: u64,
-    /// Its part of the [whole](Part::WHOLE), what is always its own included.
+    /// Its part of the [whole](Part::WHOLE), its permanent part included.
     pub part: u32,
-    /// Until when it has that part, unless it is renewed.
+    /// Until when that part is valid, unless it is renewed.
     pub until: Tick,
-    /// Whether there are more members than were said to be the most; with regions, more regions.
+    /// Whether there are more members than the stated most; with regions, more regions.
     pub too_many: bool,
-    /// Why the last round failed; `None` where it did not.
+    /// Why the last round failed; `None` if it did not.
     pub failed: Option<String>,
 }
 
-/// Joins, renews, reads, leads where this node is the first, and sets a [`Part`]. It does so while [`Driver::run`] is polled.
+/// Joins, renews, reads, leads if this node is the first, and sets a [`Part`]. It does so while [`Driver::run`] is
+/// polled.
 ///
-/// It needs no runtime: time is its clock's, and waiting too ([`Clock::sleep_until`]).
+/// It needs no runtime: its clock provides time and waiting ([`Clock::sleep_until`]).
 pub struct Driver {
     coordinator: Arc<dyn Coordinator>,
     clock: Arc<dyn Clock>,
@@ -75,7 +76,7 @@ struct State {
     joined: Option<u64>,
     /// The version of the document that was read last.
     version: u64,
-    /// The line and the turn that were read last, and since when they are the same.
+    /// The line and the turn that were read last, and since when they are unchanged.
     turn: Option<((u64, u64), Tick)>,
     measured: Option<(Tick, u64)>,
     average: f64,
@@ -85,7 +86,7 @@ struct State {
 #[derive(Clone, Copy, Debug)]
 struct Next {
     at: Tick,
-    /// Whether it begins sooner if the document changes, or this node has something to say.
+    /// Whether it begins sooner if the document changes, or this node's report has an urgent change.
     or_sooner: bool,
 }
 
@@ -100,10 +101,10 @@ impl fmt::Debug for Driver {
 }
 
 impl Driver {
-    /// Makes one. `demand` returns how many units this node has been asked for in all, allowed or not, as
-    /// [`Split::demand`](crate::store::Split::demand) counts them; a number that goes back counts as one that stands still. Only the
-    /// proportion between nodes matters, so all of them have to count the same: a node that counts requests where others count units gets
-    /// too little.
+    /// Makes a driver. `demand` returns how many units this node has been asked for in all, allowed or not, as
+    /// [`Split::demand`](crate::store::Split::demand) counts them; a number that decreases counts as unchanged. Only
+    /// the proportion between nodes matters, so all nodes have to count the same: a node that counts requests where
+    /// others count units gets too little.
     pub fn new(
         coordinator: Arc<dyn Coordinator>,
         clock: impl Clock + 'static,
@@ -134,8 +135,8 @@ impl Driver {
         }
     }
 
-    /// Has this node use one part together with all nodes that say the same region, and the [division](Division::among) count regions in place of
-    /// nodes. A name that is empty is none. All nodes have to name one, or none of them.
+    /// Makes this node share one part with all nodes that report the same region; the [division](Division::among) then
+    /// counts regions instead of nodes. An empty name means no region. Either all nodes have to name one, or none.
     #[must_use]
     pub fn in_region(mut self, name: &str) -> Self {
         let name = name.replace(['\n', '\r'], " ");
@@ -144,28 +145,28 @@ impl Driver {
         self
     }
 
-    /// Returns the part that is set: stores read it.
+    /// Returns the part that this driver sets, for stores to read.
     #[must_use]
     pub fn part(&self) -> Part {
         self.part.clone()
     }
 
-    /// Returns what this node says of itself, for others to add to.
+    /// Returns this node's report about itself, for others to add to.
     #[must_use]
     pub fn said(&self) -> Said {
         self.said.clone()
     }
 
-    /// Returns a function that tells how the shares stand.
+    /// Returns a function that returns the present [`Status`].
     pub fn status(&self) -> impl Fn() -> Status + Send + Sync + 'static {
         let status = Arc::clone(&self.status);
         move || status.lock().clone()
     }
 
-    /// Runs until `over` ends, and then leaves: so that others have this node's part at once.
+    /// Runs until `over` completes, and then leaves, so that others get this node's part at once.
     ///
     /// # Cancel safety
-    /// Dropped, it gives up the part at once; the others know when the engine forgets this node.
+    /// If dropped, this node gives up its part at once; the others get it when the engine forgets this node.
     pub async fn run(mut self, over: impl Future<Output = ()> + Send) {
         let mut over = Box::pin(over);
         loop {
@@ -189,18 +190,18 @@ impl Driver {
         let _ = self.by(self.patience(), leaves).await;
     }
 
-    /// One round, and a look where this node leads; returns when the next one begins.
+    /// Makes one round, and a look if this node leads; returns when the next round begins.
     async fn turn(&mut self) -> Next {
         let at = self.patience();
         let mut result = self.round().await;
         if self.is_forgotten(&result) {
-            // It joins again at once. Forgotten twice in a row, it waits like after any other failure.
+            // Joins again at once. If it is forgotten twice in a row, it waits as after any other failure.
             result = self.round().await;
             self.is_forgotten(&result);
         }
         match result {
             Ok(true) => {
-                // The others wait to hear that this node has seen it.
+                // The others wait for the report that this node has seen the turn.
                 let again = self.round().await;
                 self.is_forgotten(&again);
             }
@@ -217,7 +218,7 @@ impl Driver {
         }
     }
 
-    /// Says whether the engine has forgotten this node, which is then no member any more and has no part.
+    /// Returns whether the engine has forgotten this node. If so, it is not a member any more and has no part.
     fn is_forgotten<T>(&mut self, result: &Result<T, CoordinatorError>) -> bool {
         let forgotten = matches!(result, Err(CoordinatorError::Forgotten(_)));
         if forgotten {
@@ -231,12 +232,12 @@ impl Driver {
     async fn wait(&self, next: Next) {
         let sleep = self.clock.sleep_until(next.at);
         if !next.or_sooner {
-            // What this node has read may be old, and then a change is told at once, again and again.
+            // This node's version of the document may be old; then `changed` would complete at once, again and again.
             return sleep.await;
         }
         let changed = self.coordinator.changed(NAME, self.state.version);
         let changed = async {
-            // One that cannot be waited for ends no wait: it would be tried again and again.
+            // An error must not end the wait: `changed` would be tried again and again.
             if changed.await.is_err() {
                 std::future::pending::<()>().await;
             }
@@ -244,7 +245,7 @@ impl Driver {
         select(sleep, select(Box::pin(changed), Box::pin(self.said.is_told()))).await;
     }
 
-    /// Joins or renews, then reads. Returns whether there was a turn that this node has not said to have seen.
+    /// Joins or renews, then reads. Returns whether it read a turn that this node has not reported yet.
     async fn round(&mut self) -> Result<bool, CoordinatorError> {
         let (began, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
         self.measure(began);
@@ -276,10 +277,11 @@ impl Driver {
         Ok(seen != said)
     }
 
-    /// Looks as whoever leads does, if this node might; returns when to look again.
+    /// Looks at the document and the members as a leader, if this node may be one; returns when to look again, or
+    /// `None` if it does not lead.
     async fn look(&mut self) -> Option<Duration> {
         let (now, keeps, until) = (self.clock.now(), self.coordinator.keeps(), self.patience());
-        // While somebody else writes, the others need not know who is there.
+        // While another node writes, this one need not read the members.
         let led = self.state.turn.is_some_and(|(_, since)| now.since(since) < keeps);
         let joined = self.state.joined?;
         if led && !self.status.lock().leads {
@@ -303,16 +305,17 @@ impl Driver {
             return None;
         }
         let shares = document.bytes.as_deref().and_then(Shares::decode);
-        // Hashed with a key that the system draws at random.
+        // Hashed with a random key from the system.
         let drawn = RandomState::new().hash_one(joined);
         if let Some(next) = self.state.leader.look(self.clock.now(), shares.as_ref(), &members, drawn) {
-            // Lost or late, it is looked at again.
+            // If the write is lost or late, the next look finds that.
             let _ = self.by(until, self.coordinator.replace(NAME, document.version, next.encode())).await;
         }
         Some(if self.state.leader.is_waiting() { LOOK_SOON } else { LOOK_EVERY })
     }
 
-    /// Averages what this node is asked for, up to now: a short time weighs little, so any will do.
+    /// Updates the average of this node's demand. A short time since the last call has little weight, so calls may come
+    /// at any interval.
     fn measure(&mut self, now: Tick) {
         let asked = (self.demand)();
         let Some((at, before)) = self.state.measured else {
@@ -328,7 +331,7 @@ impl Driver {
         }
     }
 
-    /// Sets the part to what this node has.
+    /// Publishes this node's part and status.
     fn show(&self) {
         let (now, node) = (self.clock.now(), &self.state.node);
         let part = self.division.own().saturating_add(node.at(now));
@@ -338,19 +341,19 @@ impl Driver {
         (status.part, status.until) = (part, node.until());
     }
 
-    /// Goes back to what is always this node's own, at once.
+    /// Goes back to the permanent part at once.
     fn give_up(&mut self) {
         self.state.node.leave();
         self.show();
         self.status.lock().leads = false;
     }
 
-    /// Returns until when a round that begins now may take: when the next one begins.
+    /// Returns the deadline of a round that begins now: when the next one begins.
     fn patience(&self) -> Tick {
         self.clock.now().after(self.coordinator.keeps() / ROUNDS)
     }
 
-    /// Waits for the engine until a tick.
+    /// Waits for the engine, at most until a tick.
     async fn by<T>(
         &self,
         until: Tick,

@@ -1,4 +1,4 @@
-//! What the document should say next.
+//! Computes the next version of the document.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,32 +14,34 @@ use crate::cluster::Says;
 /// The shortest time between two divisions.
 const AT_MOST_EVERY: Duration = Duration::from_secs(1);
 
-/// One unit that was counted in the time over which demand is averaged, in thousandths of a unit a second.
+/// One unit, counted in the time over which demand is averaged, as a demand in thousandths of a unit per second.
 const ONE_UNIT: u64 = 1000 / AVERAGED_OVER.as_secs();
 
-/// Returns how many units were counted of what is said; where nobody is asked for anything, that is known well.
+/// Returns how many units the reported demands were counted from; the maximum if there is no demand at all, since that
+/// is certain.
 fn counted(demands: &[u64]) -> u64 {
     let all = demands.iter().fold(0u64, |all, demand| all.saturating_add(*demand));
     if all == 0 { u64::MAX } else { all / ONE_UNIT }
 }
 
-/// The side of the shares that writes the document: a node that joined before all others, or believes so.
+/// The side of the protocol that writes the document: a node that joined before all others, or believes so.
 ///
-/// Pure: time, the document and the members come in, a document comes out. Whoever believes to lead may ask it: what it returns keeps the
-/// promise of [the module](super#never-more-than-the-whole) if it is written in place of the very document that it was shown.
+/// A pure state machine: time, the document and the members are passed in, and a document is returned. Any node that
+/// believes to lead may call it: its result keeps the promise of [the module](super#never-more-than-the-whole) if it is
+/// written in place of exactly the document that was passed in.
 #[derive(Clone, Debug)]
 pub(super) struct Leader {
     division: Division,
     keeps: Duration,
-    /// Since when this node sees a shrink (node and turn) that is not acknowledged. At most one for each node.
+    /// Since when this node sees a shrink (node and turn) without acknowledgement. At most one for each node.
     waits: BTreeMap<(u64, u64), Tick>,
     /// The line that this node has seen last, and since when.
     line: Option<(u64, Tick)>,
-    /// What each node is to have.
+    /// The target part of each node.
     target: Option<BTreeMap<u64, u32>>,
-    /// When that was worked out last, or left as it was.
+    /// When the target was last computed or confirmed.
     aimed: Option<Tick>,
-    /// The turn by which all are to say what they are asked for, and since when they are asked.
+    /// The turn with which all members were asked to report their demand, and since when.
     asked: Option<(u64, Tick)>,
     /// The turn that was seen last, and since when.
     turn: Option<(u64, Tick)>,
@@ -52,13 +54,14 @@ impl Leader {
         Self { division, keeps, waits, line: None, target: None, aimed: None, asked: None, turn: None }
     }
 
-    /// Looks at the document and at the members, in the order in which they were read: members after the document, or it might be missed
-    /// that one has joined. Returns what is to be written in place of that document, if anything. `None` is a document that is not there or
-    /// cannot be read.
+    /// Looks at the document and at the members, in the order in which they were read: members after the document,
+    /// because otherwise a node that has just joined could be missed. Returns the document to write in place of that
+    /// one, if any. `None` is a document that does not exist or cannot be read.
     ///
-    /// `drawn` is a number that nobody else has: it becomes the line of a document that is begun.
+    /// `drawn` is a random number: it becomes the line of a document that is begun.
     ///
-    /// It is written at least twice in the time for which members are kept, so that all others see that somebody leads.
+    /// The document is written at least twice in the time for which members are kept, so that all others see that a
+    /// node leads.
     pub(super) fn look(
         &mut self,
         now: Tick,
@@ -92,18 +95,20 @@ impl Leader {
         (changed || asks || now.since(since) >= self.keeps / 2).then_some(next)
     }
 
-    /// Says whether somebody still has to give something up, or to say what it is asked for, so that it is worth to look again soon.
+    /// Returns whether a member still has to give something up or to report its demand, so that the next look should
+    /// come soon.
     pub(super) fn is_waiting(&self) -> bool {
         !self.waits.is_empty() || self.asked.is_some()
     }
 
-    /// Notes what is not in use any more.
+    /// Frees what is not in use any more.
     fn free(&mut self, now: Tick, next: &mut Shares, members: &[(u64, Says)]) {
         let (mut waits, line, turn) = (BTreeMap::new(), next.line, next.turn + 1);
         next.nodes.retain_mut(|node| {
             let Some((_, says)) = members.iter().find(|(joined, _)| *joined == node.joined) else {
-                // No member is left, so its part has lapsed. A region keeps its row, with nothing, for one more turn: a node that joins it now
-                // may have read the document before this one.
+                // The node is not a member, or the region has no member left, so its part has lapsed. A region keeps
+                // its row, with nothing, for one more turn: a node that joins it now may have read the document before
+                // this one.
                 let keeps_place = region::is_one(node.joined) && node.part > 0;
                 if keeps_place {
                     (node.part, node.since) = (0, turn);
@@ -124,12 +129,12 @@ impl Leader {
         self.waits = waits;
     }
 
-    /// Returns since when this node sees the line.
+    /// Returns since when this node sees the present line.
     fn begun(&mut self, now: Tick, shares: &Shares) -> Tick {
         match self.line {
             Some((line, since)) if line == shares.line => since,
             _ => {
-                // Turns of another document are of no meaning.
+                // Turns of another document have no meaning here.
                 (self.line, self.turn) = (Some((shares.line, now)), None);
                 (self.target, self.aimed, self.asked) = (None, None, None);
                 self.waits.clear();
@@ -138,15 +143,17 @@ impl Leader {
         }
     }
 
-    /// Works out what each is to have, where that is worth a change, and not too often.
+    /// Computes the target of each member, if a change is worth it, and not too often.
     ///
-    /// Members say what they are asked for when they renew, each at its own time. So where load begins, or goes elsewhere, whoever says it first
-    /// would be given nearly all. Therefore a change that looks worth it is only a reason to ask: all members are woken by a new turn, and
-    /// say it in the same moment. Who does not answer is waited for until it would have renewed anyway.
+    /// Members report their demand when they renew, each at its own time. So where load begins, or moves, the first
+    /// member to report it would be given nearly all. Therefore a change that looks worth it is only a reason to ask: a
+    /// new turn wakes all members, and they report at the same moment. A member that does not answer is waited for
+    /// until it would have renewed anyway.
     fn aim(&mut self, now: Tick, next: &Shares, members: &[(u64, Says)]) {
         let pool = self.division.pool(members.len());
         let demands: Vec<u64> = members.iter().map(|(_, says)| says.demand).collect();
-        // One unit more for each, so that the first few that anybody is asked for do not decide over all (Laplace's rule of succession).
+        // One unit is added for each, so that the first few units do not decide the whole division (Laplace's rule of
+        // succession).
         let likely: Vec<u64> = demands.iter().map(|demand| demand.saturating_add(ONE_UNIT)).collect();
         let parts = self.division.divide(pool, &likely);
         let target: BTreeMap<u64, u32> = members.iter().map(|(joined, _)| *joined).zip(parts).collect();
@@ -163,7 +170,8 @@ impl Leader {
             if soon || !is_worth_it && next.held() <= pool {
                 return;
             }
-            // One that is alone has all, and more than there is must not be in use.
+            // A single member gets everything without being asked; if more than the pool is in use, the target is
+            // computed at once.
             if members.len() > 1 && next.held() <= pool {
                 self.asked = Some((next.turn + 1, now));
                 return;
@@ -179,7 +187,7 @@ impl Leader {
         self.target.as_ref().and_then(|target| target.get(&joined).copied())
     }
 
-    /// Makes parts smaller that are to be, at once.
+    /// Shrinks parts to their targets, at once.
     fn shrink(&mut self, next: &mut Shares, turn: u64) {
         for node in &mut next.nodes {
             if let Some(target) = self.target(node.joined)
@@ -190,7 +198,7 @@ impl Leader {
         }
     }
 
-    /// Makes parts larger that are to be, out of what nobody holds.
+    /// Grows parts towards their targets, out of what no node holds.
     fn grow(&mut self, next: &mut Shares, members: &[(u64, Says)], turn: u64) {
         let pool = self.division.pool(members.len());
         let mut free = pool.saturating_sub(next.held());
@@ -198,7 +206,7 @@ impl Leader {
             let Some(target) = self.target(*joined) else { continue };
             match next.nodes.iter_mut().find(|node| node.joined == *joined) {
                 Some(node) => {
-                    // What it still holds may be given back to it.
+                    // What the node still holds may be given back to it.
                     let part = target.min(node.held.saturating_add(free)).max(node.part);
                     free -= part.saturating_sub(node.held);
                     node.held = node.held.max(part);

@@ -1,8 +1,9 @@
-//! The protocol of shares, in a world where anything may be late, lost, or cut off: is more ever in use than there is?
+//! A model check of the protocol of shares, in a world where anything may be late, lost, or cut off: is more ever in
+//! use than the pool?
 //!
-//! Each exchange is taken apart: an engine does what it is asked at some time or never, and its answer comes at some later time or never.
-//! Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be deleted. All orders of events are
-//! tried, to a bound; beyond it, long random walks with more nodes.
+//! Each exchange is split: the engine acts on a request at some time or never, and its answer arrives at some later
+//! time or never. Nodes crash and start again, believe to lead when they do not, and do not answer. The document may be
+//! deleted. All orders of events are tried, up to a bound; beyond it, long random walks with more nodes.
 
 mod world;
 
@@ -10,10 +11,10 @@ use std::collections::{HashSet, VecDeque};
 
 use world::{Event, Random, World};
 
-/// A world in which peers, or so many regions of them, have divided the pool, and the first one leads.
+/// A world in which peers, or the given number of regions, have divided the pool, and the first one leads.
 fn settled(peers: usize, regions: usize) -> World {
     let mut world = World::new(peers, regions);
-    // One begins the document, asks all, divides, and gives what was given up.
+    // The leader begins the document, asks all, divides, and hands out the parts that were given up.
     for _ in 0..8 {
         world.happens(Event::Tick);
         for at in 0..peers {
@@ -35,13 +36,14 @@ fn settled(peers: usize, regions: usize) -> World {
     world
 }
 
-/// All orders of events, from a world where the pool is divided and demand has just turned, as far as a hundred thousand worlds go.
+/// All orders of events, from a world where the pool is divided and demand has just changed, up to a hundred thousand
+/// worlds.
 #[test]
 fn no_order_of_events_has_more_in_use_than_there_is() {
     every_order_from(settled(2, 0));
 }
 
-/// The same where two of three peers are in one region.
+/// The same, with two of three peers in one region.
 #[test]
 fn no_order_of_events_has_regions_use_more_than_there_is() {
     every_order_from(settled(3, 2));
@@ -67,7 +69,7 @@ fn every_order_from(mut first: World) {
     }
 }
 
-/// Long walks, in which some events come more often than others, so that rounds end and shares move.
+/// Long walks, in which some events are more frequent than others, so that rounds complete and shares move.
 #[test]
 fn no_long_walk_has_more_in_use_than_there_is() {
     let mut moved = 0;
@@ -99,7 +101,8 @@ fn no_long_walk_has_more_in_use_than_there_is() {
     assert!(moved > 10_000, "shares have hardly moved: {moved}");
 }
 
-/// One peer after the other is asked for everything, for ten looks each: nearly all of it is where it is asked for, but while it moves.
+/// Each peer in turn has all the demand, for ten looks: nearly the whole pool is where the demand is, except while it
+/// moves.
 #[test]
 fn what_there_is_goes_where_it_is_asked_for() {
     let mut world = settled(4, 0);
@@ -109,7 +112,7 @@ fn what_there_is_goes_where_it_is_asked_for() {
             world.happens(Event::Turns);
         }
         world.happens(Event::Tick);
-        // A look every second, and each node's round three times, as a change wakes it.
+        // A look every second, and three rounds of each node, as changes wake it.
         for _ in 0..3 {
             for at in 0..4 {
                 for _ in 0..4 {
@@ -121,7 +124,7 @@ fn what_there_is_goes_where_it_is_asked_for() {
             }
         }
         world.judge(&|| format!("second {second}"));
-        // A look that asks, a round to see that and one to answer, and what is given up has to be seen too.
+        // Allows for a look that asks, a round to see that, one to answer, and one to see what was given up.
         if second % 20 >= 4 {
             let hot = world.peers.iter().find(|peer| peer.demand > 0).unwrap();
             used += u64::from(hot.node.at(world.tick()) + world.division.own());

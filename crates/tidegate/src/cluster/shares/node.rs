@@ -1,4 +1,4 @@
-//! What one node may use, by what it has read.
+//! Computes what one node may use, from the documents that it has read.
 
 use std::time::Duration;
 
@@ -6,13 +6,14 @@ use tidegate_core::Tick;
 
 use super::document::Shares;
 
-/// A round begins so often in the time for which members are kept, and has that long for its answers, so two in a row may fail or hang
-/// before the part ends: the third begins three quarters into that time, and the part ends at four fifths.
+/// The number of rounds in the time for which members are kept. A round has until the next one for its answers, so two
+/// in a row may fail or hang before the part ends: the third begins three quarters into that time, and the part ends at
+/// four fifths.
 pub(super) const ROUNDS: u32 = 4;
 
-/// A node's side of the shares: what it has of the pool, and until when.
+/// A node's side of the protocol: its part of the pool, and until when it is valid.
 ///
-/// Pure: time and documents come in, a part comes out.
+/// A pure state machine: times and documents are passed in, and a part is returned.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(super) struct Node {
     line: u64,
@@ -22,12 +23,12 @@ pub(super) struct Node {
 }
 
 impl Node {
-    /// Returns the line and the turn that this node goes by, which it says to the others; 0 before the first.
+    /// Returns the line and the turn that this node follows, which it reports to the others; 0 before the first.
     pub(super) const fn seen(&self) -> (u64, u64) {
         (self.line, self.turn)
     }
 
-    /// Returns what this node has of the pool at a tick.
+    /// Returns this node's part of the pool at a tick.
     pub(super) fn at(&self, now: Tick) -> u32 {
         if now < self.until { self.part } else { 0 }
     }
@@ -37,15 +38,15 @@ impl Node {
         self.until
     }
 
-    /// Takes over what a round has found: the node was a member under this number when it renewed, it then read the document, and began at
-    /// this tick. `None` is a document that is not there, or cannot be read. Rounds come one after the other: each has ended, or was given
-    /// up, before the next begins.
+    /// Applies the result of a round: the node was the member `joined` when it renewed, and then read the document; the
+    /// round began at the tick `began`. `None` is a document that does not exist or cannot be read. Rounds do not
+    /// overlap: each has ended, or was abandoned, before the next begins.
     ///
     /// The part is used until four fifths of `keeps` after the round began: a fifth is left for clocks that do not run alike, and for
     /// requests that are decided while it ends.
     pub(super) fn read(&mut self, joined: u64, began: Tick, keeps: Duration, shares: Option<&Shares>) {
         let Some(shares) = shares else {
-            // What was divided is not known any more.
+            // The division is not known any more.
             self.part = 0;
             return;
         };
@@ -54,7 +55,7 @@ impl Node {
         self.until = began.after(keeps / 5 * 4);
     }
 
-    /// Gives up what it has: the node is no member any more.
+    /// Gives up the part: the node is not a member any more.
     pub(super) const fn leave(&mut self) {
         (self.part, self.line, self.turn) = (0, 0, 0);
     }

@@ -1,8 +1,9 @@
-//! Nodes that share one part: those of a region are to the document of shares one node.
+//! Combines the nodes of a region, which share one part and are one node in the document of shares.
 //!
-//! All nodes of a region use its part, each by what it has read. So the region goes by a turn when the last of its nodes does, and what it
-//! gave up is given to others after that. A node that joins later reads what was written before it joined, and so nothing older than
-//! what the leader has counted by. One that the engine has forgotten has no part any more, and is not waited for.
+//! All nodes of a region use its part, each by the document that it has read. So the region follows a turn when the
+//! last of its nodes does, and only then what it gave up goes to others. A node that joins later reads at least what
+//! was written before it joined, so nothing older than the turn that the leader counts. A node that the engine has
+//! forgotten has no part any more, and is not waited for.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +11,7 @@ use twox_hash::XxHash64;
 
 use crate::cluster::Says;
 
-/// Set in the numbers of regions: those of nodes are counted up from 1 by the engine, and never come so far.
+/// A bit that is set in the numbers of regions. The engine counts nodes up from 1, so their numbers never reach it.
 const REGION: u64 = 1 << 63;
 
 /// Returns the number of a region in the document: the same in every process.
@@ -18,13 +19,13 @@ pub(super) fn number(region: &str) -> u64 {
     XxHash64::oneshot(0, region.as_bytes()) | REGION
 }
 
-/// Says whether a number of the document is that of a region.
+/// Returns whether a number in the document is that of a region.
 pub(super) const fn is_one(number: u64) -> bool {
     number & REGION != 0
 }
 
-/// Puts the nodes of each region together as one: it asks for what all of them do, and goes by the turn that all of them go by. A node
-/// without a region stands for itself.
+/// Combines the nodes of each region into one: its demand is their sum, and its turn is the least that they follow. A
+/// node without a region stays alone.
 pub(super) fn gathered(members: Vec<(u64, Says)>) -> Vec<(u64, Says)> {
     let mut regions: BTreeMap<u64, Says> = BTreeMap::new();
     for (joined, says) in members {

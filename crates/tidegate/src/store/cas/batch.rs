@@ -1,13 +1,15 @@
-//! Steps of this process that wait for each other's keys, so that they are settled together.
+//! Batches steps of this process that name the same keys, so that they are settled together.
 //!
-//! Of writers that read the same version of a key one wins, and every other one has to begin again. So a process does not compete with itself:
-//! while a batch of steps is under way, steps that name one of its keys wait, and are the next batch, with one read and one write for all of
-//! them. The more steps there are, the more of them share a round trip. Compare-and-set is what makes it right: no batch relies on being alone.
+//! When several writers have read the same version of a key, one of them wins, and every other one has to start over.
+//! To keep a process from competing with itself, steps that name a key of a batch under way wait and become the next
+//! batch, with one read and one write for all of them. The more steps there are, the more of them share a round trip.
+//! Correctness comes from compare-and-set: no batch relies on being alone.
 //!
 //! # Who drives a batch
-//! There is no task: whoever waits for a batch polls it, those who wait to be in the next one too. So it goes on as long as anybody is
-//! interested in it, and a caller who holds a future without polling it holds up nobody. Where all whose steps are in it have gone away, it is
-//! given up, and those who wait go on.
+//! There is no background task: every future that waits for a batch polls it, including those that wait to be in the
+//! next batch. So a batch makes progress as long as any of them is polled, and a future that is held without being
+//! polled blocks no other. When all callers whose steps are in a batch have gone, the batch is abandoned, and the
+//! waiting steps form the next one.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Weak};
@@ -26,7 +28,7 @@ const MOST_KEYS: usize = 64;
 /// The most steps of a batch: deciding them takes about a millisecond.
 const MOST_STEPS: usize = 512;
 
-/// A step that is asked, and its answer.
+/// A step to settle, and its answer.
 #[derive(Debug)]
 pub(super) struct Asked {
     pub(super) step: OwnedStep,
@@ -36,10 +38,10 @@ pub(super) struct Asked {
 
 #[derive(Debug)]
 enum Standing {
-    /// In this batch, or waiting for its end.
+    /// In this batch, or waiting for it to end.
     Waits(Arc<Batch>),
     Answered(Box<Answer>),
-    /// Whoever asked has gone, or has its answer.
+    /// The caller has gone, or has its answer.
     Gone,
 }
 
@@ -51,27 +53,27 @@ pub(super) struct Batch {
     abort: AbortHandle,
 }
 
-/// What whoever settles a batch has to know of it.
+/// The part of a batch that the code which settles it needs.
 #[derive(Debug)]
 pub(super) struct BatchWork {
     /// The keys of all its steps.
     pub(super) keys: Vec<Arc<[u8]>>,
-    /// The tag of its steps; steps with a key in common have one tag.
+    /// The tag of its steps; steps with a key in common have the same tag.
     pub(super) tag: u64,
     lists: Mutex<Lists>,
 }
 
 #[derive(Debug, Default)]
 struct Lists {
-    /// The steps that are settled.
+    /// The steps of this batch.
     members: Vec<Arc<Asked>>,
-    /// Those that wait for the end.
+    /// The steps that wait for this batch to end.
     waiting: Vec<Arc<Asked>>,
-    /// No step joins any more: nobody of the members is there.
+    /// Whether the batch is abandoned: all callers of its members have gone, and no step may join.
     given_up: bool,
 }
 
-/// The batches under way, by their keys: the latest of each.
+/// The batches under way: the latest batch of each key.
 #[derive(Debug, Default)]
 pub(super) struct Batches {
     by_key: Mutex<HashMap<Arc<[u8]>, Weak<Batch>>>,
@@ -89,7 +91,8 @@ impl Batches {
         self.answer_to(&asked, settle).await
     }
 
-    /// Settles steps, at the same time but for those that have keys in common: these are settled in their order, together from the start.
+    /// Settles steps concurrently, except that steps with keys in common are settled in their order, as one batch from
+    /// the start.
     pub(super) async fn settle_each(&self, steps: Vec<OwnedStep>, settle: Settle<'_>) -> Vec<Answer> {
         let all: Vec<Arc<Asked>> = steps.into_iter().map(Asked::of).collect();
         let _leave: Vec<_> = all.iter().map(|asked| Leaves(self, asked)).collect();
@@ -105,20 +108,20 @@ impl Batches {
                 Standing::Answered(answer) => return Answer::clone(answer),
                 Standing::Gone => unreachable!("only this future leaves"),
             };
-            // Ended or given up: those who waited go on.
+            // The batch has ended or was abandoned: the waiting steps form the next one.
             let _ = batch.exchange.clone().await;
             self.follow(&batch, settle);
         }
     }
 
-    /// Has steps with keys in common wait for a batch that has one of them, or makes a batch of them.
+    /// Makes steps with keys in common wait for a batch that has one of the keys, or makes a new batch of them.
     fn join(&self, steps: &[Arc<Asked>], settle: Settle<'_>) {
         let mut by_key = self.by_key.lock();
         let mut keys = steps.iter().flat_map(|asked| &asked.keys);
         let found = keys.find_map(|key| by_key.get(key)?.upgrade());
         if let Some(batch) = found {
             for asked in steps {
-                // Before it is on the list: who is there and waits for nothing has gone.
+                // Set before the step is on the list: a listed step that is not in this state counts as gone.
                 *asked.standing.lock() = Standing::Waits(Arc::clone(&batch));
                 batch.work.wait(asked);
             }
@@ -129,7 +132,8 @@ impl Batches {
         }
     }
 
-    /// Makes the next batch of those who have waited for one that is over. Does nothing the second time.
+    /// Makes the next batch of the steps that have waited for a batch that is over. Does nothing when called again for
+    /// the same batch.
     fn follow(&self, over: &Arc<Batch>, settle: Settle<'_>) {
         let mut by_key = self.by_key.lock();
         let lists = mem::take(&mut *over.work.lists.lock());
@@ -148,14 +152,14 @@ impl Batches {
         }
     }
 
-    /// Takes a step out, of which nobody wants the answer any more.
+    /// Removes a step whose caller does not want the answer any more.
     fn leave(&self, asked: &Asked) {
         let Standing::Waits(batch) = mem::replace(&mut *asked.standing.lock(), Standing::Gone) else {
             return;
         };
         batch.work.without_the_gone(&batch.abort);
         let mut by_key = self.by_key.lock();
-        // Whether nobody else is left: each who leaves drops its own under this lock.
+        // True if no other step is left: each step that leaves drops its reference under this lock.
         if Arc::strong_count(&batch) == 1 {
             batch.remove_from(&mut by_key);
         }
@@ -163,7 +167,7 @@ impl Batches {
     }
 }
 
-/// Leaves when it is dropped.
+/// Removes its step when it is dropped.
 struct Leaves<'a>(&'a Batches, &'a Asked);
 
 impl Drop for Leaves<'_> {
@@ -172,7 +176,7 @@ impl Drop for Leaves<'_> {
     }
 }
 
-/// Divides steps by the keys that they have in common, one with another or through others. The order is kept in each part.
+/// Groups steps that have keys in common, directly or through other steps. Each group keeps the order.
 fn with_keys_in_common(all: &[Arc<Asked>]) -> Vec<Vec<Arc<Asked>>> {
     let mut part_of: Vec<usize> = (0..all.len()).collect();
     let mut first: HashMap<&[u8], usize> = HashMap::new();
@@ -197,12 +201,12 @@ impl Asked {
         Arc::new(Self { step, keys, standing: Mutex::new(Standing::Gone) })
     }
 
-    /// Says whether somebody waits for its answer.
+    /// Returns whether a caller waits for the answer.
     fn waits(&self) -> bool {
         matches!(*self.standing.lock(), Standing::Waits(_))
     }
 
-    /// Answers it, if anybody is there.
+    /// Stores the answer, if a caller still waits for it.
     pub(super) fn answer(&self, answer: Answer) {
         let mut standing = self.standing.lock();
         if matches!(*standing, Standing::Waits(_)) {
@@ -212,13 +216,13 @@ impl Asked {
 }
 
 impl Batch {
-    /// Makes a batch of steps, at least one; what has no room waits for its end.
+    /// Makes a batch of at least one step; steps that do not fit wait for it to end.
     fn of(steps: impl Iterator<Item = Arc<Asked>>, settle: Settle<'_>) -> Arc<Self> {
         let (mut members, mut keys, mut waiting) = (Vec::new(), Vec::<Arc<[u8]>>::new(), Vec::new());
         for asked in steps {
             let new: Vec<_> = asked.keys.iter().filter(|key| !keys.contains(key)).cloned().collect();
             let fits = keys.len() + new.len() <= MOST_KEYS && members.len() < MOST_STEPS;
-            // Once one had no room all others wait behind it.
+            // Once a step did not fit, all later steps wait behind it.
             if members.is_empty() || (fits && waiting.is_empty()) {
                 keys.extend(new);
                 members.push(asked);
@@ -249,14 +253,15 @@ impl Batch {
 }
 
 impl BatchWork {
-    /// Returns the steps that somebody still waits for.
+    /// Returns the steps whose callers still wait.
     pub(super) fn members(&self) -> Vec<Arc<Asked>> {
         let mut lists = self.lists.lock();
         lists.members.retain(|asked| asked.waits());
         lists.members.clone()
     }
 
-    /// Takes in those who wait, name no other key, and none of somebody before them who cannot be taken in; says whether there were any.
+    /// Adds waiting steps to the batch: those that name only keys of the batch, and no key of an earlier waiting step
+    /// that has to go on waiting. Returns whether any was added.
     pub(super) fn take_in(&self) -> bool {
         let lists = &mut *self.lists.lock();
         if lists.given_up {
@@ -280,14 +285,15 @@ impl BatchWork {
 
     fn wait(&self, asked: &Arc<Asked>) {
         let mut lists = self.lists.lock();
-        // Those who have gone make room, so that the list is at most twice as long as those who wait.
+        // Removes steps whose callers have gone, so that the list is at most twice as long as the number of waiting
+        // steps.
         if lists.waiting.len() == lists.waiting.capacity() {
             lists.waiting.retain(|asked| asked.waits());
         }
         lists.waiting.push(Arc::clone(asked));
     }
 
-    /// Gives the exchange up where none of those whose steps are in it is there any more.
+    /// Aborts the exchange if all callers whose steps are in the batch have gone.
     fn without_the_gone(&self, abort: &AbortHandle) {
         let given_up = {
             let mut lists = self.lists.lock();

@@ -1,4 +1,4 @@
-//! What an engine has to offer for compare-and-set: bytes under versions.
+//! The interface of an engine for compare-and-set: bytes with versions.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::store::{Caps, StoreError};
 pub struct Versioned {
     /// The bytes; `None` for an absent key.
     pub value: Option<Vec<u8>>,
-    /// Changes with every write of the key.
+    /// A number that changes with every write of the key.
     pub version: u64,
 }
 
@@ -34,72 +34,74 @@ pub struct Write {
     pub key: Arc<[u8]>,
     /// The version that the key must still have.
     pub version: u64,
-    /// What is written; `None` deletes.
+    /// The new value; `None` deletes the key.
     pub value: Option<Vec<u8>>,
-    /// How long it has to be kept, from now: after that it is as good as deleted. Never less than [`Write::MARGIN`]; `None` is for ever.
+    /// How long the value has to be kept from now on; after that it is equivalent to a deleted key. Never less than
+    /// [`Write::MARGIN`]; `None` is for ever.
     ///
-    /// Whoever deletes it then, and whoever keeps it, decides and settles alike: also where limits have changed meanwhile, from one
-    /// algorithm to another, to a guard and back. Only in the marks of receipts ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may the two
-    /// differ, where these count how a state came about.
+    /// Whether an engine deletes the value at that time or keeps it longer, decisions and settlements are the same,
+    /// even where limits have changed meanwhile, from one algorithm to another, or to a guard and back. Only the marks
+    /// of receipts ([`Receipt::mark`](field@tidegate_core::Receipt::mark)) may differ, where they count how a state
+    /// came about.
     pub keep: Option<Duration>,
 }
 
 impl Write {
-    /// How much longer values are kept than they matter by the clock that decided: nodes that decide by their own clocks may be so far
-    /// apart, and engines round times to live, some of them zero to an error.
+    /// How much longer values are kept than they matter by the clock that decided: the clocks of nodes may differ by
+    /// that much, and engines round times to live, some of them to zero, which is an error.
     pub const MARGIN: Duration = Duration::from_secs(1);
 }
 
-/// What came of a write that asks for unchanged keys.
+/// The outcome of a conditional write.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Written {
     /// All values were written.
     All,
-    /// Nothing was: a key had another version. What the keys of the write hold now, in their order, where the engine tells it in the same round
-    /// trip; it is at least as new as the refusal.
+    /// Nothing was written, because a key had another version. Contains what the keys of the write hold now, in their
+    /// order, if the engine returns it in the same round trip; it is at least as new as the refusal.
     Nothing(Option<Read>),
 }
 
 impl Written {
-    /// Says whether the values were written.
+    /// Returns whether the values were written.
     #[must_use]
     pub const fn is_all(&self) -> bool {
         matches!(self, Self::All)
     }
 }
 
-/// What an engine has to offer. Both calls do nothing before they are polled, and end in bounded time, with an error where the engine does not
-/// answer: steps of this process on the same keys wait for each other.
+/// The interface of an engine. Both calls do nothing before they are polled, and complete in bounded time, with an
+/// error if the engine does not answer: steps of this process on the same keys wait for each other.
 ///
-/// An engine that does not expire keys may leave [`Write::keep`] aside: then keys add up, one for each that was ever charged and
-/// one or two for each ticket that was ever settled.
+/// An engine that does not expire keys may ignore [`Write::keep`]; then keys accumulate, one for each key that was ever
+/// charged and one or two for each ticket that was ever settled.
 pub trait ByteMap: Debug + Send + Sync + 'static {
-    /// Reads keys. Called once per batch of steps, and after a lost write that did not tell what the keys hold; `tag` is that of the steps,
-    /// see [`Step::tag`](crate::store::Step::tag).
+    /// Reads keys. Called once per batch of steps, and after a lost write that did not return what the keys hold; `tag`
+    /// is that of the steps, see [`Step::tag`](crate::store::Step::tag).
     ///
     /// # Errors
     /// [`StoreError::Unavailable`] when the engine does not answer.
     fn read(&self, tag: u64, keys: &[Arc<[u8]>]) -> Later<Result<Read, StoreError>>;
 
-    /// Writes all values if every key is still at the version given, or none. An engine that can also tells, in the same round trip, what the
-    /// keys of a refused write hold: whoever lost then tries again half as long after.
+    /// Writes all values if every key still has the given version, or none. An engine that can should also return, in
+    /// the same round trip, what the keys of a refused write hold: the next attempt then takes half as long.
     ///
-    /// Not to be tried again by the engine's driver on its own: a second try would lose against the first, and the step would be done
-    /// twice.
+    /// The engine's driver must not retry a write on its own: a second try would lose against the first, and the step
+    /// would be done twice.
     ///
     /// # Errors
-    /// [`StoreError::Unavailable`] when the engine does not answer; nobody knows then whether it wrote.
+    /// [`StoreError::Unavailable`] when the engine does not answer; it is then unknown whether it wrote.
     fn write_if_unchanged(&self, tag: u64, writes: Vec<Write>) -> Later<Result<Written, StoreError>>;
 
-    /// Returns how many keys there are, as far as is known without asking.
+    /// Returns the number of keys, as far as is known without asking the engine.
     fn len(&self) -> usize;
 
-    /// Says whether there are none.
+    /// Returns whether there are no keys.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Says what callers have to know of the engine.
+    /// Returns the properties of the engine that callers have to know.
     fn caps(&self) -> Caps {
         Caps::ENGINE
     }

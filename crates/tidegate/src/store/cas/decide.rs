@@ -1,4 +1,4 @@
-//! Steps that are decided together over what was read, one after the other.
+//! Decides the steps of a batch one after the other over the values that were read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,38 +13,38 @@ use crate::clock::HeldTime;
 use crate::store::step::{DecidedBy, Settled, Step, StepClock};
 use crate::store::{Answer, Cell, OwnedStep, StoreError, settle};
 
-/// How far ahead another node's clock may be and its ticks just count as now, as in [`HeldTime`]. A clock further ahead is one that nobody
-/// waits for to be caught up with.
+/// How far ahead another node's clock may be for its ticks to simply count as the present, as in [`HeldTime`]. A clock
+/// that is further ahead is followed at half its speed instead.
 const FAR: Duration = Duration::from_secs(300);
 
-/// The times by which a store decides.
+/// The clocks by which a store decides.
 #[derive(Debug, Default)]
 pub(super) struct Times {
-    /// The latest tick that was seen here; other nodes' ticks are in the states.
+    /// The latest tick of this node; other nodes' ticks are in the states.
     here: HeldTime,
-    /// The same of cells that clocks of other nodes wrote, more than [`FAR`] ahead.
+    /// The same for cells that clocks of other nodes wrote more than [`FAR`] ahead.
     ahead: HeldTime,
 }
 
-/// What came of steps that were decided together.
+/// The outcome of the steps of a batch.
 pub(super) struct Decided {
-    /// An answer for each step, which counts once the writes are done.
+    /// An answer for each step, which is valid once the writes are done.
     pub(super) answers: Vec<Answer>,
-    /// What has to be written; empty where no step changed anything.
+    /// The values to write; empty where no step changed anything.
     pub(super) writes: Vec<Write>,
 }
 
-/// A key of the steps.
+/// The state of one key of the batch.
 struct Slot {
     cell: Result<Option<Cell>, DecodeError>,
-    /// Of the last step that named the key and changed something.
+    /// The tick of the last step that named the key and changed something.
     changed_at: Option<Tick>,
 }
 
-/// Decides steps in their order over what was read; each sees what those before it changed.
+/// Decides steps in their order over the values that were read; each step sees the changes of those before it.
 ///
-/// A key is written where a step that names it has changed something. So a write of all of them proves that nobody else changed the keys of a permit
-/// since they were read; a refusal stands by the keys that refused it.
+/// All keys of a step that changed something are written. So a successful write proves that no other writer has changed
+/// a permitted step's keys since they were read. A refusal is based on the values that were read.
 pub(super) fn decide(
     times: &Times,
     steps: &[&OwnedStep],
@@ -90,7 +90,7 @@ fn decide_one(
         for (at, place) in places.iter().enumerate() {
             cells.push(match &slots[*place].cell {
                 Ok(cell) => cell.clone(),
-                // Bytes that cannot be read as a state cannot be carried on. A step that forgets the key wants them gone.
+                // Bytes that do not decode are an error, except for a step that forgets the key, which replaces them.
                 Err(_) if step.forgets(at) => {
                     repaired = true;
                     None
@@ -125,10 +125,11 @@ fn decide_one(
 }
 
 impl Times {
-    /// Returns the tick to decide by where the nodes' own clocks decide: this node's, unless another one has written a cell far ahead of it.
+    /// Returns the tick to decide by where nodes decide by their own clocks: this node's tick, or a later one if
+    /// another node has written a cell far ahead of it.
     ///
-    /// To set such a cell back, as a single node does after its clock was set back, would give its units again each time that two nodes
-    /// take turns.
+    /// Such a cell is not set back, as a single node does after its own clock was set back: that would grant its units
+    /// again each time that two nodes take turns.
     fn among_nodes(&self, now: Tick, cells: &[Option<Cell>]) -> Tick {
         let far_ahead = |cell: &Cell| cell.quota.far_ahead(&cell.state, now);
         let Some(latest) = cells.iter().flatten().filter_map(far_ahead).max() else { return now };

@@ -1,4 +1,4 @@
-//! Laws that a few fixed steps show, each on an empty store.
+//! Laws that are checked with a few fixed steps, each on an empty store.
 
 use std::sync::Arc;
 use std::task::{Context, Waker};
@@ -45,7 +45,8 @@ fn a_refused_step_changes_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     }
 }
 
-/// A charge that ends, a key that is forgotten and a mark, in one step, twice: the second finds the mark and changes nothing.
+/// A step that ends a charge, forgets a key and makes a mark is settled twice: the second time, the mark refuses it,
+/// and nothing changes.
 fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let now = Tick::from_secs(1_000_000);
     let mark = Arc::new(Quota::per_hour(1).gcra().expect("constant parameters in range"));
@@ -63,7 +64,7 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
         let endings = [undone, Ending::Forget, Ending::Once];
         let first = settle(Op::Finish(&endings), &charges);
         assert!(first.allowed, "law: what was not yet done is done ({quota:?})");
-        // Nothing is left of what the first step ended, so a second that acted would show as debts and forgotten charges.
+        // The first step left nothing to end, so if the second acted, it would show as debts and forgotten charges.
         let more = settle(Op::Take, &charges[1..2]);
         let before = settle(Op::Peek, &charges);
         let owed = Ending::new(receipt, Finish { used: 100, outcome: Outcome::Success });
@@ -78,7 +79,7 @@ fn a_step_that_happens_once_is_all_or_nothing(store: &dyn Store, quotas: &[Arc<Q
     }
 }
 
-/// Dropped before it is polled, an answer was not asked for: one step, and many at once.
+/// If a future is dropped before it is polled, its step was not done: for one step, and for many at once.
 fn an_answer_that_nobody_awaits_is_not_asked_for(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let now = Tick::from_secs(1_000_000);
     for (index, quota) in quotas.iter().enumerate() {
@@ -99,7 +100,7 @@ fn an_answer_that_nobody_awaits_is_not_asked_for(store: &dyn Store, quotas: &[Ar
     }
 }
 
-/// Dropped after it was polled, an answer leaves open whether its step is done, and leaves no lock behind.
+/// If a future is dropped after it was polled, its step may or may not be done, and no lock is left behind.
 fn an_answer_that_is_given_up_holds_up_nobody(store: &dyn Store, quotas: &[Arc<Quota>]) {
     let now = Tick::from_secs(1_000_000);
     for (index, quota) in quotas.iter().enumerate() {
@@ -114,7 +115,7 @@ fn an_answer_that_is_given_up_holds_up_nobody(store: &dyn Store, quotas: &[Arc<Q
     }
 }
 
-/// Where a store has a bound, a log of what was charged grows up to it and no further.
+/// If a store has a bound on its cells, a log grows up to it and no further.
 fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
     let Some(most) = store.caps().largest_cell else { return };
     let log = Arc::new(Quota::per_hour(most as u64).sliding_log().expect("as many as bytes"));
@@ -139,7 +140,7 @@ fn a_state_that_is_too_large_is_refused(store: &dyn Store) {
     panic!("law: no state is larger than the {most} bytes that the store says");
 }
 
-/// Threads race for one shared limit and one each of their own, in one step: the shared one is spent exactly.
+/// Threads race for one shared limit, together with one of their own in each step: the shared limit is spent exactly.
 fn permits_are_neither_lost_nor_doubled(store: &dyn Store) {
     const BURST: u64 = 200;
     let shared = Arc::new(Quota::per_day(1).burst(BURST).gcra().expect("constant parameters in range"));

@@ -1,6 +1,6 @@
-//! Numbers that are the same on every run.
+//! A generator of numbers that are the same on every run.
 
-/// A small generator (xorshift64*): random traces need numbers that can be had again, not good ones.
+/// A small generator (xorshift64*): random traces need reproducible numbers, not high-quality ones.
 ///
 /// # Examples
 /// ```
@@ -16,7 +16,7 @@
 pub struct Random(u64);
 
 impl Random {
-    /// Starts a stream of numbers; other seeds start other streams, 0 included.
+    /// Starts a stream of numbers; different seeds start different streams, 0 included.
     #[must_use]
     pub const fn seeded(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1)

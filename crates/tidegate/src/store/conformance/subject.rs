@@ -1,4 +1,4 @@
-//! The store that is checked, and the plain map that gets the same steps.
+//! Runs the store under test and a plain map on the same steps, and compares their answers.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use crate::store::{Answer, Home, PlainStore, Settling, Store};
 /// A store may follow a clock that is at least this far behind the latest tick.
 const FAR_BEHIND: Duration = Duration::from_secs(10);
 
-/// A store, and a plain map that gets the same steps.
+/// A store under test, and a plain map that gets the same steps.
 pub(super) struct Subject<'a> {
     pub(super) store: &'a dyn Store,
-    /// The store's own clock, where the suite has it in hand.
+    /// The store's own clock, if the suite controls it.
     pub(super) clock: Option<&'a ManualClock>,
     pub(super) plain: PlainStore,
     /// The latest tick at which the store has decided.
@@ -61,14 +61,15 @@ impl<'a> Subject<'a> {
             local,
             "law: an answer says whether this process decided it; {told}, {step:?}"
         );
-        // A clock that is far behind may be followed, so that one which was far ahead for a moment does not stop time.
+        // A store may follow a clock that is far behind, so that a clock that was far ahead for a moment does not stop
+        // time.
         let held = |tick: Tick| {
             let behind = self.latest.since(tick);
             settled.at == tick.max(self.latest) || behind > FAR_BEHIND && settled.at > self.latest
         };
         let in_time = match step.clock {
             StepClock::Caller => held(step.now),
-            // What was permitted may have been by the older tick; a refusal is by the fresh one.
+            // A permission may be by the older tick; a refusal is by the fresh one.
             StepClock::Fresh(clock) => {
                 let fresh = clock.now().max(step.now);
                 held(fresh) || held(step.now) && (settled.allowed || settled.at >= fresh)
@@ -87,7 +88,7 @@ impl<'a> Subject<'a> {
     }
 }
 
-/// Settles a step, and waits where the store may wait.
+/// Settles a step, and waits if the store answers later.
 pub(super) fn settle(store: &dyn Store, step: &Step<'_>) -> Answer {
     let mut settled = Settled::default();
     match store.settle_into(step, &mut settled) {

@@ -1,4 +1,4 @@
-//! Random histories of steps, on a store and on a plain map.
+//! Runs random histories of steps on a store and on a plain map.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use super::subject::{Subject, settle};
 use crate::block_on::block_on;
 use crate::clock::{Clock as _, ManualClock};
 
-/// How many charges a trace keeps to be ended later.
+/// The most open charges that a trace keeps, to be ended later.
 const MOST_OPEN: usize = 64;
 
-/// How many steps go at once, at most.
+/// The most steps in one batch.
 const MOST_AT_ONCE: u64 = 6;
 
 const KEYS: [&str; 13] =
@@ -25,7 +25,7 @@ const TAG: u64 = 0xACE0_FACE;
 
 /// Settles the steps one by one.
 pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
-    // The first by the caller's clock alone, as a store without another one is asked.
+    // The first seed uses the caller's clock alone, as for a store without another clock.
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, seed > 1);
     for number in 0..steps {
         let asked = history.next(subject);
@@ -40,7 +40,8 @@ pub(super) fn one_by_one(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed:
     }
 }
 
-/// Settles the steps in batches, some of which name the same keys; the answers are those of the steps one by one.
+/// Settles the steps in batches, in some of which steps name the same keys; the answers must be those of the steps one
+/// by one.
 pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], seed: u64, steps: u64) {
     let mut history = History::new(quotas, seed, subject.store.caps().one_tag, true);
     let mut number = 0;
@@ -49,7 +50,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
         let mut asked: Vec<Asked> = (0..many).map(|_| history.next(subject)).collect();
         let repeats = history.random.below(16) == 0;
         if repeats {
-            // Whether a refused step moves the store's time is left open: this one comes late.
+            // It is not specified whether a refused step moves the store's time, so this step comes with an old tick.
             (asked[0].now, asked[0].by) = (Tick::EPOCH, By::Caller);
         }
         let mut charges: Vec<Vec<Charge<'_>>> = asked.iter().map(|asked| asked.charges(quotas)).collect();
@@ -61,7 +62,7 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
         let fresh = history.fresh.clone();
         let both = asked.iter().zip(&charges);
         let steps: Vec<Step<'_>> = both.map(|(asked, charges)| asked.step(charges, &fresh)).collect();
-        // What it held before is of no meaning.
+        // Its former contents must not matter.
         let mut answers = vec![Ok(Settled::default())];
         if let Some(later) = subject.store.settle_each(&steps, &mut answers) {
             assert!(subject.store.caps().may_wait, "law: only a store that says so answers later");
@@ -78,15 +79,16 @@ pub(super) fn many_at_once(subject: &mut Subject<'_>, quotas: &[Arc<Quota>], see
     }
 }
 
-/// Takes, draws, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back. Charges end before and after their
-/// work acted, at once and long after, with nothing, a part, all, or more than was charged.
+/// Generates takes, draws, peeks, endings and resets over few keys, with clocks that stand, walk, jump and step back.
+/// Charges end before and after they may act, at once and long after, with nothing, a part, all, or more than was
+/// charged.
 struct History {
     random: Random,
     now: Tick,
     fresh: ManualClock,
     open: Vec<Open>,
     quotas: usize,
-    /// There are fewer keys than limits: each seed begins elsewhere in the list.
+    /// There are fewer keys than limits, so each seed starts at another place in the list.
     start: usize,
     one_tag: bool,
     /// Whether all clocks are used, and receipts left out.
@@ -98,11 +100,11 @@ struct Open {
     key: usize,
     quota: usize,
     receipt: Receipt,
-    /// When its limit would be full again if nothing followed.
+    /// The tick at which its limit would be full again without further charges.
     full_at: Tick,
 }
 
-/// One step, by its parts.
+/// The parts of one step.
 struct Asked {
     now: Tick,
     by: By,
@@ -157,7 +159,7 @@ impl History {
         self.now = self.moved(self.now);
         self.fresh.set(self.now.after(Duration::from_nanos(self.random.below(50_000_000))));
         if let Some(clock) = subject.clock.filter(|_| self.mixed && self.random.below(2) == 0) {
-            // From where the store is, or from where it was left.
+            // Moves on from the clock's present time, or from the latest tick.
             let from = if self.random.below(4) == 0 { clock.now() } else { subject.latest };
             clock.set(self.moved(from));
         }
@@ -183,7 +185,7 @@ impl History {
                 .iter_mut()
                 .for_each(|line| line.cost = Cost::new(line.cost.units() * 5).unwrap_or(line.cost));
         }
-        // A permission by an older tick cannot be taken back, so only what may wait for none is asked so.
+        // A permission by an older tick cannot be withdrawn, so only steps that cannot wait use this clock.
         let plain =
             matches!(kind, Kind::Take) && lines.iter().all(|line| line.binding && line.max_wait.is_zero());
         let by = match self.random.below(4) {
@@ -210,7 +212,7 @@ impl History {
         let first = self.random.below(KEYS.len() as u64) as usize;
         let line = |offset| {
             let key = (first + offset) % KEYS.len();
-            // A key now and then meets another quota of the list: a live change.
+            // Now and then a key gets another quota of the list: a live change.
             let other = usize::from(self.random.below(50) == 0);
             Line {
                 key,
@@ -226,7 +228,8 @@ impl History {
         (0..count).map(line).collect()
     }
 
-    /// Ends some charges; and keys that are forgotten, or charged once, in the same step: before the others, between them, after them.
+    /// Ends some charges, and in the same step forgets keys or charges them once: before the other charges, between
+    /// them, or after them.
     fn end_some(&mut self, count: usize, lines: &mut Vec<Line>, endings: &mut Vec<Ending>) {
         let line = |key, quota, cost| Line {
             key,
@@ -239,7 +242,7 @@ impl History {
         };
         for _ in 0..count {
             let Some(last) = self.open.len().checked_sub(1) else { break };
-            // The latest as a rule, an older one now and then.
+            // Usually the latest, now and then an older one.
             let older = self.random.below(3) == 0;
             let back = if older { self.random.below(self.open.len() as u64) as usize } else { 0 };
             let ended = self.open.swap_remove(last - back);
@@ -260,7 +263,7 @@ impl History {
         }
     }
 
-    /// Keeps what a step has charged, to be ended later: all of a take or a draw, and of endings those that charge once.
+    /// Keeps the charges of a step, to be ended later: all of a take or a draw, and the [`Ending::Once`] of an ending.
     fn keep(&mut self, asked: &Asked, settled: &Settled) {
         for (at, (line, settlement)) in asked.lines.iter().zip(&settled.lines).enumerate() {
             let charged = asked.endings.get(at).is_none_or(|ending| *ending == Ending::Once);

@@ -1,12 +1,14 @@
-//! Whether the engine is asked, and what is counted while it is not.
+//! A circuit breaker for the engine, with the statistics of outages.
 //!
-//! Closed, every step goes to the engine. Several in a row that stay without an answer open it: from then on steps are decided without
-//! the engine, and one step at a time, each a stated interval after the one before, goes to the engine as a probe. The first probe
-//! that is answered closes it again. So an outage costs each caller that is under way one deadline, and afterwards one caller per interval;
-//! and an engine that comes back meets one step, and the others only when it has answered that one.
+//! While it is closed, every step goes to the engine. Several unanswered steps in a row open it: from then on steps are
+//! decided without the engine, and one step at a time, each a stated interval after the one before, goes to the engine
+//! as a probe. The first probe that is answered closes it again. So an outage costs each caller in flight one deadline,
+//! and afterwards one caller per interval. An engine that comes back gets one step first, and the others only after it
+//! has answered that one.
 //!
-//! In a row: a step that is answered begins the count anew, and so does a pause between two failures that is longer than [`WITHIN`]. A
-//! step that stays without an answer while one is answered that was asked later does not count: its message was lost, and the engine is there.
+//! "In a row" means: an answered step resets the count, and so does a pause between two failures that is longer than
+//! [`WITHIN`]. An unanswered step does not count if a step that was asked later was answered: then a message was lost,
+//! and the engine is up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -15,64 +17,66 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate_core::Tick;
 
-/// Failures that are further apart say nothing together: with so little traffic an engine may have gone and come back in between.
+/// Failures that are further apart do not count as in a row: with so little traffic, the engine may have gone and come
+/// back in between.
 pub(super) const WITHIN: Duration = Duration::from_secs(10);
 
-/// What [`Breaker::failures`] is while the engine is not asked.
+/// The value of [`Breaker::failures`] while the engine is not asked.
 const DOWN: u32 = u32::MAX;
 
-/// Whether an engine is asked, as a [`super::Fallback`] has found it.
+/// The state of an engine, as a [`super::Fallback`] sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
     /// Why the engine is not asked; `None` while it is.
     pub down: Option<Arc<str>>,
-    /// Since when this is so, by the fallback's clock; the epoch while nothing has changed yet.
+    /// Since when the engine has been up or down, by the fallback's clock; the epoch before the first change.
     pub since: Tick,
-    /// How many steps were decided without the engine, ever.
+    /// The total number of steps decided without the engine.
     pub without_engine: u64,
 }
 
 impl Health {
-    /// Says whether the engine is asked.
+    /// Returns whether the engine is asked.
     #[must_use]
     pub const fn is_up(&self) -> bool {
         self.down.is_none()
     }
 }
 
-/// A change of state, for a log and for metrics: there is one when an engine goes, and one when it is back.
+/// A change of state, for logs and metrics: one when an engine goes, and one when it is back.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
     /// Whether the engine is asked from now on.
     pub up: bool,
-    /// Why the engine is not asked any more; when it is back, why it had been away.
+    /// Why the engine is no longer asked; when it is back, why it was not asked.
     pub reason: Arc<str>,
     /// The tick of the change, by the fallback's clock.
     pub at: Tick,
-    /// How long the state before had lasted; zero at the first change.
+    /// How long the former state lasted; zero at the first change.
     pub lasted: Duration,
-    /// How many steps were decided without the engine since the change before. While it was asked, these are single steps that it could not
-    /// decide.
+    /// How many steps were decided without the engine since the former change. While the engine was up, these are
+    /// single steps that it could not decide.
     pub without_engine: u64,
 }
 
-/// The function that is told of changes.
+/// The function that is called for each change.
 pub(super) type Told = dyn Fn(&Change) + Send + Sync;
 
 /// The breaker of one engine.
 pub(super) struct Breaker {
-    /// How many steps in a row had no answer, or [`DOWN`]. Read by every step. Relaxed: a step that sees an old value asks once more than
-    /// it had to, or once less.
+    /// The number of unanswered steps in a row, or [`DOWN`]. Read by every step. Relaxed: a step that sees an old value
+    /// asks the engine once too often or once too rarely.
     failures: AtomicU32,
-    /// When the latest step was asked that was waited for and answered, in nanoseconds. Relaxed: one that is missed counts a failure more.
+    /// The tick at which the latest awaited and answered step was asked, in nanoseconds. Relaxed: a missed update
+    /// counts one failure too many.
     answered: AtomicU64,
     without_engine: AtomicU64,
     /// Protects the fields that change together. No foreign code is called while it is held.
     inner: Mutex<Inner>,
     interval: Duration,
-    /// How many failures in a row open it.
+    /// The number of failures in a row that opens it.
     opens_after: u32,
     told: Option<Box<Told>>,
 }
@@ -94,13 +98,13 @@ struct Inner {
 pub(super) enum Way {
     /// To the engine.
     Engine,
-    /// To the engine, which was away: no other goes there before this one has ended.
+    /// To the engine, which was gone: no other step goes there before this one has ended.
     Probe(Probe),
     /// Not to the engine.
     Without,
 }
 
-/// A probe under way; dropped without an answer, it lets the next one go.
+/// A probe under way. If it is dropped without an answer, the next probe may go.
 #[derive(Debug)]
 pub(super) struct Probe {
     breaker: Arc<Breaker>,
@@ -108,8 +112,8 @@ pub(super) struct Probe {
 }
 
 impl Probe {
-    /// Notes that the probe asks the engine. If a probe is dropped before this, nothing was asked, and the next step becomes a probe at
-    /// once.
+    /// Notes that the probe asks the engine. If a probe is dropped before this call, the engine was not asked, and the
+    /// next step becomes a probe at once.
     pub(super) const fn asks(&mut self) {
         self.asked = true;
     }
@@ -133,13 +137,13 @@ impl Breaker {
             without_engine: AtomicU64::new(0),
             inner: Mutex::default(),
             interval,
-            // One less than what says that it is open.
+            // At most one less than the value that means open.
             opens_after: opens_after.clamp(1, DOWN - 1),
             told,
         }
     }
 
-    /// Says where a step goes; `now` is asked for only while the engine is away.
+    /// Returns where a step goes; calls `now` only while the engine is gone.
     #[inline]
     pub(super) fn way(self: &Arc<Self>, now: impl FnOnce() -> Tick) -> Way {
         if !self.is_down() {
@@ -162,7 +166,7 @@ impl Breaker {
         self.failures.load(Ordering::Relaxed) == DOWN
     }
 
-    /// Notes that the engine has not answered a step that was asked at a tick.
+    /// Notes that the engine did not answer a step, which was asked at the tick `asked`.
     pub(super) fn fails(&self, reason: &str, asked: Tick, now: Tick) {
         let change = {
             let mut inner = self.inner.lock();
@@ -174,7 +178,8 @@ impl Breaker {
                 return;
             }
             let answered = Tick::from_nanos(self.answered.load(Ordering::Relaxed));
-            // Not for what was refused at once. A tick to come is of before the clock was set back, and says nothing.
+            // Does not count if a later step was answered. This rule is not for steps that were refused at once, and
+            // ignores an answer dated in the future, from before the clock was set back.
             if asked < now && asked <= answered && answered <= now {
                 return;
             }
@@ -193,13 +198,14 @@ impl Breaker {
         self.tell(&change);
     }
 
-    /// Notes that the engine has answered a step that was waited for since a tick.
+    /// Notes that the engine has answered an awaited step, which was asked at the tick `asked`.
     pub(super) fn answers_late(&self, asked: Tick) {
         self.answered.fetch_max(asked.as_nanos(), Ordering::Relaxed);
         self.answers_as_ever();
     }
 
-    /// Notes that the engine has answered a step that was no probe. One load, unless the step before it failed.
+    /// Notes that the engine has answered a step that was not a probe. One atomic load, unless the step before it
+    /// failed.
     #[inline]
     pub(super) fn answers_as_ever(&self) {
         if self.failures.load(Ordering::Relaxed) != 0 {
@@ -235,7 +241,7 @@ impl Breaker {
         }
     }
 
-    /// Returns why the engine is away; if it is back by now, says that.
+    /// Returns why the engine is gone; if it is back by now, says so.
     pub(super) fn reason(&self) -> Arc<str> {
         self.inner.lock().down.clone().unwrap_or_else(|| "it has just come back".into())
     }
@@ -248,7 +254,7 @@ impl Breaker {
         Change { up, reason, at, lasted, without_engine }
     }
 
-    /// Outside the lock: the function that is told may ask for the health.
+    /// Reports a change. Called outside the lock, because the function may ask for the health.
     fn tell(&self, change: &Change) {
         if let Some(told) = &self.told {
             told(change);

@@ -1,20 +1,22 @@
-//! What a node grants of a limit by itself: one part, the limit being divided by the number of nodes.
+//! Computes what a node grants of a limit by itself: the limit divided by the number of nodes.
 //!
-//! The limit stays as it is and costs are multiplied: with three nodes each unit counts three times, so that one node grants a third
-//! of the burst and a third of the rate, whatever the algorithm. The answers are divided again.
+//! The limit stays as it is, and costs are multiplied: with three nodes each unit counts three times, so that one node
+//! grants a third of the burst and a third of the rate, whatever the algorithm. Answers are divided again.
 //!
-//! A cost that fits the limit and not the node's part of it is charged all of the limit, so that it passes where that is full, and what
-//! is missing is booked as a debt: the node then waits until its part has paid for it.
+//! A cost that fits the limit but not the node's part is charged the whole limit, so that it passes when that is full;
+//! the rest is booked as a debt. The node then waits until its part has paid for it.
 //!
-//! What a limit keeps back for requests of higher priority is not multiplied: it is a part of the whole limit, and so the same part of each
-//! node's. A request that has to leave it passes only where its multiplied cost fits beside it. Where a node's part keeps less than one unit,
-//! no request of higher priority could use that by itself; there a cost beyond the rest passes where the limit is full, as it does where
-//! nothing is kept.
+//! Units kept back for requests of higher priority are not multiplied: they are a fraction of the whole limit, and so
+//! the same fraction of each node's part. A request that has to leave them passes only if its multiplied cost fits
+//! beside them. If less than one unit of the node's part is kept back, no request of higher priority could use that
+//! alone; then a cost beyond the rest passes when the limit is full, as it does where nothing is kept back.
 //!
-//! A limit that a law moves is moved on each node by its own traffic, of which every piece of work counts as many places as there are nodes. So
-//! the law sees the load that the service has while all nodes send as much, and what one node lets in is its part of where the limit stands.
+//! An adaptive limit moves on each node by that node's own traffic, in which each request counts as many places as
+//! there are nodes. So the law sees the load of the whole service, if all nodes have the same load, and one node admits
+//! its part of the limit's present size.
 //!
-//! The number of nodes may change while charges are open. Each is ended by the number it was made under, which its receipt's tick tells.
+//! The number of nodes may change while charges are open. Each charge is ended by the number of nodes that it was made
+//! under, which the tick of its receipt tells.
 
 use parking_lot::RwLock;
 use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
@@ -22,10 +24,11 @@ use tidegate_core::{Algorithm, Cost, Finish, Quota, Receipt, Standing, Tick};
 use crate::clock::HeldTime;
 use crate::store::Charge;
 
-/// How many numbers of nodes are remembered. The oldest place keeps the smallest of all earlier numbers, under which less comes back.
+/// The most changes of the number of nodes that are remembered. The oldest entry keeps the smallest of all earlier
+/// numbers, with which less comes back.
 const MOST_REMEMBERED: usize = 64;
 
-/// How many nodes there are, now and before.
+/// The number of nodes, now and earlier.
 #[derive(Debug)]
 pub(super) struct Nodes {
     /// Each number of nodes and the tick from which it held, ascending. Locked for reading while charges are settled, so that each charge
@@ -43,7 +46,7 @@ impl Nodes {
         Self { held: RwLock::new(Numbers(vec![(Tick::EPOCH, nodes.max(1))])), latest: HeldTime::default() }
     }
 
-    /// Returns the tick to settle by: no earlier than any before.
+    /// Returns the tick to settle by, which never steps back.
     pub(super) fn hold(&self, now: Tick) -> Tick {
         self.latest.hold(now)
     }
@@ -55,7 +58,7 @@ impl Nodes {
         if held.now() == nodes {
             return;
         }
-        // Later than every charge so far, and earlier than every one to come.
+        // Later than every charge so far, and not later than any charge to come.
         let from = Tick::from_nanos(self.latest.hold(now).as_nanos().saturating_add(1));
         self.latest.hold(from);
         held.0.push((from, nodes));
@@ -79,7 +82,7 @@ impl Numbers {
     }
 }
 
-/// One charge as this node counts it.
+/// One charge in this node's scale.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Share {
     nodes: u64,
@@ -90,30 +93,33 @@ pub(super) struct Share {
 }
 
 impl Share {
-    /// Works out what is charged for a cost. Depends on nothing else, so that it can be worked out again when the charge ends.
+    /// Computes what is charged for a cost. Depends only on its arguments, so that it can be computed again when the
+    /// charge ends.
     pub(super) fn of(asked: Cost, quota: &Quota, nodes: u64) -> Self {
         let whole = times(asked, nodes);
         if nodes == 1 {
             return Self { nodes, asked, charged: asked };
         }
         let limit = match quota {
-            // Where it stands now may be less than one unit for each node: whoever finds nobody inside enters nevertheless.
+            // Its present size may be less than one unit for each node; a request that finds no other inside still
+            // enters.
             Quota::Adaptive(_) => quota.capacity(),
             _ => quota.standing(&quota.fresh(Tick::EPOCH), Tick::EPOCH).limit,
         };
-        // A cost beyond the limit is refused for good by most, as it is.
+        // A cost beyond the limit is charged in full: most limits refuse it for ever.
         let charged =
             if asked.units() > limit { whole } else { whole.min(Cost::new(limit).unwrap_or(whole)) };
         Self { nodes, asked, charged }
     }
 
-    /// Returns what is owed beyond the charge, where that was all of a limit and not enough. Places of a guard are not owed.
+    /// Returns the units that are owed beyond the charge, if the charge took a whole limit and that was not enough.
+    /// Places of a guard are not owed.
     pub(super) fn owed(&self, quota: &Quota) -> u64 {
         if quota.is_guard() { 0 } else { times(self.asked, self.nodes).units() - self.charged.units() }
     }
 
-    /// Returns what is kept back from the charge: what the limit keeps back. Where that is less than a unit of this node's part, no more than
-    /// a full limit has room for beside the units charged.
+    /// Returns the units that are kept back from the charge: the charge's own number. If that is less than one unit of
+    /// this node's part, at most what a full limit has room for beside the units charged.
     pub(super) fn kept_back(&self, charge: &Charge<'_>) -> u64 {
         if charge.kept_back < self.nodes && self.fits_the_limit(charge) {
             charge.kept_back.min(charge.quota.capacity().saturating_sub(self.charged.units()))
@@ -122,28 +128,29 @@ impl Share {
         }
     }
 
-    /// Says whether it is this node's part alone that has no room for the charge beside what is kept back, ever: the engine may grant it.
+    /// Returns whether only this node's part, and not the whole limit, can never fit the charge beside the units kept
+    /// back: then the engine may grant it.
     pub(super) fn is_the_engines(&self, charge: &Charge<'_>) -> bool {
         let beside = |cost: Cost| cost.units().saturating_add(self.kept_back(charge));
         charge.kept_back > 0 && self.fits_the_limit(charge) && beside(self.charged) > charge.quota.capacity()
     }
 
-    /// Says whether the limit, full and undivided, grants what is asked beside what is kept back.
+    /// Returns whether the limit, full and undivided, grants the units asked for beside the units kept back.
     fn fits_the_limit(&self, charge: &Charge<'_>) -> bool {
         self.asked.units().saturating_add(charge.kept_back) <= charge.quota.capacity()
     }
 
-    /// Returns the receipt of the charge as the caller sees it.
+    /// Returns the receipt for the caller, with the units that were asked for.
     pub(super) fn shown(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.asked, ..receipt }
     }
 
-    /// Returns the receipt as it was made.
+    /// Returns the receipt in this node's scale, with the units that were charged.
     pub(super) fn made(&self, receipt: Receipt) -> Receipt {
         Receipt { cost: self.charged, ..receipt }
     }
 
-    /// Returns the end of the charge: what was used counts as the charge did, rounded up.
+    /// Converts the end of a charge into this node's scale: used units are scaled as the charge was, rounded up.
     pub(super) fn finish(&self, finish: Finish) -> Finish {
         let (asked, charged) = (self.asked.units(), self.charged.units());
         let used = match finish.used.checked_sub(asked) {
@@ -153,7 +160,7 @@ impl Share {
         Finish { used, ..finish }
     }
 
-    /// Returns what came back, in units of what was asked, rounded down; `None` for less than one.
+    /// Converts units that came back into the caller's units, rounded down; `None` for less than one.
     pub(super) fn came_back(&self, back: Receipt) -> Option<Receipt> {
         let down = |parts: u128, of: u128| parts / of;
         let units = ratio(back.cost.units(), self.asked.units(), self.charged.units(), down);
@@ -161,8 +168,8 @@ impl Share {
     }
 }
 
-/// Returns how a limit stands for this node: what it grants and what is left rounded down, what is owed rounded up. A limit of less than
-/// a unit for each node grants one when it is full.
+/// Converts a standing into this node's part: limit and remaining units rounded down, debt rounded up. A limit of less
+/// than one unit for each node grants one when it is full.
 pub(super) fn standing(standing: Standing, nodes: u64) -> Standing {
     if nodes == 1 {
         return standing;

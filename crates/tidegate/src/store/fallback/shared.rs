@@ -1,4 +1,4 @@
-//! Steps that the engine or this process settles, and the time that the engine has for them.
+//! Settles steps through the engine within the deadline, or without it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +13,7 @@ use crate::store::{
     Answer, Charge, Ending, Later, Op, OwnedStep, Settled, Settling, Step, Store, StoreError,
 };
 
-/// What the clones of a fallback, and the steps under way, have in common.
+/// The state shared by the clones of a fallback and its steps in flight.
 #[derive(Debug)]
 pub(super) struct Shared {
     pub(super) engine: Arc<dyn Store>,
@@ -28,7 +28,7 @@ impl Shared {
         self.breaker.way(|| self.clock.now())
     }
 
-    /// Settles a step that takes or peeks.
+    /// Settles a take or a peek.
     pub(super) fn decide(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.way() {
             Way::Without => return Settling::Done(self.without(step, out)),
@@ -58,7 +58,7 @@ impl Shared {
         }
     }
 
-    /// Settles many steps that take or peek, in one exchange.
+    /// Settles many takes and peeks in one exchange.
     pub(super) fn decide_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
@@ -95,7 +95,7 @@ impl Shared {
         }))
     }
 
-    /// Has the engine alone settle a step: what it does not settle is an error.
+    /// Settles a step by the engine alone; if the engine does not settle it, that is an error.
     pub(super) fn ask(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Settling {
         let mut probe = match self.way() {
             Way::Without => return Settling::Done(Err(self.gone())),
@@ -162,7 +162,7 @@ impl Shared {
         }
     }
 
-    /// Ends what was charged here, when the engine has ended what was charged there; returns the answer to the whole step.
+    /// Ends the charges that were made here, after the engine has ended its own; returns the answer to the whole step.
     fn finish_ours(&self, theirs: Settled, step: &Step<'_>, our_step: &Step<'_>) -> Answer {
         let mut ours = Settled::default();
         if theirs.allowed {
@@ -178,10 +178,10 @@ impl Shared {
         Ok(settled)
     }
 
-    /// Waits for the engine until the deadline.
+    /// Waits for the engine, at most until the deadline.
     async fn in_time(&self, later: Later<Answer>, mut probe: Option<Probe>) -> Answer {
         if probe.is_none() && self.breaker.is_down() {
-            // The engine has gone since this step was made: it is not asked.
+            // The engine has gone since this step was prepared, so it is not asked.
             return Err(self.gone());
         }
         if let Some(probe) = &mut probe {
@@ -195,8 +195,8 @@ impl Shared {
         }
     }
 
-    /// A step that could not be settled in time, by an engine that answers: others were faster each time, or many are before it. Nothing
-    /// is said against the engine.
+    /// Handles a step that an engine in operation did not settle in time, because other writers won each time or many
+    /// steps are ahead of it. This does not count against the engine.
     fn contended<T>(&self, probe: Option<&mut Probe>) -> Result<T, StoreError> {
         if let Some(probe) = probe {
             self.breaker.answers(self.clock.now());
@@ -236,7 +236,8 @@ impl Shared {
         before(&self.clock, asked.after(self.deadline), later).await
     }
 
-    /// Notes what the answer to a step that was asked at a tick says of the engine: that it is there, or that it is gone.
+    /// Notes what the answer to a step says of the engine: that it is up, or that it is gone. `asked` is the tick at
+    /// which the step was asked.
     fn judge<T>(
         &self,
         answer: Result<T, StoreError>,
@@ -254,7 +255,7 @@ impl Shared {
         answer
     }
 
-    /// Notes what many answers say of the engine: one that is missing says that it is gone.
+    /// Notes what many answers say of the engine: a single unavailable one means that it is gone.
     fn judge_each(&self, answers: &[Answer], asked: Tick, mut probe: Option<Probe>) {
         let unavailable = answers.iter().find(|answer| matches!(answer, Err(StoreError::Unavailable { .. })));
         match unavailable {
@@ -274,7 +275,7 @@ impl Shared {
         self.without(step, &mut settled).map(|()| settled)
     }
 
-    /// Decides a step without the engine that was waited for.
+    /// Decides a step without the engine after waiting for it in vain, at the present tick.
     fn without_late(&self, step: &OwnedStep) -> Answer {
         let now = self.clock.now();
         step.with(|step| self.without_answer(&Step { now: step.now.max(now), ..*step }))
@@ -290,11 +291,12 @@ impl Shared {
     }
 }
 
-/// Charges and endings of a part of a step.
+/// The charges and endings of a part of a step.
 type Charges<'a> = SmallVec<[Charge<'a>; 4]>;
 type Endings = SmallVec<[Ending; 4]>;
 
-/// Says whether an error of the engine leaves the decision to the words of the charges; see [the module](super#which-errors-count).
+/// Returns whether an error of the engine leaves the decision to the charges'
+/// [`OnStoreError`](crate::store::OnStoreError); see [the module](super#which-errors-count).
 const fn is_decided_here(error: &StoreError) -> bool {
     matches!(
         error,

@@ -1,4 +1,4 @@
-//! What decides while the engine is away: each charge by its own word, in a store of this process.
+//! Decides steps while the engine is gone, each charge as its [`OnStoreError`] says, with a store of this process.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -13,18 +13,18 @@ use crate::store::{
     StoreError,
 };
 
-/// How many keys the store that stands in has room for: those that are charged in an outage.
+/// The number of keys that the stand-in's store has room for: the keys that are charged in an outage.
 const KEYS: usize = 65_536;
 
-/// Decides what the engine does not.
+/// Decides the steps that the engine does not.
 #[derive(Debug)]
 pub(super) struct StandIn {
-    /// The store, made when it is first needed: its table takes memory.
+    /// The store, made when it is first needed, because its table takes memory.
     store: OnceLock<MemoryStore>,
     pub(super) nodes: Nodes,
 }
 
-/// Charges of one step that the store here decides, with their places in the step.
+/// The charges of one step that the stand-in's store decides, with their indices in the step.
 type Here<'a> = SmallVec<[(usize, Share, Charge<'a>); 4]>;
 
 impl StandIn {
@@ -36,7 +36,8 @@ impl StandIn {
         self.store.get_or_init(|| MemoryStore::with_capacity(KEYS).expect("two megabytes of memory"))
     }
 
-    /// Settles a step that takes or peeks: charges with `allow` pass, those with `deny` refuse the step, the others are decided here.
+    /// Settles a take or a peek: charges with `allow` pass, charges with `deny` refuse the step, and the others are
+    /// decided by the store here.
     pub(super) fn decide(&self, step: &Step<'_>, out: &mut Settled) -> Result<(), StoreError> {
         let nodes = self.nodes.held.read();
         let now = self.nodes.hold(step.now);
@@ -65,7 +66,7 @@ impl StandIn {
         out.lines.extend(step.charges.iter().map(|charge| unasked(charge, now)));
         for ((place, share, _), line) in here.iter().zip(decided.lines) {
             let ruling = match line.decision.ruling {
-                // For as long as the engine is gone, and nobody knows how long that is.
+                // Refused for as long as the engine is gone, which is an unknown time.
                 Ruling::Denied { retry: Retry::Never } if share.is_the_engines(&step.charges[*place]) => {
                     Ruling::Denied { retry: Retry::Unknown }
                 }
@@ -79,7 +80,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Takes the charges that are decided here, or peeks where the step is refused anyway.
+    /// Takes the charges that are decided here, or only peeks if the step is refused anyway.
     fn take(
         &self,
         step: &Step<'_>,
@@ -98,7 +99,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Books what charges owe beyond all of their limits.
+    /// Books the units that charges owe beyond their whole limits.
     fn book(&self, now: Tick, here: &Here<'_>, decided: &mut Settled) -> Result<(), StoreError> {
         let (mut charges, mut endings, mut lines) = (
             SmallVec::<[Charge<'_>; 4]>::new(),
@@ -107,7 +108,7 @@ impl StandIn {
         );
         for (line, (_, share, charge)) in here.iter().enumerate() {
             let owed = share.owed(charge.quota);
-            // Receipts of charges alone: a shadow that refused has none.
+            // Only charges that were taken have receipts: a shadow that was refused has none.
             if let (Some(receipt), true) = (decided.lines[line].receipt, owed > 0) {
                 let finish =
                     Finish { used: receipt.cost.units().saturating_add(owed), outcome: Outcome::Ignored };
@@ -124,7 +125,7 @@ impl StandIn {
         Ok(())
     }
 
-    /// Settles a step that ends charges which were made here, or marks beside them.
+    /// Settles a step that ends charges made here, possibly with marks.
     pub(super) fn finish(
         &self,
         step: &Step<'_>,
@@ -152,10 +153,10 @@ impl StandIn {
         Ok(())
     }
 
-    /// Forgets keys, if there are any.
+    /// Forgets the keys of a step, if the store exists.
     pub(super) fn reset(&self, step: &Step<'_>) {
         if let Some(store) = self.store.get() {
-            // Keys of a step are distinct, or the engine had refused it: nothing can fail.
+            // This cannot fail: the keys of a step are distinct, because otherwise the engine would have refused it.
             let _ = settled(store, step, &mut Settled::default());
         }
     }
@@ -165,7 +166,7 @@ impl StandIn {
     }
 }
 
-/// Returns the ending of a charge as it was made here.
+/// Converts the ending of a charge into this node's scale.
 fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending) {
     match *ending {
         Ending::Finish { receipt, finish, renew } => {
@@ -173,7 +174,7 @@ fn end(nodes: &Numbers, charge: &Charge<'_>, ending: &Ending) -> (Share, Ending)
             let (receipt, finish) = (share.made(receipt), share.finish(finish));
             (share, Ending::Finish { receipt, finish, renew })
         }
-        // A mark is one, whoever makes it.
+        // A mark is one unit on any number of nodes.
         Ending::Once | Ending::Forget => (Share::of(charge.cost, charge.quota, 1), *ending),
     }
 }
@@ -185,7 +186,7 @@ fn settled(store: &MemoryStore, step: &Step<'_>, out: &mut Settled) -> Result<()
     }
 }
 
-/// Answers a charge that no store was asked about.
+/// Returns the answer to a charge that no store was asked about.
 pub(super) fn unasked(charge: &Charge<'_>, now: Tick) -> Settlement {
     let full = charge.quota.standing(&charge.quota.fresh(now), now);
     let decision = match charge.on_error {

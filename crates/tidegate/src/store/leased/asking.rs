@@ -1,4 +1,4 @@
-//! Steps that the engine decides: one by itself, or many in one exchange.
+//! Asks the engine to decide steps: one by one, or many in one exchange.
 
 use std::mem;
 use std::sync::Arc;
@@ -14,10 +14,11 @@ use crate::clock::before;
 use crate::later::Later;
 use crate::store::{Answer, Op, OwnedStep, Settled, Settling, Step, StoreError};
 
-/// How often a request waits for a draw before the engine decides it alone: draws grow with those who wait for them.
+/// The number of times that a request waits for draws before the engine decides it alone: draws grow with the number of
+/// requests that wait for them.
 const ROUNDS: usize = 8;
 
-/// A step of many that has to wait, and its place among them.
+/// A step that has to wait, and its index among the steps of the call.
 type Waiting = (usize, OwnedStep, Tried);
 
 impl Asking {
@@ -46,7 +47,7 @@ impl Inner {
         answers.pop().unwrap_or_else(|| Err(no_answer()))
     }
 
-    /// Settles many steps: those that the engine decides in one exchange, and those that wait for draws together.
+    /// Settles many steps: those that the engine decides go in one exchange, and those that need draws wait together.
     pub(super) fn settle_each(
         self: &Arc<Self>,
         steps: &[Step<'_>],
@@ -73,7 +74,8 @@ impl Inner {
         Some(Box::pin(async move { inner.settle_rest(answers, waiting, asking).await }))
     }
 
-    /// Settles the steps that have no answer yet. In each round the engine is asked, and draws are awaited, at the same time.
+    /// Settles the steps that have no answer yet. In each round, the engine is asked and draws are awaited
+    /// concurrently.
     async fn settle_rest(
         self: Arc<Self>,
         mut answers: Vec<Option<Answer>>,
@@ -115,8 +117,8 @@ impl Inner {
         answers.into_iter().map(|answer| answer.unwrap_or_else(|| Err(no_answer()))).collect()
     }
 
-    /// Asks the engine steps in their order, alike ones that follow each other in one exchange: fallbacks answer checks together, and all else
-    /// one by one.
+    /// Asks the engine about steps in their order. Consecutive steps that are all takes and peeks, or all other
+    /// operations, share an exchange, because a fallback answers takes and peeks together, and all else one by one.
     async fn ask_all(self: &Arc<Self>, asking: Vec<(usize, Box<Asking>)>) -> Vec<(usize, Answer)> {
         let (mut answers, mut rest) = (Vec::with_capacity(asking.len()), asking.into_iter().peekable());
         while let Some((at, first)) = rest.next() {
@@ -157,7 +159,7 @@ impl Inner {
         concluded
     }
 
-    /// Asks the engine one step.
+    /// Asks the engine about one step.
     pub(super) async fn ask_engine(&self, step: &OwnedStep) -> Answer {
         self.count_central(step);
         self.counts.messages.fetch_add(1, Ordering::Relaxed);

@@ -1,21 +1,22 @@
-//! How much a node asks of one key, and so how much it draws at once.
+//! Measures a node's demand for one key, which sizes its draws.
 
 use std::time::Duration;
 
 use tidegate_core::Tick;
 use tidegate_core::time::nanos;
 
-/// Over how much time the demand is averaged: long enough that one gap between requests does not shrink a draw.
+/// The time over which the demand is averaged, in nanoseconds: long enough that one gap between requests does not
+/// shrink a draw.
 const AVERAGED_OVER: u64 = 200_000_000;
 
-/// So few units are drawn even where they last longer than the target, as long as they are likely to be spent while they may be held: a
-/// key that is hit a few times a second would be drawn for at each hit otherwise.
+/// Up to this many units are drawn even if they last longer than the target, as long as they are likely to be spent
+/// before they expire: otherwise a key that is hit a few times a second would need a draw at each hit.
 const FEW: u64 = 8;
 
-/// What was asked of one key on this node lately.
+/// The recent demand for one key on this node.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand {
-    /// Thousandths of a unit in a second, averaged.
+    /// The averaged demand, in thousandths of a unit per second.
     rate: u64,
     /// Units asked for since the last draw, whether they were granted or not.
     asked: u64,
@@ -23,17 +24,17 @@ pub(super) struct Demand {
 }
 
 impl Demand {
-    /// Takes note of units that were asked for.
+    /// Counts units that were asked for.
     #[inline]
     pub(super) const fn asks(&mut self, units: u64) {
         self.asked = self.asked.saturating_add(units);
     }
 
-    /// Returns how many units to draw, so that they last for `target`, and begins to count anew. A few are drawn as long as they last for
-    /// half of the time that they may be held, `lasts`.
+    /// Returns how many units to draw, so that they last for `target`, and restarts the count. A few units are drawn
+    /// even if they last longer, up to half of the time for which units may be held, `lasts`.
     ///
-    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and one that is hit all the time
-    /// gets there within a few draws.
+    /// At most twice what was asked for since the last draw: a key that was hit once draws nothing ahead, and a key
+    /// that is hit all the time reaches its full size within a few draws.
     pub(super) fn sized(&mut self, now: Tick, target: Duration, lasts: Duration) -> u64 {
         let passed = nanos(now.since(self.since)).max(1);
         let known = self.since > Tick::EPOCH;
@@ -44,7 +45,7 @@ impl Demand {
         } else if passed >= AVERAGED_OVER || sample > self.rate {
             self.rate = sample;
         } else {
-            // Sinks slowly, by the share of the averaged time that has passed.
+            // Decreases slowly, by the share of the averaging time that has passed.
             let down = u128::from(self.rate - sample) * u128::from(passed) / u128::from(AVERAGED_OVER);
             self.rate -= u64::try_from(down).unwrap_or(self.rate);
         }

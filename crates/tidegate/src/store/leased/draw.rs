@@ -1,4 +1,4 @@
-//! A draw: what is asked of the engine, and what comes back.
+//! A draw: the request to the engine, and its result.
 
 use std::time::Duration;
 
@@ -12,31 +12,31 @@ pub(super) struct Draw {
     pub(super) kept_back: u64,
 }
 
-/// When a draw was sent and when its reply came, by this node's clock.
+/// When a draw was sent and when its reply arrived, by this node's clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Times {
     pub(super) sent: Tick,
     pub(super) received: Tick,
 }
 
-/// What came of a draw.
+/// The result of a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Drawn {
-    /// Its cost says how many units there are.
+    /// The receipt of the draw; its cost is the number of units drawn.
     pub(super) receipt: Receipt,
-    /// How long after the reply they may be spent.
+    /// The time after the reply from which the units may be spent.
     pub(super) wait: Duration,
-    /// What the limit has left at the engine.
+    /// The units that the engine's limit has left.
     pub(super) remaining: u64,
-    /// When the limit would be full again, counted from the reply.
+    /// The time after the reply at which the limit would be full again.
     pub(super) reset_after: Duration,
 }
 
-/// What the engine said when it refused a draw.
+/// The engine's answer when it refused a draw.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Refused {
-    /// When to ask again: then units are granted that may be spent a little later.
+    /// When to ask again; the units granted then may be spent a little later.
     pub(super) retry: Retry,
-    /// What the limit has left at the engine, for requests of higher priority.
+    /// The units that the engine's limit has left, for requests of higher priority.
     pub(super) remaining: u64,
 }

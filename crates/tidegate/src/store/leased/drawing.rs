@@ -1,4 +1,4 @@
-//! Draws under way, and what is given back.
+//! Makes draws, and gives units back.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,10 +20,10 @@ use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Answer, Charge, Ending, Op, OwnedStep, Step, StepClock};
 
-/// How many calls that give units back are under way at a time: a node that closes may hold units of a hundred thousand keys.
+/// The most calls in flight that give units back: a node that closes may hold units of a hundred thousand keys.
 const RETURNS_AT_ONCE: usize = 64;
 
-/// A draw, as it asks the engine.
+/// A draw that asks the engine.
 struct Asked {
     inner: Arc<Inner>,
     hash: u64,
@@ -31,11 +31,11 @@ struct Asked {
     terms: Arc<Terms>,
     manner: Manner,
     draw: Draw,
-    /// Whether its answer was taken in.
+    /// Whether its answer was processed.
     answered: bool,
 }
 
-/// Units to be given back, by the key they were drawn of.
+/// Units to be given back, with the key and terms that they were drawn under.
 pub(super) struct Return {
     pub(super) key: Arc<[u8]>,
     pub(super) terms: Arc<Terms>,
@@ -44,8 +44,9 @@ pub(super) struct Return {
 }
 
 impl Inner {
-    /// Returns the draw that requests of a key wait for: the one under way, or a new one for a request of such a cost that has to leave so
-    /// much, or ahead of need. `None` where there is no room for one.
+    /// Returns the draw that requests of a key wait for: the one under way, or a new one. `request` is the cost of a
+    /// waiting request and what it has to leave to higher priorities; `None` is a draw ahead of need. Returns `None` if
+    /// there is no room for a draw.
     pub(super) fn drawing(
         self: &Arc<Self>,
         hash: u64,
@@ -71,14 +72,14 @@ impl Inner {
         entry.drawing.clone()
     }
 
-    /// Makes a draw that nobody waits for.
+    /// Runs a draw in the background, for which no request waits.
     pub(super) fn draw_ahead(&self, drawing: Drawing) {
         if drawing.goes_on() {
             self.background.run(Box::pin(drawing.made));
         }
     }
 
-    /// Makes a list of what is to be given back of a key.
+    /// Turns receipts of a key into a list of units to give back.
     pub(super) fn returns<'e>(entry: &'e Entry, back: GivenBack) -> impl Iterator<Item = Return> + use<'e> {
         back.into_iter().map(|receipt| Return {
             key: Arc::clone(&entry.key),
@@ -88,7 +89,8 @@ impl Inner {
         })
     }
 
-    /// Ends what is held too long, and forgets keys that are idle; with `all`, ends all that is held.
+    /// Ends pockets that are held too long, and forgets idle keys; with `all`, ends all pockets. Returns the units to
+    /// give back.
     pub(super) fn tidy(&self, now: Tick, all: bool) -> Vec<Return> {
         let (part, mut returns) = (self.part.at(now), Vec::new());
         for mut shard in self.table.shards() {
@@ -113,8 +115,8 @@ impl Inner {
         }
     }
 
-    /// Gives units back, some at a time. Each is sent once: if its answer is lost, nobody knows whether it was done, and a second one might
-    /// give back what others have charged since.
+    /// Gives units back, at most [`RETURNS_AT_ONCE`] calls at a time. Each is sent only once: if its answer is lost, it
+    /// is unknown whether it was done, and a second one might give back what others have charged since.
     pub(super) async fn give_all_back(&self, returns: Vec<Return>) {
         let send = |back: Return| async move {
             let units = back.receipt.cost.units();
@@ -211,7 +213,8 @@ impl Asked {
     }
 }
 
-/// A draw that is given up has no answer. That is noted in the background: whoever drops this may hold the lock of the key.
+/// A draw that is dropped has no answer. This is noted in the background, because the code that drops it may hold the
+/// lock of the key.
 impl Drop for Asked {
     fn drop(&mut self) {
         if self.answered {
@@ -227,7 +230,8 @@ impl Drop for Asked {
     }
 }
 
-/// A request that waits for a draw. If the request goes away, the draw goes on: others may wait for it, and the engine is at work.
+/// A request that waits for a draw. If the request is dropped, the draw goes on: others may wait for it, and the engine
+/// may have done it already.
 pub(super) struct Awaited {
     drawing: Option<Drawing>,
     inner: Arc<Inner>,
@@ -262,7 +266,7 @@ impl Drop for Awaited {
     }
 }
 
-/// Returns a charge of a key by the engine's limit.
+/// Returns a charge of a key under the engine's limit.
 fn charge<'a>(key: &'a [u8], terms: &'a Terms, manner: Manner, cost: Cost, kept_back: u64) -> Charge<'a> {
     let Manner { replace, owner, on_error, durable, .. } = manner;
     let max_wait = Duration::ZERO;

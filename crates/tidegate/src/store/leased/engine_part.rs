@@ -1,4 +1,4 @@
-//! What the engine decides of a request, and what is held for the rest meanwhile.
+//! Merges the engine's decisions on a request with what this node decided, and updates purses by the engine's answers.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use super::under_way::{Asking, Ours, Then};
 use crate::store::{Answer, Charge, DecidedBy, Ending, Op, OwnedStep, Settled, Settlement, Step, StoreError};
 
 impl Inner {
-    /// Returns what the engine is asked of a step while what was taken for its other charges is held.
+    /// Returns the part of a step that the engine is asked about, while the units taken for its other charges are held.
     pub(super) fn ask_for_the_rest(&self, step: &OwnedStep, ours: Ours) -> Box<Asking> {
         if ours.held.pieces.is_empty() && ours.lines.iter().all(Option::is_none) {
             return step.with(|step| self.ask_for_all(step));
@@ -31,7 +31,7 @@ impl Inner {
         Box::new(Asking { asked, terms, then: Then::Merge(Box::new((step.clone(), ours))) })
     }
 
-    /// Returns what the engine is asked of a step that it decides in whole, by its own limits.
+    /// Returns the step for the engine if it decides all charges, under the engine's limits.
     pub(super) fn ask_for_all(&self, step: &Step<'_>) -> Box<Asking> {
         let terms = self.terms_of(step);
         let charges = by_the_engine(step, &terms);
@@ -40,7 +40,7 @@ impl Inner {
         Box::new(Asking { asked, terms, then: Then::Tell })
     }
 
-    /// Puts the engine's answer together with what was decided here.
+    /// Merges the engine's answer with the lines that were decided here.
     pub(super) async fn merge(
         self: &Arc<Self>,
         (step, ours): (OwnedStep, Ours),
@@ -49,7 +49,8 @@ impl Inner {
     ) -> Answer {
         let Ours { lines, held } = ours;
         if settled.by == DecidedBy::Fallback {
-            // A step is decided in one place or the other, so that its charges can be ended there: this one by what stands in.
+            // A step must be decided in one place only, so that its charges can be ended there; here the fallback
+            // decides all of it.
             drop(held);
             if let Some(undo) =
                 theirs.with(|step| OwnedStep::undoing(step, &settled)).filter(|_| settled.allowed)
@@ -84,7 +85,7 @@ impl Inner {
         Ok(merged)
     }
 
-    /// Takes note of what the engine's answer says of its limits: what need not be asked again, and what may be.
+    /// Updates purses by the engine's answer: which requests need not be asked about again, and which may be.
     pub(super) fn hear(&self, asked: &OwnedStep, settled: &Settled, sent: Tick) {
         asked.with(|step| match step.op {
             Op::Take | Op::Peek => self.hear_decisions(step, settled, sent),
@@ -116,8 +117,8 @@ impl Inner {
         }
     }
 
-    /// What was given back through this node is drawn again at once. What came back through others is found when a refusal has held for as
-    /// long as units may be held.
+    /// Units that came back through this node may be drawn again at once. Units that came back through other nodes are
+    /// noticed when a refusal expires, after the time for which units may be held.
     fn hear_endings(&self, step: &Step<'_>, endings: &[Ending], settled: &Settled) {
         let by_engine = settled.by != DecidedBy::Fallback;
         for ((charge, ending), line) in step.charges.iter().zip(endings).zip(&settled.lines) {
@@ -132,7 +133,7 @@ impl Inner {
         }
     }
 
-    /// Does something with the purse of a charge as the engine is asked it, if there is one under that limit.
+    /// Calls a function with the entry of a charge in the engine's form, if there is one under that limit.
     fn with_purse_of(&self, charge: &Charge<'_>, then: impl FnOnce(&mut Entry)) {
         let hash = self.table.hash(charge.key);
         if let Some(entry) = self.table.lock(hash).get(hash, charge.key)

@@ -1,15 +1,15 @@
-//! What a leased store tells of itself.
+//! The statistics of a leased store.
 
-/// How the leases of this node go: numbers for metrics, since the store was made unless another span is named.
+/// The statistics of this node's leases, for metrics; totals count since the store was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LeaseHealth {
-    /// Keys of which something is held or was asked lately.
+    /// Keys with units held or with recent requests.
     pub keys: usize,
-    /// Units that could be spent now out of pockets, and those in the hands of requests that wait for another limit's engine. The sum over all
-    /// nodes and one key is what admissions may exceed the engine's limit by, at most.
+    /// Units in pockets that could be spent now, plus units taken by requests that wait for another limit's engine. The
+    /// sum for one key over all nodes is the most by which admissions may exceed the engine's limit.
     pub outstanding: u64,
-    /// Units drawn whose time has not come.
+    /// Units drawn that may not be spent yet.
     pub reserved: u64,
     /// Charges granted out of pockets.
     pub granted: u64,
@@ -19,19 +19,19 @@ pub struct LeaseHealth {
     pub central: u64,
     /// Calls to the engine: draws, units given back, and steps that it decided.
     pub messages: u64,
-    /// How many of them were draws.
+    /// How many of these calls were draws.
     pub draws: u64,
     /// Units drawn.
     pub drawn: u64,
     /// Units given back, because they were not needed in time.
     pub returned: u64,
-    /// Units that were to be given back, and of which nobody knows whether they were.
+    /// Units that were sent back, but without an answer, so that it is unknown whether they came back.
     pub burned: u64,
 }
 
 impl LeaseHealth {
-    /// Returns the part of the units drawn that was of use, in thousandths, rounded down: those that were not given back or lost, and are not
-    /// held now. 1000 where nothing was drawn.
+    /// Returns the part of the drawn units that was used, in thousandths, rounded down: units that were not given back
+    /// or lost, and are not held now. 1000 if nothing was drawn.
     #[must_use]
     pub fn used_per_mille(&self) -> u64 {
         let held = self.outstanding.saturating_add(self.reserved);

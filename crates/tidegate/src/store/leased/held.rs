@@ -1,4 +1,4 @@
-//! Units in the hands of requests that are not yet decided.
+//! Holds units for requests that are not yet decided.
 
 use std::sync::Arc;
 
@@ -11,24 +11,25 @@ use super::shared::Inner;
 use super::table::Manner;
 use super::terms::Terms;
 
-/// Units in the hands of a request that is not yet admitted; put back if it is dropped.
+/// Units taken by a request that is not yet admitted; put back when dropped.
 pub(super) struct Held {
     pub(super) inner: Arc<Inner>,
     pub(super) pieces: SmallVec<[Taken; 4]>,
 }
 
-/// Units that were taken out of a purse, and which one.
+/// Units that were taken out of a purse, and the purse's identity.
 pub(super) struct Taken {
     pub(super) hash: u64,
     pub(super) key: Arc<[u8]>,
-    /// The terms of the purse. If the key has others by now, its purse is another one and knows nothing of these units.
+    /// The terms of the purse. If the key has other terms by now, its purse is a new one that does not count these
+    /// units.
     pub(super) terms: Arc<Terms>,
     pub(super) manner: Manner,
     pub(super) piece: Piece,
 }
 
 impl Held {
-    /// The request is admitted: what it holds is spent.
+    /// Admits the request: the units that it holds are spent.
     pub(super) fn admit(mut self) {
         for Taken { hash, key, terms, piece, .. } in self.pieces.drain(..) {
             let mut shard = self.inner.table.lock(hash);
@@ -40,7 +41,7 @@ impl Held {
     }
 }
 
-/// The request is not admitted: what it holds is put back.
+/// The request is not admitted: the units that it holds are put back.
 impl Drop for Held {
     fn drop(&mut self) {
         let mut returns = Vec::new();

@@ -1,9 +1,10 @@
-//! The lease protocol, in every order in which its parts can happen.
+//! A model check of the lease protocol, over every order in which its events can happen.
 //!
-//! Two nodes with their real purses and one engine with the real arithmetic; between them calls and replies that come at any later time,
-//! are lost, or come twice. Nodes crash, the engine fails over and forgets, parts of the budget move from one node to the other. A search
-//! goes through all orders of these up to a number of faults and a span of time, and asks the envelope after each admission. No node
-//! and no call is timed: whatever a schedule could do is among the orders.
+//! The model has two nodes with their real purses and one engine with the real arithmetic. Calls and replies between
+//! them arrive at any later time, are lost, or arrive twice. Nodes crash, the engine fails over and forgets, and parts
+//! of the budget move from one node to the other. The search covers all orders of these events, up to a number of
+//! faults and a span of time, and checks the bound after each admission. Nodes and calls have no timing of their own,
+//! so any schedule is among these orders.
 
 mod world;
 
@@ -18,7 +19,7 @@ use tidegate_core::rate::CalendarUnit;
 use super::terms::Terms;
 use world::{Bounds, Judge, Node, World};
 
-/// What a search has found.
+/// The findings of a search.
 #[derive(Debug, Default)]
 struct Found {
     states: usize,
@@ -26,7 +27,7 @@ struct Found {
     most_admitted: u64,
 }
 
-/// Goes through all worlds that can come of one.
+/// Searches all worlds that can follow from one.
 fn search(first: World, bounds: &Bounds, most: u64) -> Found {
     let (mut seen, mut found) = (HashSet::new(), Found::default());
     let mut left = vec![first];
@@ -48,7 +49,8 @@ fn search(first: World, bounds: &Bounds, most: u64) -> Found {
     found
 }
 
-/// A limit of three at once and ten a second, of which each node may hold two: as small as it can be with two nodes that hold anything.
+/// A limit of three at once and ten a second, of which each node may hold two: the smallest with two nodes that can
+/// hold units.
 fn flow(burst: u64, judged: u64) -> World {
     let quota = |burst| Arc::new(Quota::per_second(10).burst(burst).gcra().unwrap());
     let terms = Terms {
@@ -77,7 +79,8 @@ fn window() -> World {
     World::new(terms, Judge::Window { limit: 12, length: 60_000_000_000, window: 0, admitted: 0 })
 }
 
-/// Draws, faults and steps of time: few enough for seconds. In a long run `LEASE_MODEL` is the three numbers, as `4,1,2`.
+/// Draws, faults and steps of time: few enough for a run of seconds. For a long run, `LEASE_MODEL` sets the three
+/// numbers, as `4,1,2`.
 fn bounds(step: Duration, usual: [u64; 3]) -> Bounds {
     let told = std::env::var("LEASE_MODEL").ok();
     let told = told.map(|told| told.split(',').map(|number| number.parse().unwrap()).collect::<Vec<u64>>());

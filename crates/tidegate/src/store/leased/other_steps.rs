@@ -1,4 +1,4 @@
-//! Steps that do not take: they are the engine's, but for what is known here without asking.
+//! Handles steps that do not take units: they go to the engine, except where this node can answer without asking.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -12,8 +12,9 @@ use crate::store::plain::refuse_repeated;
 use crate::store::{DecidedBy, Ending, Op, Settled, Settlement, Step};
 
 impl Inner {
-    /// Ends charges that used what was charged: it changes no limit, and the engine need not know. `false` where that is not so: receipts
-    /// of leases are receipts of the engine, each of its own units, so they are ended there whatever node made them.
+    /// Ends charges that used exactly what was charged: that changes no limit, so the engine is not asked. Returns
+    /// `false` if any charge is of another kind: receipts of leases are receipts of the engine, each of its own units,
+    /// so the engine ends them, whichever node made them.
     pub(super) fn finish_at_once(&self, step: &Step<'_>, endings: &[Ending], out: &mut Settled) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
@@ -39,7 +40,7 @@ impl Inner {
         true
     }
 
-    /// Looks without taking, if pockets tell; `false` where the engine has to be asked.
+    /// Answers a peek, if pockets have the units; returns `false` if the engine has to be asked.
     pub(super) fn peek_at_once(&self, step: &Step<'_>, out: &mut Settled) -> bool {
         if refuse_repeated(step).is_err() {
             return false;
@@ -64,7 +65,8 @@ impl Inner {
         true
     }
 
-    /// Drops what is held of a key that the engine has forgotten. Not before it has: until then it is spent as if nobody had asked.
+    /// Drops the units held of a key that the engine has forgotten. Must not be called before the engine has forgotten
+    /// it: until then, the units are spent as usual.
     pub(super) fn forget(&self, key: &[u8]) {
         let (hash, now) = (self.table.hash(key), self.clock.now());
         if let Some(entry) = self.table.lock(hash).get(hash, key) {

@@ -4,25 +4,25 @@ use std::sync::Arc;
 
 use tidegate_core::{Cost, Quota, Receipt, Tick};
 
-/// What is left of one draw, from when and until when it may be spent by this node's clock.
+/// The rest of one draw, and from when and until when it may be spent, by this node's clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pocket {
-    /// The limit it was drawn from.
+    /// The limit that it was drawn from.
     pub(super) quota: Arc<Quota>,
-    /// The receipt of what is left; its cost says how much. `None` when all is spent.
+    /// The receipt of the units left; its cost is their number. `None` when all are spent.
     pub(super) rest: Option<Receipt>,
     pub(super) from: Tick,
     pub(super) until: Tick,
-    /// What the draw left to requests of higher priority.
+    /// The units that the draw left to requests of higher priority.
     pub(super) kept_back: u64,
-    /// Below so many units the next draw is made.
+    /// The next draw is made when fewer units than this are left.
     pub(super) low: u64,
 }
 
-/// Units that were taken out of a pocket, and may be put back as long as the request is not admitted.
+/// Units that were taken out of a pocket. They may be put back until the request is admitted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Piece {
-    /// The receipt of what was in the pocket before.
+    /// The receipt of the pocket's units before these were taken.
     before: Receipt,
     pub(super) cost: Cost,
 }
@@ -33,7 +33,7 @@ impl Pocket {
         self.rest.map_or(0, |rest| rest.cost.units())
     }
 
-    /// Takes units out; `None` where there are too few.
+    /// Takes units out; `None` if there are too few.
     #[inline]
     pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
         let before = self.rest?;
@@ -42,30 +42,31 @@ impl Pocket {
         Some(Piece { before, cost })
     }
 
-    /// Puts units back that were the last to be taken out; `false` where others were taken since.
+    /// Puts units back that were the last to be taken out; `false` if others were taken since.
     pub(super) fn put_back(&mut self, piece: &Piece) -> bool {
         let Piece { before, cost } = piece;
         let after =
             Cost::new(before.cost.units() - cost.units()).map(|cost| self.without_first(*before, cost));
         let adjacent = after == self.rest;
-        // A pocket that is all spent says nothing of which draw it was.
+        // A pocket that is all spent does not show which draw it was.
         if adjacent && self.rest.is_some() {
             self.rest = Some(*before);
         }
         adjacent && after.is_some()
     }
 
-    /// Takes out all beyond so many units, and returns their receipt.
+    /// Takes out all units beyond `most`, and returns their receipt.
     pub(super) fn trim(&mut self, most: u64) -> Option<Receipt> {
         let rest = self.rest?;
         let Some(kept) = Cost::new(most) else { return self.rest.take() };
-        // What is taken out is the end of the line, what is kept its beginning.
+        // The units taken out are the last of the draw, and those kept are the first.
         let (first, last) = self.quota.split(&rest, kept)?;
         self.rest = Some(first);
         Some(last)
     }
 
-    /// The last of a line has the mark of the whole, and does not open a window that its first has opened.
+    /// Returns the receipt of the last units of a draw: it has the mark of the whole, except that it does not open a
+    /// window that the first units have opened.
     fn without_first(&self, whole: Receipt, cost: Cost) -> Receipt {
         match *self.quota {
             Quota::FixedWindow(_) => Receipt { cost, mark: [0; 4], ..whole },
@@ -75,11 +76,11 @@ impl Pocket {
 }
 
 impl Piece {
-    /// Returns the receipt of these units by themselves, as the engine would have given it for a charge of their own.
+    /// Returns a receipt of these units alone, as the engine would have given it for a separate charge.
     pub(super) fn receipt(&self, quota: &Quota) -> Receipt {
         match quota.split(&self.before, self.cost) {
             Some((first, _)) => first,
-            // They were all there was.
+            // They were all units of the pocket.
             None => self.before,
         }
     }
@@ -123,7 +124,8 @@ mod tests {
         assert!(!pocket.put_back(&second), "nothing is put back twice");
     }
 
-    /// Pieces, what was trimmed and what is left are settled apart, and leave the limit as if only what was used had been charged.
+    /// Pieces, trimmed units and the rest are settled separately, and leave the limit as if only the units used had
+    /// been charged.
     #[test]
     fn every_part_of_a_pocket_is_settled_by_itself() {
         let quotas = [

@@ -1,8 +1,10 @@
-//! What a node holds of one key: a state that is handed the time, and knows no engine and no lock.
+//! The purse: the units that a node holds of one key. A pure state machine: time is passed in, and it has no engine and
+//! no lock.
 //!
-//! A purse has two pockets: the one that is spent from, and the next one, drawn while the first is still being spent. At no time may
-//! it hold more units that can be spent than its allowance, those in the hands of requests that are not yet admitted included. Whatever
-//! it holds beyond that, too long, or under an allowance that has shrunk, is given back.
+//! A purse has two pockets: the one that is spent from, and the next one, drawn while the first is still being spent.
+//! At no time may it hold more spendable units than its allowance, including units taken by requests that are not yet
+//! admitted. Units beyond the allowance, units held too long, and units above an allowance that has shrunk are given
+//! back.
 
 #[cfg(test)]
 mod essence;
@@ -21,51 +23,52 @@ use super::pocket::{Piece, Pocket};
 use super::terms::{LEAST_HELD, Terms};
 use refusals::Refusals;
 
-/// For how long a key is decided by the engine alone when a draw has failed.
+/// For how long the engine decides a key alone after a draw has failed.
 const AFTER_A_FAILURE: Duration = Duration::from_millis(100);
 
-/// After so long a draw is given up, should nobody have said that it has ended: longer than anything waits for an engine.
+/// After this time a draw is abandoned, even if its end was not reported: longer than any wait for an engine.
 const LONGEST_DRAW: Duration = Duration::from_secs(60);
 
-/// Receipts of units that are to be given back.
+/// Receipts of units to be given back.
 pub(super) type GivenBack = SmallVec<[Receipt; 2]>;
 
-/// What a node holds of one key.
+/// The units that a node holds of one key.
 #[derive(Clone, Debug)]
 pub(super) struct Purse {
     pub(super) terms: Arc<Terms>,
     current: Option<Pocket>,
     next: Option<Pocket>,
-    /// Until when the current pocket is spent from without another look.
+    /// Until when units are taken from the current pocket without another look.
     good_until: Tick,
-    /// The part of all that this node had at the last look.
+    /// This node's part of the whole at the last look.
     part: u32,
-    /// Units in the hands of requests that are not yet admitted.
+    /// Units taken by requests that are not yet admitted.
     held: u64,
     refusals: Refusals,
     /// Until when nothing is drawn, because the engine did not answer.
     failed_until: Tick,
-    /// What the engine said at the last draw.
+    /// The units left in the limit, as the engine last said.
     pub(super) remaining: u64,
     pub(super) full_at: Tick,
     demand: Demand,
-    /// Whether the last draw has to wait: then the limit is in full use, and the next one will too.
+    /// Whether the last draw had to wait: then the limit is in full use, and the next draw will have to wait too.
     waits: bool,
-    /// What draws ahead of need leave to requests of higher priority: the most that a request had to leave lately, and when it came.
+    /// The units that draws ahead of need leave to requests of higher priority: the most that a recent request had to
+    /// leave, and when that request came.
     kept_back: (u64, Tick),
-    /// The number of the draw under way, and when it was begun.
+    /// The number of the draw under way, and the tick at which it began.
     drawing: Option<(u64, Tick)>,
     touched: Tick,
 }
 
-/// What a request finds.
+/// The result of looking for a request's units.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Look {
     /// The units are there.
     Ready,
-    /// Not before a time: known without asking.
+    /// Refused for this time; known without asking the engine.
     Refused(Duration),
-    /// A draw is needed, or one under way has to be awaited.
+    /// A draw is needed, or the one under way has to be awaited.
     Draw,
     /// Decided by the engine alone.
     Engine,
@@ -92,7 +95,7 @@ impl Purse {
         }
     }
 
-    /// Takes units if they are there without any doubt: the usual case, which changes nothing else.
+    /// Takes units on the fast path, which is the usual case. `None`: this has to be decided by [`Purse::look`].
     #[inline]
     pub(super) fn take_at_once(&mut self, cost: Cost, kept_back: u64, now: Tick, part: u32) -> Option<Piece> {
         let pocket = self.current.as_mut()?;
@@ -104,17 +107,17 @@ impl Purse {
         Some(piece)
     }
 
-    /// Takes units that a look has found.
+    /// Takes units that [`Purse::look`] has found.
     pub(super) fn take(&mut self, cost: Cost) -> Option<Piece> {
         self.current.as_mut()?.take(cost)
     }
 
-    /// Takes note that a request asks for units: once for each request, however often it looks.
+    /// Counts the units that a request asks for: once for each request, however often it looks.
     pub(super) const fn asked(&mut self, cost: Cost) {
         self.demand.asks(cost.units());
     }
 
-    /// Looks whether units can be spent, and puts the pockets in order first.
+    /// Puts the pockets in order, and then finds whether a request's units can be spent.
     pub(super) fn look(
         &mut self,
         cost: Cost,
@@ -151,7 +154,7 @@ impl Purse {
             return Look::Refused(wait);
         }
         if self.refusals.lapse(now) && self.terms.window {
-            // What the window has by now is not known: a draw will tell.
+            // The units left in the window are not known now: a draw will tell.
             self.remaining = self.terms.limit;
         }
         let (most, since) = self.kept_back;
@@ -165,8 +168,9 @@ impl Purse {
         Look::Draw
     }
 
-    /// Begins a draw for a request of such a cost, which has to leave so much to higher priorities; without a request, of what the demand
-    /// tells. `None` where one is under way, or there is no room. The number is one that no draw had before.
+    /// Begins a draw. `request` is the cost of a request and the units that it has to leave to higher priorities;
+    /// without a request, the draw is sized by the demand alone. `None` if a draw is under way or there is no room.
+    /// `number` must be one that no earlier draw had.
     pub(super) fn draw(&mut self, request: Option<(Cost, u64)>, now: Tick, number: u64) -> Option<Draw> {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
@@ -177,7 +181,7 @@ impl Purse {
         self.draw_ahead(ahead, (cost, kept_back), now, number)
     }
 
-    /// Begins a draw of so many units beyond those of a request.
+    /// Begins a draw of `ahead` units beyond those of a request.
     pub(super) fn draw_ahead(
         &mut self,
         ahead: u64,
@@ -188,7 +192,7 @@ impl Purse {
         if self.drawing.is_some() || self.next.is_some() {
             return None;
         }
-        // Where the limit is in full use, what is drawn now can be spent only later, when what is here has been.
+        // If the limit is in full use, the drawn units can be spent only later, when the present units are spent.
         let here = if self.waits { 0 } else { self.current.as_ref().map_or(0, Pocket::left) };
         let room = self.allowance().saturating_sub(self.held).saturating_sub(here);
         let units = ahead.saturating_add(cost).max(1).min(room);
@@ -197,7 +201,7 @@ impl Purse {
         Some(Draw { number, want, kept_back })
     }
 
-    /// Says whether the next draw is to be made ahead of need.
+    /// Returns whether the next draw should be made ahead of need.
     #[inline]
     pub(super) fn runs_low(&self, now: Tick) -> bool {
         self.drawing.is_none()
@@ -207,7 +211,7 @@ impl Purse {
             && !self.refusals.forbid_draw(self.kept_back.0, now)
     }
 
-    /// Says whether a draw is under way.
+    /// Returns whether a draw is under way.
     pub(super) const fn is_drawing(&self) -> bool {
         self.drawing.is_some()
     }
@@ -221,7 +225,8 @@ impl Purse {
         self.drawing.is_some_and(|(number, _)| number == draw.number)
     }
 
-    /// Takes in what was drawn. What does not fit is given back, and so is all of a draw that nobody waits for any more.
+    /// Puts drawn units into a pocket. Units that do not fit are given back, and so are all units of a draw that was
+    /// abandoned.
     pub(super) fn fill(&mut self, draw: &Draw, drawn: &Drawn, times: Times, part: u32, back: &mut GivenBack) {
         if !self.is_under_way(draw) {
             back.push(drawn.receipt);
@@ -237,7 +242,8 @@ impl Purse {
         self.waits = !drawn.wait.is_zero();
         self.tidy(received, part, back);
         let lasts = match self.terms.window {
-            // The window's end was told by the engine, later than this was sent. A thousandth is for clocks that run unlike each other.
+            // The engine told the window's end after this draw was sent. A thousandth is subtracted for clocks that run
+            // at different speeds.
             true => self.terms.lasts.min(drawn.reset_after.saturating_sub(drawn.reset_after / 1000)),
             false => self.terms.lasts.saturating_add(drawn.wait),
         };
@@ -265,36 +271,37 @@ impl Purse {
         self.judge(received);
     }
 
-    /// Takes note that the engine has refused a draw.
+    /// Notes that the engine has refused a draw.
     pub(super) fn refused(&mut self, draw: &Draw, refused: &Refused, sent: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
             (self.remaining, self.waits) = (refused.remaining, true);
             let spans = (self.terms.ahead, self.terms.lasts);
             self.refusals.add_draw(draw.kept_back, refused.retry, sent, spans);
-            // Higher priorities are drawn for all the same, and say themselves what they leave.
+            // Higher priorities may still be granted draws; their requests state what they have to leave.
             self.kept_back = (0, sent);
         }
     }
 
-    /// Takes note that the engine has refused a request that it decided alone.
+    /// Notes that the engine has refused a request that it decided alone.
     pub(super) fn refused_alone(&mut self, cost: Cost, kept_back: u64, after: Duration, sent: Tick) {
         self.refusals.add_request((cost, kept_back), after, sent, self.terms.lasts);
     }
 
-    /// Takes note that the engine would grant a request, and what it has left.
+    /// Notes that the engine would grant a request, and how many units its limit has left.
     pub(super) fn would_be_granted(&mut self, cost: Cost, kept_back: u64, remaining: u64) {
         self.refusals.end_for(cost, kept_back);
         self.remaining = remaining;
     }
 
-    /// Takes note that units came back to the engine, and what it has left: what it refused before it may grant now.
+    /// Notes that units came back to the engine, and how many its limit has left: it may now grant what it refused
+    /// before.
     pub(super) fn units_came_back(&mut self, remaining: u64, now: Tick) {
         self.refusals.clear(now);
         self.remaining = remaining;
     }
 
-    /// Takes note that a draw has no answer: what it may have drawn is lost.
+    /// Notes that a draw has no answer: units that it may have drawn are lost.
     pub(super) fn failed(&mut self, draw: &Draw, now: Tick) {
         if self.is_under_way(draw) {
             self.drawing = None;
@@ -302,24 +309,25 @@ impl Purse {
         }
     }
 
-    /// Notes that units are in the hands of a request that is not yet admitted.
+    /// Counts units as taken by a request that is not yet admitted.
     pub(super) const fn hold(&mut self, piece: &Piece) {
         self.held = self.held.saturating_add(piece.cost.units());
     }
 
-    /// Notes that such a request is admitted.
+    /// Ends that count: the request is admitted, or its units are about to be put back.
     pub(super) const fn release(&mut self, piece: &Piece) {
         self.held = self.held.saturating_sub(piece.cost.units());
     }
 
-    /// Puts units back; if others were taken since, or the pocket has ended, they are given back.
+    /// Puts units back into the pocket; if other units were taken since, or the pocket has ended, they are given back
+    /// to the engine.
     pub(super) fn put_back(&mut self, piece: &Piece, back: &mut GivenBack) {
         if !self.current.as_mut().is_some_and(|pocket| pocket.put_back(piece)) {
             back.push(piece.receipt(&self.terms.engine));
         }
     }
 
-    /// Ends what is held too long.
+    /// Ends pockets that were held too long, and gives back units above the allowance.
     pub(super) fn tidy(&mut self, now: Tick, part: u32, back: &mut GivenBack) {
         if let Some(over) = self.current.take_if(|pocket| pocket.until <= now) {
             self.end(Some(over), back);
@@ -330,7 +338,7 @@ impl Purse {
         self.drawing = self.drawing.filter(|(_, since)| now.since(*since) < LONGEST_DRAW);
         self.part = part;
         let most = self.most_held();
-        // The units of both count where both can be spent.
+        // If both pockets can be spent from, their sum counts.
         let mut room = most;
         if let Some(next) = self.next.as_mut().filter(|next| next.from <= now) {
             back.extend((next.left() > room).then(|| next.trim(room)).flatten());
@@ -353,7 +361,8 @@ impl Purse {
         }
     }
 
-    /// Forgets all: the key was reset. A draw under way is given back when it comes. Returns the units that were held.
+    /// Drops everything, because the key was reset. The units of a draw under way are given back when they arrive.
+    /// Returns the number of units that were held.
     pub(super) fn forget(&mut self, now: Tick) -> u64 {
         let left = self.left();
         (self.current, self.next, self.drawing) = (None, None, None);
@@ -366,16 +375,17 @@ impl Purse {
         self.terms.allowance(self.part, self.remaining)
     }
 
-    /// Returns how many units the pockets may hold. Those of a window are bounded by what the window has left, when they are drawn.
+    /// Returns how many units the pockets may hold. For a window there is no bound here: draws are bounded by what the
+    /// window has left.
     fn most_held(&self) -> u64 {
         if self.terms.window { u64::MAX } else { self.allowance().saturating_sub(self.held) }
     }
 
-    /// Works out until when the current pocket is spent from without another look.
+    /// Computes until when units are taken from the current pocket without another look.
     fn judge(&mut self, now: Tick) {
         let Some(current) = &self.current else { return };
         let next = self.next.as_ref().map_or(Tick::MAX, |next| next.from);
-        // When the next one can be spent too, there may be too much of both.
+        // Once both pockets can be spent from, their sum may exceed the allowance.
         self.good_until = if next > now { current.until.min(next) } else { current.until };
     }
 

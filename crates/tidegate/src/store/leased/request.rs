@@ -1,4 +1,4 @@
-//! Requests: decided out of pockets where that is possible, all charges or none.
+//! Decides requests out of pockets where possible, all charges or none.
 
 use std::mem;
 use std::sync::Arc;
@@ -18,17 +18,18 @@ use super::under_way::{Begun, Ours, Tried};
 use crate::store::plain::refuse_repeated;
 use crate::store::{Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step};
 
-/// What has come of a charge.
+/// The result of one charge.
 enum Found {
     Piece(Taken, Settlement),
     Refused(Settlement),
-    /// A draw, and until when it is waited for.
+    /// A draw is needed: the draw, and until when to wait for it.
     Draw(Drawing, Tick),
     Engine,
 }
 
 impl Inner {
-    /// Settles a step of one charge whose units are in a pocket: the usual case. `false`, and nothing is changed, where they are not.
+    /// Settles a step of one charge whose units are in a pocket, which is the usual case. Otherwise returns `false` and
+    /// changes nothing.
     #[inline]
     pub(super) fn take_at_once(
         self: &Arc<Self>,
@@ -63,12 +64,13 @@ impl Inner {
         true
     }
 
-    /// The tick to go by: the clock's own for windows, whose end is not to be missed by a request that was asked long ago.
+    /// Returns the tick to decide by: for windows the clock's present tick, because a request that was made long ago
+    /// must not miss the end of a window.
     pub(super) fn now_of(&self, step: &Step<'_>, window: bool) -> Tick {
         if window { step.now.max(self.clock.now()) } else { step.now }
     }
 
-    /// Tries to settle a step that takes; `None` where it is settled. `first` says that the step was not tried before.
+    /// Tries to settle a take; `None` if it is settled. `first` is whether the step was not tried before.
     pub(super) fn try_take(
         self: &Arc<Self>,
         step: &Step<'_>,
@@ -116,7 +118,7 @@ impl Inner {
             self.refuse(step, &lines, out);
             return None;
         }
-        // What was taken is put back while others are waited for.
+        // Returning drops `held`: the units taken are put back while draws are awaited.
         if !waits.is_empty() {
             return Some(Tried::Waits(waits));
         }
@@ -143,7 +145,7 @@ impl Inner {
         let (now, part) = (self.now_of(step, terms.window), self.part.at(step.now));
         let (hash, mut back) = (self.table.hash(charge.key), GivenBack::new());
         let mut shard = self.table.lock(hash);
-        // What is held of a limit that has changed since is given back by the old one.
+        // Units held under a limit that has since changed are given back to the old limit.
         if let Some(entry) = shard.get(hash, charge.key).filter(|entry| !entry.is_of(charge.quota)) {
             entry.purse.close(&mut back);
             returns.extend(Self::returns(entry, mem::take(&mut back)));
@@ -180,7 +182,7 @@ impl Inner {
                 let until = entry.purse.drawing_since().unwrap_or(now).after(self.patience(terms));
                 match self.drawing(hash, entry, Some((charge.cost, charge.kept_back)), now) {
                     Some(drawing) if now < until => Found::Draw(drawing, until),
-                    // It was lost, or the engine is busy.
+                    // The draw was lost, or the engine is busy.
                     _ => Found::Engine,
                 }
             }
@@ -195,7 +197,7 @@ impl Inner {
         found
     }
 
-    /// Answers a step that a pocket refuses. Of charges whose keys were not looked at, the limit is told as if full.
+    /// Answers a step that a pocket refuses. Charges whose keys were not looked at are reported with a full limit.
     fn refuse(&self, step: &Step<'_>, lines: &[Option<Settlement>], out: &mut Settled) {
         out.lines.clear();
         let both = lines.iter().zip(step.charges);
@@ -206,7 +208,7 @@ impl Inner {
         (out.allowed, out.wait, out.at, out.by) = (false, Duration::ZERO, step.now, DecidedBy::Lease);
     }
 
-    /// Settles a step as far as that goes without waiting.
+    /// Settles a step as far as possible without waiting.
     #[inline]
     pub(super) fn begin(self: &Arc<Self>, step: &Step<'_>, out: &mut Settled) -> Begun {
         match step.op {
@@ -241,7 +243,8 @@ impl Inner {
     }
 }
 
-/// Returns how a leased limit stands, as far as this node knows: what it holds, and what the engine had left at the last draw.
+/// Returns the standing of a leased limit as far as this node knows: the units that it holds, plus what the engine had
+/// left at the last draw.
 #[inline]
 pub(super) fn standing(entry: &Entry, now: Tick) -> Standing {
     let (purse, limit) = (&entry.purse, entry.purse.terms.limit);
@@ -249,7 +252,7 @@ pub(super) fn standing(entry: &Entry, now: Tick) -> Standing {
     Standing { limit, remaining, debt: 0, reset_after: purse.full_at.since(now) }
 }
 
-/// Answers a charge that nobody was asked about, because another one refuses.
+/// Answers a charge that was not looked at, because another one refuses the step.
 fn unasked(charge: &Charge<'_>) -> Settlement {
     let limit = charge.quota.capacity();
     let standing = Standing { limit, remaining: limit, debt: 0, reset_after: Duration::ZERO };

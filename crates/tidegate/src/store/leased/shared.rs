@@ -1,4 +1,4 @@
-//! What the clones of a leased store, the requests under way and the draws have in common.
+//! The state shared by the clones of a leased store, its requests in flight and its draws.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -23,25 +23,25 @@ pub(super) struct Inner {
     pub(super) table: Table,
     pub(super) background: Background,
     pub(super) counts: Counts,
-    /// How long the last draw that was answered took, in nanoseconds.
+    /// The duration of the last answered draw, in nanoseconds.
     pub(super) round_trip: AtomicU64,
 }
 
-/// So many round trips are waited for a draw: it has been lost by then, or the engine is busy.
+/// A request waits this many round trips for a draw: after that, the draw is lost, or the engine is busy.
 const ROUND_TRIPS: u32 = 3;
 
-/// What is counted where an engine is asked; what is counted on the way of each request stands in the table. Relaxed throughout:
-/// they are numbers for people, and of no order.
+/// Counters of calls to the engine; what is counted for each request is in the table. Relaxed throughout: they are
+/// statistics, with no ordering to other data.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
-    /// The next number of a draw.
+    /// The number of the next draw.
     pub(super) numbers: AtomicU64,
     pub(super) messages: AtomicU64,
     pub(super) draws: AtomicU64,
     pub(super) drawn: AtomicU64,
     pub(super) returned: AtomicU64,
     pub(super) burned: AtomicU64,
-    /// Steps that the engine decided alone, in whole or in part.
+    /// Steps that the engine decided, in whole or in part.
     pub(super) central: AtomicU64,
 }
 
@@ -49,14 +49,14 @@ pub(super) struct Counts {
 pub(super) type TermsOfLines = SmallVec<[Option<Arc<Terms>>; 4]>;
 
 impl Inner {
-    /// Returns how long requests wait for a draw before they ask the engine themselves: as long as a draw is to last, or a few round trips
-    /// where the engine is far away.
+    /// Returns how long requests wait for a draw before they ask the engine themselves: the target time of a draw, or a
+    /// few round trips if the engine is far away.
     pub(super) fn patience(&self, terms: &Terms) -> Duration {
         let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
         terms.target.max(round_trip.saturating_mul(ROUND_TRIPS))
     }
 
-    /// Returns the terms of each charge. A quota that is one of very many is not leased.
+    /// Returns the terms of each charge; `None` for a passing quota, which is not leased.
     pub(super) fn terms_of(&self, step: &Step<'_>) -> TermsOfLines {
         let of = |charge: &Charge<'_>| if charge.passing { None } else { self.terms.of(charge.quota) };
         step.charges.iter().map(of).collect()
@@ -87,7 +87,7 @@ impl Inner {
     }
 }
 
-/// Has a store settle a step, now or later.
+/// Settles a step through a store, now or later.
 pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
     let mut settled = Settled::default();
     let settling = step.with(|step| engine.settle_into(step, &mut settled));
@@ -97,7 +97,7 @@ pub(super) async fn ask(engine: &dyn Store, step: &OwnedStep) -> Answer {
     }
 }
 
-/// Has a store settle many steps, in one exchange if it can.
+/// Settles many steps through a store, in one exchange if it can.
 pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<Answer> {
     let mut answers = Vec::with_capacity(steps.len());
     let later = OwnedStep::with_each(steps, |steps| engine.settle_each(steps, &mut answers));
@@ -107,7 +107,7 @@ pub(super) async fn ask_each(engine: &dyn Store, steps: &[&OwnedStep]) -> Vec<An
     }
 }
 
-/// Returns the charges as the engine counts them.
+/// Returns the charges under the engine's limits.
 pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> SmallVec<[Charge<'s>; 4]> {
     let both = step.charges.iter().zip(terms);
     both.map(|(charge, terms)| match terms {
@@ -117,7 +117,7 @@ pub(super) fn by_the_engine<'s>(step: &Step<'s>, terms: &'s TermsOfLines) -> Sma
     .collect()
 }
 
-/// Says of a settled step what callers know: the limits that they named.
+/// Replaces the engine's limits in an answer by the limits that callers named.
 pub(super) fn widen(settled: &mut Settled, terms: &TermsOfLines) {
     for (line, terms) in settled.lines.iter_mut().zip(terms) {
         if let Some(terms) = terms {

@@ -16,17 +16,17 @@ use super::terms::Terms;
 use crate::later::Later;
 use crate::store::{Charge, Durable, OnStoreError};
 
-/// Into how many parts the table is divided, each under a lock of its own: more than there are cores, as a rule.
+/// The number of parts of the table, each under a lock of its own: usually more than there are cores.
 const SHARDS: usize = 64;
 
-/// How many purses are looked at to find one that can be forgotten.
+/// The number of purses that are checked to find one that can be forgotten.
 const LOOKED_AT: usize = 8;
 
-/// A draw under way, for all who wait for it.
+/// A draw under way, shared by all requests that wait for it.
 #[derive(Clone)]
 pub(super) struct Drawing {
     pub(super) made: Shared<Later<()>>,
-    /// Whether it goes on in the background, also if all who wait for it go away.
+    /// Whether it also runs in the background, so that it goes on if all requests that wait for it are dropped.
     in_background: Arc<AtomicBool>,
 }
 
@@ -35,24 +35,25 @@ impl Drawing {
         Self { made: draw.shared(), in_background: Arc::default() }
     }
 
-    /// Says that it is to go on in the background; `true` the first time.
+    /// Marks it as running in the background; `true` the first time.
     pub(super) fn goes_on(&self) -> bool {
-        // Relaxed: whoever is first, one is.
+        // Relaxed: exactly one caller gets `true`, whichever it is.
         !self.in_background.swap(true, Ordering::Relaxed)
     }
 }
 
-/// What is kept of one key.
+/// The entry of one key.
 pub(super) struct Entry {
     pub(super) key: Arc<[u8]>,
-    /// The limit that callers named, and its address for a look without following it.
+    /// The limit that callers named; its address allows comparing it without dereferencing.
     pub(super) quota: Arc<Quota>,
     pub(super) purse: Purse,
     pub(super) drawing: Option<Drawing>,
     pub(super) manner: Manner,
 }
 
-/// How a key is charged, beside its limit: by the last request that looked for more than its pocket had.
+/// The settings of a key's charges besides its limit, from the last request that did not find its units on the fast
+/// path.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Manner {
     pub(super) tag: u64,
@@ -70,7 +71,7 @@ impl Manner {
 }
 
 impl Entry {
-    /// Says whether a charge names the limit that the purse is of.
+    /// Returns whether `quota` is the limit of the purse.
     #[inline]
     pub(super) fn is_of(&self, quota: &Arc<Quota>) -> bool {
         Arc::ptr_eq(&self.quota, quota) || self.quota == *quota
@@ -81,7 +82,7 @@ impl Entry {
 #[derive(Default)]
 pub(super) struct Shard {
     entries: HashMap<u64, Entry, BuildHasherDefault<Hashed>>,
-    /// Charges that were granted out of pockets, and that were refused without asking.
+    /// Charges that were granted out of pockets, and charges that were refused without asking the engine.
     pub(super) granted: u64,
     pub(super) refused: u64,
 }
@@ -105,7 +106,7 @@ impl Table {
         self.hasher.hash_one(key)
     }
 
-    /// Locks the part of a key. No other part may be locked meanwhile, and no engine asked.
+    /// Locks the part of a key. While it is held, no other part may be locked, and the engine may not be asked.
     #[inline]
     pub(super) fn lock(&self, hash: u64) -> MutexGuard<'_, Shard> {
         self.shards[(hash >> 32) as usize % SHARDS].lock()
@@ -126,13 +127,15 @@ impl Table {
 }
 
 impl Shard {
-    /// Returns the entry of a key. Two keys of one hash, which chance brings about once in 2⁶⁴ pairs, are not both here.
+    /// Returns the entry of a key. Two keys with the same hash, which happens by chance for one in 2⁶⁴ pairs, cannot
+    /// both have an entry.
     #[inline]
     pub(super) fn get(&mut self, hash: u64, key: &[u8]) -> Option<&mut Entry> {
         self.entries.get_mut(&hash).filter(|entry| *entry.key == *key)
     }
 
-    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its purse is a new one.
+    /// Returns the entry of a key, which is made if there is room. If the key has another limit by now, its purse is
+    /// replaced by a new one.
     pub(super) fn entry(
         &mut self,
         (hash, most, now): (u64, usize, Tick),
@@ -171,7 +174,7 @@ impl Shard {
         self.entries.len()
     }
 
-    /// Forgets keys of which nothing is held and nothing was asked lately.
+    /// Forgets keys with no units held and no recent requests.
     pub(super) fn forget_idle(&mut self, now: Tick) {
         self.entries.retain(|_, entry| !entry.purse.is_idle(now));
     }
@@ -183,7 +186,7 @@ impl fmt::Debug for Table {
     }
 }
 
-/// Hashes what is a hash already.
+/// A hasher for keys that are hashes already.
 #[derive(Default)]
 pub(super) struct Hashed(u64);
 

@@ -1,4 +1,4 @@
-//! Which limits can be leased, and on what terms.
+//! Decides which limits can be leased, and on what terms.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,26 +9,29 @@ use tidegate_core::{Quota, Rate};
 use crate::cluster::Part;
 use crate::store::per_limit::PerLimit;
 
-/// The least number of units that a node may hold for a lease to be worth it: below, each request would be a draw of its own.
+/// The least number of units that a node must be allowed to hold for a lease to be worth it: below, each request would
+/// need a draw of its own.
 pub(super) const LEAST_HELD: u64 = 2;
 
-/// The longest that a draw reserves ahead: as long as callers hardly notice, and little enough for what an idle node strands.
+/// The longest time that a draw reserves ahead: hardly noticed by callers, and short enough to limit the units that an
+/// idle node strands.
 const LONGEST_AHEAD: Duration = Duration::from_millis(100);
 
-/// What a deployment chooses for all its leases; the same on all nodes.
+/// The options of a deployment for all its leases; the same on all nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct LeaseOptions {
     /// How many thousandths of a burst all nodes together may hold.
     pub(super) outstanding: u64,
-    /// Whether the engine's limit is smaller by what nodes may hold.
+    /// Whether the engine's limit is smaller by the units that nodes may hold.
     pub(super) strict: bool,
-    /// How much of its own demand a node draws at once.
+    /// The time of its own demand that a node draws at once.
     pub(super) target: Duration,
     /// How long units may be held.
     pub(super) lasts: Duration,
 }
 
-/// Returns how many units of a limit one of `nodes` nodes holds at most, where each has an even part; `None` where it is not leased.
+/// Returns the most units of a limit that one of `nodes` nodes holds if each has an even part; `None` if the limit is
+/// not leased.
 pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) -> Option<u64> {
     let terms = Terms::of(quota, options)?;
     let held = terms.allowance(Part::even(nodes).at(tidegate_core::Tick::EPOCH), terms.limit);
@@ -40,13 +43,13 @@ pub(super) fn most_held(quota: &Arc<Quota>, nodes: u64, options: &LeaseOptions) 
 pub(super) struct Terms {
     /// The limit that the engine decides by.
     pub(super) engine: Arc<Quota>,
-    /// What the whole limit grants at once.
+    /// The units that the whole limit grants at once.
     pub(super) limit: u64,
-    /// Whether units end with a window, in which they were drawn.
+    /// Whether units end with the window in which they were drawn.
     pub(super) window: bool,
     /// The most units that all nodes together may hold.
     pub(super) outstanding: u64,
-    /// The longest that a draw reserves ahead.
+    /// The longest time that a draw reserves ahead.
     pub(super) ahead: Duration,
     pub(super) target: Duration,
     pub(super) lasts: Duration,
@@ -57,7 +60,8 @@ impl Terms {
     pub(super) fn of(quota: &Arc<Quota>, options: &LeaseOptions) -> Option<Self> {
         let LeaseOptions { outstanding, strict, target, lasts } = *options;
         if let Quota::FixedWindow(window) = &**quota {
-            // What is drawn in a window is spent in it, so the window never has more than its limit, whatever nodes hold.
+            // Units drawn in a window are spent in it, so the window never grants more than its limit, whatever nodes
+            // hold.
             let limit = window.limit();
             let (engine, ahead) = (Arc::clone(quota), Duration::ZERO);
             let outstanding = limit / 2;
@@ -74,14 +78,14 @@ impl Terms {
         Some(Self { engine, limit, window: false, outstanding, ahead, target, lasts })
     }
 
-    /// Returns how many units a node may hold that has a part of all, where the engine has said what remains.
+    /// Returns how many units a node with the given part may hold, when the engine has `remaining` units left.
     pub(super) fn allowance(&self, part: u32, remaining: u64) -> u64 {
         let all = if self.window { self.outstanding.min(remaining / 2) } else { self.outstanding };
         part_of(all, u64::from(part), u64::from(Part::WHOLE))
     }
 }
 
-/// The terms of the limits that were met so far.
+/// A cache of the terms of limits.
 #[derive(Debug)]
 pub(super) struct AllTerms {
     options: LeaseOptions,
@@ -94,7 +98,7 @@ impl AllTerms {
         Self { options, met: PerLimit::new() }
     }
 
-    /// Returns the terms of a limit. Costs a look into a map, from the second time on.
+    /// Returns the terms of a limit. From the second call on, costs a lookup in a map.
     pub(super) fn of(&self, quota: &Arc<Quota>) -> Option<Arc<Terms>> {
         self.met.with(quota, || Terms::of(quota, &self.options).map(Arc::new), Option::clone)
     }
@@ -105,7 +109,7 @@ fn part_of(number: u64, part: u64, whole: u64) -> u64 {
     u64::try_from(u128::from(number) * u128::from(part) / u128::from(whole.max(1))).unwrap_or(u64::MAX)
 }
 
-/// Returns how long a rate needs for so many units.
+/// Returns how long a rate takes to refill `units`.
 fn time_of(rate: Rate, units: u64) -> Duration {
     span(u128::from(units) * u128::from(nanos(rate.period())) / u128::from(rate.count()))
 }

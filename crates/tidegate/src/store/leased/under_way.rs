@@ -1,4 +1,4 @@
-//! How far a step has come that cannot be answered on the spot.
+//! The progress of a step that cannot be answered on the spot.
 
 use smallvec::SmallVec;
 use tidegate_core::Tick;
@@ -8,7 +8,7 @@ use super::shared::TermsOfLines;
 use super::table::Drawing;
 use crate::store::{OwnedStep, Settlement, StoreError};
 
-/// What the engine is asked, and what is done with its answer.
+/// A step for the engine, and what to do with its answer.
 pub(super) struct Asking {
     pub(super) asked: OwnedStep,
     pub(super) terms: TermsOfLines,
@@ -16,29 +16,29 @@ pub(super) struct Asking {
 }
 
 pub(super) enum Then {
-    /// The answer is that to the caller.
+    /// The engine's answer goes to the caller.
     Tell,
-    /// The answer is put together with what was decided here of the caller's step.
+    /// The engine's answer is merged with the lines of the caller's step that were decided here.
     Merge(Box<(OwnedStep, Ours)>),
 }
 
-/// How far a step has come without waiting.
+/// The result of a step as far as it goes without waiting.
 pub(super) enum Begun {
     Done(Result<(), StoreError>),
-    /// Draws, or the engine, have to be awaited for a step that takes.
+    /// A take that has to wait for draws or for the engine.
     Tried(Box<(OwnedStep, Tried)>),
     Asks(Box<Asking>),
 }
 
-/// What a step waits for.
+/// What a take waits for.
 pub(super) enum Tried {
-    /// Draws have to be awaited first, each until a tick at most.
+    /// Draws have to be awaited first, each until the given tick at most.
     Waits(SmallVec<[(Drawing, Tick); 2]>),
-    /// Some charges, or all, are the engine's.
+    /// The engine decides some charges, or all.
     Engine(Box<Ours>),
 }
 
-/// The lines that are decided here, `None` for those that are the engine's, and what was taken for them.
+/// The lines that are decided here, `None` for those that the engine decides, and the units that were taken for them.
 pub(super) struct Ours {
     pub(super) lines: SmallVec<[Option<Settlement>; 4]>,
     pub(super) held: Held,

@@ -1,4 +1,4 @@
-//! Many steps at once: the memory of all their keys is on its way before the first is settled.
+//! Settles many steps at once, and prefetches the memory of their keys before the first step is settled.
 
 use std::hint::black_box;
 
@@ -8,14 +8,15 @@ use super::MemoryStore;
 use super::table::{Print, Table};
 use crate::store::{Answer, Settled, Step};
 
-/// Keys looked up together: as many misses as a core keeps under way at once, and a little more.
+/// The number of keys that are prefetched together: as many cache misses as a core has in flight at once, and a few
+/// more.
 const KEYS: usize = 16;
 
-/// The fingerprints of some steps' keys, in order.
+/// The fingerprints of the keys of several steps, in order.
 type Prints = SmallVec<[Print; KEYS]>;
 
 impl MemoryStore {
-    /// Settles steps, each as if alone and in order; `out` gets an answer for each.
+    /// Settles steps in order, each as if alone; `out` gets one answer for each.
     pub(super) fn settle_batch<const TRACK: bool>(&self, steps: &[Step<'_>], out: &mut Vec<Answer>) {
         out.clear();
         out.reserve_exact(steps.len());
@@ -28,7 +29,7 @@ impl MemoryStore {
             for step in together {
                 let (own, others) = keys.split_at(step.charges.len());
                 keys = others;
-                // Settled where it stays: an answer is large.
+                // Settled in place, because an answer is large to move.
                 out.push(Ok(Settled::default()));
                 let Some(answer) = out.last_mut() else { continue };
                 let Ok(settled) = answer else { continue };
@@ -48,14 +49,15 @@ impl MemoryStore {
     /// Reads from the lines of keys that steps will soon name.
     pub(super) fn touch_each(&self, keys: &[&[u8]]) {
         for keys in keys.chunks(KEYS) {
-            // First all hashes: a processor looks only some hundred instructions ahead, and is to find the reads of many keys there.
+            // All keys are hashed first: a processor looks only some hundred instructions ahead, and has to find the
+            // reads of many keys there.
             let prints: Prints = keys.iter().map(|key| self.print(key)).collect();
             black_box(prints.iter().fold(0, |touched, print| touched ^ self.touch(*print)));
         }
     }
 }
 
-/// Returns how many of the first steps have as many keys together as are looked up at once; one at least.
+/// Returns how many of the first steps fit into one prefetch of [`KEYS`] keys; at least one.
 fn fitting(steps: &[Step<'_>]) -> usize {
     let mut keys = 0;
     let fits = |step: &&Step<'_>| {
@@ -66,7 +68,8 @@ fn fitting(steps: &[Step<'_>]) -> usize {
 }
 
 impl Table {
-    /// Hashes the keys of some steps and touches their memory. Of a step with more keys than are looked up at once, the first.
+    /// Hashes the keys of some steps and reads from their lines. Of a step with more than [`KEYS`] keys, only the first
+    /// are read.
     fn fetch(&self, steps: &[Step<'_>]) -> Prints {
         let mut prints = Prints::new();
         let mut touched = 0;
@@ -94,7 +97,7 @@ mod tests {
     use crate::store::{Charge, Op, Store};
 
     proptest! {
-        /// The same steps in batches and one by one, keys named twice in one step among them.
+        /// The same steps in batches and one by one, including steps that name a key twice.
         #[test]
         fn a_batch_answers_as_its_steps_one_by_one(
             full in any::<bool>(),

@@ -1,21 +1,21 @@
-//! How many keys a table may be made for.
+//! Checks how many keys a table may be made for.
 
 use tidegate_core::QuotaError;
 
 /// The most keys that a table has room for. Published as [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
 pub(super) const MAX_KEYS: u64 = 1 << 32;
 
-/// Why there is no table for so many keys.
+/// Why a table for so many keys cannot be made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CapacityError {
-    /// None, or more than [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
+    /// Zero, or more than [`MemoryStore::MAX_KEYS`](super::MemoryStore::MAX_KEYS).
     #[error("a table cannot have room for {keys} keys; use 1 to {}", MAX_KEYS)]
     OutOfRange {
         /// The number of keys given.
         keys: usize,
     },
-    /// The system does not hand out so much memory.
+    /// The system has not enough memory.
     #[error("the system has no memory for a table of {keys} keys; use fewer")]
     NoMemory {
         /// The number of keys given.
@@ -23,7 +23,7 @@ pub enum CapacityError {
     },
 }
 
-/// For limiters, whose other numbers are a quota's.
+/// For limiters, which report all their parameters as a quota's.
 impl From<CapacityError> for QuotaError {
     fn from(error: CapacityError) -> Self {
         let (keys, want) = match error {
@@ -34,11 +34,11 @@ impl From<CapacityError> for QuotaError {
     }
 }
 
-/// Checks a number of keys once, for every table that a caller asks for.
+/// Checks a number of keys; every table that a caller asks for goes through here.
 pub(super) fn in_range(keys: usize) -> Result<usize, CapacityError> {
     match keys {
         0 => Err(CapacityError::OutOfRange { keys }),
-        // No platform has a `usize` of more than 64 bits.
+        // The cast is exact: no platform has a `usize` of more than 64 bits.
         _ if keys as u64 > MAX_KEYS => Err(CapacityError::OutOfRange { keys }),
         _ => Ok(keys),
     }

@@ -1,7 +1,7 @@
-//! Settles steps on cells, under the locks of all their lines.
+//! Settles steps on cells, under the locks of all their lines: the slow path.
 //!
-//! Any step can be settled so: with new keys among several, waits, charges that end, limits that changed, and states that do not fit a
-//! word. A cell becomes a word again as soon as its state fits one.
+//! It can settle any step: with new keys among several, waits, charges that end, limits that changed, and states that
+//! do not fit a word. A cell becomes a word again as soon as its state fits one.
 
 use std::sync::atomic::Ordering;
 
@@ -14,11 +14,11 @@ use super::name::{Class, Name};
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Settled, Step, settle};
 
-/// The latest tick that the word of a wide state can hold, in the year 2407: the number above marks a seized slot.
+/// The latest tick that the word of a wide state can hold, in the year 2407: the next number marks a seized slot.
 const WIDE_LATEST: u64 = GcraWord::NONE - 1;
 
 impl Table {
-    /// Settles any step: locks the lines of all its keys, turns their slots into cells, and back.
+    /// Settles any step: locks the lines of all its keys, converts their slots into cells, and back.
     pub(super) fn settle_cells(&self, step: &Step<'_>, keys: &[Sought]) -> Settled {
         let mut order: SmallVec<[usize; 8]> = keys.iter().flat_map(|key| self.lines_of(*key)).collect();
         order.sort_unstable();
@@ -76,13 +76,14 @@ impl Table {
             None => self.overflow.take(place.line, place.slot),
             Some(limit) => {
                 let state = State::Gcra(limit.form().widen(seized.word, now));
-                // It is there: a number that a slot in hand carries is given to no other limit.
+                // The quota is present: a number that a seized slot carries is not given to another limit.
                 Some(Cell::new(limit.quota()?, state))
             }
         }
     }
 
-    /// Writes a cell into a seized slot: as a word where it fits one and its quota is not passing, else into the overflow.
+    /// Writes a cell into a seized slot: as a word if it fits one and its quota is not passing, otherwise into the
+    /// overflow.
     pub(super) fn write(
         &self,
         both: &Both<'_>,
@@ -106,7 +107,7 @@ impl Table {
         seized.word = word;
     }
 
-    /// Returns the word of a slot whose cell lies in the overflow: when the cell is as good as none.
+    /// Returns the word of a slot whose cell lies in the overflow: the tick from which the cell is equivalent to none.
     pub(super) fn wide_word(cell: &Cell) -> u64 {
         cell.full_at().unwrap_or(Tick::MAX).as_nanos().min(WIDE_LATEST)
     }

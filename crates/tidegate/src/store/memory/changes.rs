@@ -1,6 +1,7 @@
-//! The byte form of some slots of a table: what a [`TrackedStore`](super::TrackedStore) hands out to be kept, and takes back.
+//! The byte form of slots of a table, which a [`TrackedStore`](super::TrackedStore) hands out to be kept, and restores
+//! from.
 //!
-//! After the header, `version, kind`, in this order and little-endian:
+//! After the header, `version, kind`, follow in this order, little-endian:
 //!
 //! ```text
 //! form: 1 byte, lines of the table: 8, tick: 8, limits: 4
@@ -9,8 +10,8 @@
 //!               fingerprint: 8, key: 16 where the form is 1, flags: 1, two ticks where they say so: 16, the state's byte form
 //! ```
 //!
-//! The limit 0 says that the slot holds nothing that matters, and nothing of it follows. The last eight bytes are the XxHash64 of all before.
-//! A key under a limit in a word takes some 36 bytes.
+//! The limit 0 means that the slot holds nothing that matters; none of its further fields follow. The last eight bytes
+//! are the XxHash64 of all bytes before. A key under a limit whose state fits a word takes some 36 bytes.
 
 use std::sync::Arc;
 
@@ -23,40 +24,40 @@ use super::piece::{Entry, RestoreError};
 use crate::store::Cell;
 use crate::store::cell::Forgotten;
 
-/// Names this byte form, beside those of cells and of exports.
+/// Identifies this byte form, as opposed to those of cells and of exports.
 const CHANGES: u8 = 3;
 
 const CHECKSUM: usize = 8;
 
-/// The flag of a state that lies beside the table.
+/// The flag of a state that lies in the overflow.
 const BESIDE: u8 = 1;
 
-/// The flag of a key that was reset, or whose limit has changed its kind.
+/// The flag of a key that was reset, or whose limit changed to another kind.
 const RESET: u8 = 2;
 
-/// A limit is looked for among so many that came before it, and written again where it is not among them: those of a policy file are
-/// found, and a list of thousands, each of one key, is not searched for each key.
+/// The number of recent limits that are searched for an equal one; if none is found, the limit is written again. So the
+/// limits of a policy file are found, and a list of thousands of limits, each of one key, is not searched for each key.
 const RECENT: usize = 16;
 
-/// A key and its state, as they are written.
+/// A key and its state, to be written.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown<'s> {
     pub(super) print: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
-    /// Whether the state lies beside the table, and belongs there.
+    /// Whether the state lies in the overflow, and has to be restored there.
     pub(super) beside: bool,
     pub(super) quota: &'s Arc<Quota>,
     pub(super) state: &'s State,
     pub(super) forgotten: Option<&'s Forgotten>,
 }
 
-/// Some slots that are being written.
+/// A sheet of slots that is being written.
 #[derive(Debug)]
 pub(super) struct Sheet {
     limits: Vec<(u32, Arc<Quota>)>,
     slots: Writer,
-    /// The slot that may come next.
+    /// The lowest slot that may be added next.
     next: usize,
 }
 
@@ -65,7 +66,7 @@ impl Sheet {
         Self { limits: Vec::new(), slots: Writer::default(), next: 0 }
     }
 
-    /// Returns how many bytes there are, about: limits are counted as forty each.
+    /// Returns the approximate number of bytes: limits are counted as forty bytes each.
     pub(super) fn len(&self) -> usize {
         self.slots.written() + 40 * self.limits.len()
     }
@@ -131,7 +132,7 @@ impl Sheet {
         out.u8(u8::from(full_keys));
         out.u64(lines as u64);
         out.tick(tick);
-        // As many as fit in a sheet of some tens of kilobytes.
+        // The cast is exact: only so many fit in a sheet of some tens of kilobytes.
         out.u32(self.limits.len() as u32);
         for (owner, quota) in &self.limits {
             out.u32(*owner);
@@ -145,7 +146,7 @@ impl Sheet {
     }
 }
 
-/// Some slots that are being read.
+/// A sheet of slots that is being read.
 #[derive(Debug)]
 pub(super) struct ReadSheet<'b> {
     pub(super) full_keys: bool,
@@ -157,7 +158,7 @@ pub(super) struct ReadSheet<'b> {
 }
 
 impl<'b> ReadSheet<'b> {
-    /// Reads what comes before the slots. `piece` is its place among others, for errors.
+    /// Reads the part before the slots. `piece` is the index of the sheet among the pieces, for errors.
     pub(super) fn open(bytes: &'b [u8], piece: u64) -> Result<Self, RestoreError> {
         let damaged = RestoreError::Damaged { piece };
         let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
@@ -174,7 +175,7 @@ impl<'b> ReadSheet<'b> {
         };
         let (lines, tick) = (from.u64()?, from.tick()?);
         let mut limits = Vec::new();
-        // No memory is set aside for the count, which may be any number: each limit takes bytes that have to be there.
+        // No memory is reserved for the count, which may be any number: each limit takes bytes that have to be there.
         for _ in 0..from.u32()? {
             limits.push((from.u32()?, Arc::new(Quota::read(&mut from)?)));
         }

@@ -1,9 +1,9 @@
-//! The limits whose states fit a word, by number.
+//! The list of the limits whose states fit a word, by number.
 //!
-//! A slot has no room for its limit and its owner, only for a number of 15 bits; the limits stand here, once for each owner. Equal limits
-//! get one number. The first few numbers are given for good; the others are given again when no slot carries them any more
-//! ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further ones go into the overflow, which is slower and just
-//! as right.
+//! A slot has no room for its limit and its owner, only for a number of 15 bits; this list holds the limits, once for
+//! each owner. Equal limits share a number. The first few numbers are assigned for good; the others are reused when no
+//! slot carries them any more ([`super::reclaim`]). So 32,767 limits can be in use at once; the states of further
+//! limits go into the overflow, which is slower and equally exact.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -18,32 +18,33 @@ use super::limit::{Entry, First, KeptClass, Limit};
 use super::name::Class;
 use super::sweep::Sweep;
 
-/// Limits that keep their numbers for good, and are found without looking into a list that grows.
+/// The number of limits that keep their numbers for good, and are found without searching a list that grows.
 pub(super) const FEW: usize = 8;
 
-/// Sweeps begin when fewer numbers than this are left: a quarter, which is more than a sweep of any table takes.
+/// A sweep begins when fewer numbers than this are left: a quarter of them, more than are used up while any table is
+/// swept.
 pub(super) const LOW: usize = Class::MAX as usize / 4;
 
 #[derive(Debug, Default)]
 pub(super) struct Classes {
-    /// The first ones, where they are found soonest: those of a keyed limiter, as a rule.
+    /// The first limits, which are found fastest: usually those of a keyed limiter.
     few: [OnceLock<First>; FEW],
-    /// The others, in the order of their numbers. Both are read without a lock.
+    /// The other limits, in the order of their numbers. Both lists are read without a lock.
     pub(super) more: boxcar::Vec<Entry>,
-    /// Protects the giving of numbers; no other lock is taken meanwhile but those of quotas.
+    /// Protects the assignment of numbers. While it is held, no lock is taken except those of quotas.
     pub(super) numbers: RwLock<Numbers>,
-    /// The sweep under way. Taken before lines and numbers are locked, and only tried.
+    /// The sweep under way. Locked before lines and numbers, and only by `try_lock`.
     pub(super) sweep: Mutex<Sweep>,
-    /// Whether a number was given while few were left, and no part of a sweep was done for it yet.
+    /// Whether a number was assigned while few were left, and the part of a sweep that is due for it was not done yet.
     pub(super) owes_sweep: AtomicBool,
 }
 
-/// Which limit has which number.
+/// The assignment of numbers to limits.
 #[derive(Debug, Default)]
 pub(super) struct Numbers {
     /// The latest number of each owner's limit.
     pub(super) known: HashMap<(Gcra, u32), u16, RandomState>,
-    /// Numbers that may be given again.
+    /// Numbers that may be reused.
     pub(super) free: Vec<u16>,
 }
 
@@ -68,25 +69,25 @@ impl Classes {
         self.more.get(usize::from(number).checked_sub(1 + FEW)?)
     }
 
-    /// Returns a limit if it is one of the first, without a call.
+    /// Returns a limit if it is one of the first few, without a function call.
     #[inline(always)]
     pub(super) fn at_hand(&self, class: Class) -> Option<&First> {
         self.few.get(usize::from(class.number()).checked_sub(1)?)?.get()
     }
 
-    /// Returns the limit of a class that was kept between checks, if it is that class's still.
+    /// Returns the limit of a class that was kept between checks, if the number still belongs to it.
     #[inline(always)]
     pub(super) fn kept(&self, kept: KeptClass) -> Option<Limit<'_>> {
         self.get(kept.class()?).filter(|limit| limit.kept() == kept)
     }
 
-    /// Returns an owner's limit of a quota, with a form that can still be read for a while after `now`; `None` for quotas whose states
-    /// do not fit a word, and where all numbers are in use.
+    /// Returns the limit of a quota and owner, with a form that can still be read for a while after `now`; assigns a
+    /// number if it has none. `None` for quotas whose states do not fit a word, and where all numbers are in use.
     pub(super) fn of(&self, quota: &Arc<Quota>, owner: u32, now: Tick) -> Option<Limit<'_>> {
         let Quota::Gcra(limit) = &**quota else { return None };
         let owned = (*limit, owner);
         {
-            // Read under the lock: the number cannot go to another limit meanwhile.
+            // Read under the lock: the number cannot be given to another limit meanwhile.
             let numbers = self.numbers.read();
             let known = numbers.known.get(&owned).copied();
             if let Some(found) = known.and_then(|number| self.usable(number, now)).filter(Limit::admits) {
@@ -95,11 +96,11 @@ impl Classes {
         }
         let form = GcraWord::new(limit, now)?;
         let mut numbers = self.numbers.write();
-        // Another thread may have been faster.
+        // Another thread may have assigned one meanwhile.
         let known = numbers.known.get(&owned).copied();
         if let Some(found) = known.and_then(|number| self.usable(number, now)) {
             if let Some(entry) = self.entry(found.class().number()).filter(|entry| !entry.is_given()) {
-                // A sweep was about to give it up.
+                // A sweep was about to free it.
                 entry.turn();
             }
             return self.get(found.class());
@@ -115,29 +116,29 @@ impl Classes {
         self.get(class)
     }
 
-    /// Returns a number that nobody has; `None` when all are in use. Notes that a sweep is due when few are left.
+    /// Returns a number that no limit has; `None` when all are in use. Notes that a sweep is due when few are left.
     fn next_number(&self, numbers: &mut Numbers) -> Option<u16> {
         let given = self.given();
         let left = usize::from(Class::MAX) - given + numbers.free.len();
         if left < LOW {
-            // Relaxed: a hint, and the sweep has a lock of its own.
+            // Relaxed: a hint; the sweep has a lock of its own.
             self.owes_sweep.store(true, Ordering::Relaxed);
         }
-        // Those that nobody ever had come first: a number given again sends readers of the old one away.
+        // Numbers that were never used come first: reusing a number makes readers of the old limit start over.
         match u16::try_from(given + 1).ok().filter(|number| *number <= Class::MAX) {
             Some(fresh) => Some(fresh),
             None => numbers.free.pop(),
         }
     }
 
-    /// Returns how many numbers were ever given. They are the first ones.
+    /// Returns how many numbers were ever assigned. They are the lowest ones.
     pub(super) fn given(&self) -> usize {
         self.few.iter().filter(|first| first.get().is_some()).count() + self.more.count()
     }
 
     fn usable(&self, number: u16, now: Tick) -> Option<Limit<'_>> {
         let limit = self.get(Class::new(number)?)?;
-        // Half of what a form lasts is left to it, so that it does not end between here and its use.
+        // A form is usable for the first half of its lifetime, so that it does not expire between here and its use.
         (now.since(limit.form().origin()) <= limit.form().lasts() / 2).then_some(limit)
     }
 }

@@ -1,14 +1,16 @@
-//! Eviction: which slot a new key takes.
+//! Chooses the slot for a new key, and evicts a live key where no slot is free.
 //!
-//! A slot whose limit is full again is as good as empty, so nothing is ever swept. Where no such slot is left, a live key is evicted.
+//! A slot whose limit is full again is equivalent to an empty slot, so it is reused without a sweep. Only where no such
+//! slot is left, a live key is evicted.
 //!
-//! First its owner is chosen. The owners (usually policies) have even shares of the eight slots: the slot is taken from the owner that
-//! has the most of them, counting the new key for its own owner. So a flood of one policy's keys evicts keys of that policy, and of
-//! `n` policies each keeps `8/n` of the slots (rounded down) against all others. Where more than eight policies meet in the same lines,
-//! each slot may have an owner of its own. Then no key that is over its limit is evicted; if all are, the new key gets no slot and is
-//! decided without being kept.
+//! First, the owner that loses a key is chosen. The owners (usually policies) have even shares of the eight slots: the
+//! owner with the most slots loses one, counting the new key for its own owner. So a flood of one policy's keys evicts
+//! keys of that policy, and each of `n` policies keeps `8/n` of the slots (rounded down) against all others. Where more
+//! than eight policies meet in the same lines, each slot may have an owner of its own. Then no key that is over its
+//! limit is evicted; if all are over their limit, the new key gets no slot and is decided without being kept.
 //!
-//! Of that owner's keys the one nearest to full is evicted: by the share of its limit that is spent, and keys over their limit last.
+//! Then, of that owner's keys, the one nearest to full is evicted: the one with the smallest share of its limit spent,
+//! and keys over their limit last.
 
 use std::sync::atomic::Ordering;
 
@@ -22,24 +24,25 @@ use super::reading::Reading;
 use super::table::{Both, Place, Sought, Table};
 use crate::store::Cell;
 
-/// What a place is to a new key.
+/// The use of a place, from the point of view of a new key.
 #[derive(Clone, Copy, Debug)]
 enum SlotUse {
-    /// Nobody needs it: empty, or full again.
+    /// Reusable: empty, or its limit is full again.
     Free,
-    /// A key lives there.
+    /// Holds a live key, with its rank and owner.
     Live(Rank, u32),
-    /// Seized by somebody.
+    /// Seized by another thread, or by this same step.
     Taken,
 }
 
-/// How far a key is from full: whether it is over its limit, and how much of that is spent out of 2³². The least goes first.
+/// How far a key is from full: whether it is over its limit, and the spent share of the limit, as a fraction of 2³².
+/// The least is evicted first.
 pub(super) type Rank = (bool, u64);
 
 /// A place and the word that was seen there.
 type Candidate = (Place, u64);
 
-/// A live key that may have to go.
+/// A live key that may be evicted.
 #[derive(Clone, Copy, Debug)]
 struct Live {
     owner: u32,
@@ -66,11 +69,12 @@ impl Free {
 }
 
 impl Table {
-    /// Finds a slot for a new key and seizes it: an empty one, a forgettable one, or that of a live key, which is then counted as evicted.
+    /// Finds a slot for a new key and seizes it: an empty slot, a reusable one, or that of a live key, which is then
+    /// counted as evicted.
     ///
-    /// `by` is the limit that most of the keys there are likely to be under. A key with a `rank` is not new but was exported, and evicts
-    /// none that is as far from full as itself. `None`, which is counted as an eviction too, when no key may be evicted for this one,
-    /// or when all slots are seized, usually by this same step.
+    /// `by` is the limit that most keys in these lines are likely to be under. A key with a `rank` was exported before,
+    /// and evicts no key that is as far from full as itself, or further. Returns `None`, which is counted as an
+    /// eviction too, when no key may be evicted for this one, or when all slots are seized, usually by this same step.
     pub(super) fn claim<'t>(
         &self,
         both: &Both<'t>,
@@ -89,7 +93,7 @@ impl Table {
                 self.count_eviction(false);
                 return None;
             };
-            // Fails when its key was asked for meanwhile; another key may be nearer to full by now.
+            // Fails if its key was used meanwhile; another key may be nearer to full by now.
             if let Some(seized) = both.at(place).try_seize(place.slot, word) {
                 if let Some((over_limit, _)) = goes {
                     self.count_eviction(over_limit);
@@ -100,7 +104,7 @@ impl Table {
         }
     }
 
-    /// Looks for the best slot for a new key, with its word; and, where a key is evicted for it, how far that key is from full.
+    /// Returns the best slot for a new key, with its word, and the rank of the key that is evicted for it, if any.
     fn candidate(
         &self,
         both: &Both<'_>,
@@ -121,12 +125,12 @@ impl Table {
                 }
             }
         }
-        // The first line while two or more slots are free there; then the emptier one.
+        // Prefers the first line while two or more slots are free there, and otherwise the emptier line.
         let [low, high] = if both.lines[0].0 == first { free } else { [free[1], free[0]] };
         let [one, other] =
             if low.count >= WAYS / 2 || low.count >= high.count { [low, high] } else { [high, low] };
-        // Empty slots before those of limits that are full again: such a state can still be worth a little, as that of a limit
-        // that starts cold.
+        // Prefers empty slots to reusable ones: the state of a limit that is full again can still be worth a little,
+        // such as that of a limit that starts cold.
         match one.empty.or(other.empty).or(one.forgettable).or(other.forgettable) {
             Some(candidate) => (Some(candidate), None),
             None => {
@@ -137,12 +141,12 @@ impl Table {
     }
 
     fn count_eviction(&self, over_limit: bool) {
-        // Relaxed, both: counts for people, ordered with nothing.
+        // Relaxed, both: statistics, with no ordering to other data.
         self.evicted.fetch_add(1, Ordering::Relaxed);
         self.evicted_over_limit.fetch_add(u64::from(over_limit), Ordering::Relaxed);
     }
 
-    /// Makes a seized slot ready for another key.
+    /// Prepares a seized slot for another key.
     pub(super) fn vacate(&self, place: Place, seized: &Seized<'_>) {
         let name = seized.name();
         if name == Name::EMPTY {
@@ -152,7 +156,7 @@ impl Table {
         }
     }
 
-    /// Says what a place is to a new key.
+    /// Returns the use of a place, from the point of view of a new key.
     fn slot_use(
         &self,
         name: Name,
@@ -167,17 +171,17 @@ impl Table {
             return SlotUse::of((&by.form, by.limit.owner()), word, by.now);
         }
         if name.class() == Class::WIDE {
-            // The word of a wide state is the tick from which it is as good as none.
+            // The word of a wide state is the tick from which the state is equivalent to none.
             if word <= tick.as_nanos() {
                 return SlotUse::Free;
             }
             let look = |cell: &Cell, owner| SlotUse::Live(rank(cell, tick), owner);
-            // Not there: another step has seized the slot by now.
+            // If the cell is missing, another step has seized the slot by now.
             return self.overflow.with(place.line, place.slot, look).unwrap_or(SlotUse::Taken);
         }
         let Some(limit) = self.classes.get(name.class()) else { return SlotUse::Taken };
         let form = limit.form();
-        // A form whose numbers have run out is read as of its last moment; it is an hour old at least.
+        // A form whose numbers do not reach this far is read at its last moment; it is at least an hour old.
         let now = form.scaled(tick).or_else(|| form.scaled(form.origin().after(form.lasts())));
         now.map_or(SlotUse::Free, |now| SlotUse::of((&form, limit.owner()), word, now))
     }
@@ -187,7 +191,7 @@ impl Table {
 pub(super) fn rank(cell: &Cell, tick: Tick) -> Rank {
     let standing = cell.quota.standing(&cell.state, tick);
     let spent = u128::from(standing.limit.saturating_sub(standing.remaining));
-    // At most the whole, which is 2³².
+    // The cast is exact: the share is at most the whole, 2³².
     let share = ((spent << 32) / u128::from(standing.limit.max(1))) as u64;
     (standing.remaining == 0, share)
 }
@@ -201,13 +205,13 @@ impl SlotUse {
     }
 }
 
-/// Says which of the live keys is evicted for a new key of `owner`; `None` where none may be.
+/// Returns the live key that is evicted for a new key of `owner`; `None` where none may be.
 fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
     let nearest_to_full =
         |of: &dyn Fn(&Live) -> bool| lives.iter().copied().filter(of).min_by_key(|live| live.rank);
     let slots = |owner| lives.iter().filter(|live| live.owner == owner).count();
     let own = slots(owner);
-    // Of one owner only, as in a table without policies.
+    // All keys belong to the new key's owner, as in a table without policies.
     if own == lives.len() {
         return nearest_to_full(&|_| true);
     }
@@ -217,7 +221,7 @@ fn who_goes(lives: &Lives, owner: u32) -> Option<Live> {
     } else if own > 0 {
         nearest_to_full(&|live| live.owner == owner)
     } else {
-        // Each slot has another owner, and the new key would be the ninth.
+        // Each slot has another owner, and the new key's owner would be the ninth.
         nearest_to_full(&|live| !live.rank.0)
     }
 }

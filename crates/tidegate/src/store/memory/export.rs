@@ -1,4 +1,4 @@
-//! A table as bytes, while checks go on; and a table made of them.
+//! Exports a table as bytes while checks go on, and restores a table from them.
 
 use std::sync::atomic::Ordering;
 
@@ -12,7 +12,7 @@ use super::piece::{Entries, Entry, Part, Piece, RestoreError, read};
 use super::table::{Both, Keep, Place, Sought, Table};
 use crate::store::Cell;
 
-/// A piece ends with the line in which it reaches this size, in bytes.
+/// A piece ends after the line with which it reaches this size, in bytes.
 const ENOUGH: usize = 64 << 10;
 
 /// An exported table, piece by piece; see [`MemoryStore::export`].
@@ -29,16 +29,17 @@ pub struct Export<'s> {
 }
 
 impl MemoryStore {
-    /// Exports the table as bytes that [`MemoryStore::restore`] reads under the same seed: all keys that are not full again, with what was
-    /// reset or settled out of order, the states beside the table included. `None` for a store without a seed that another process could
-    /// know ([`MemoryStore::with_seed`]).
+    /// Exports the table as bytes, which [`MemoryStore::restore`] reads under the same seed: all keys whose limits are
+    /// not full again, with their notes of resets and of charges ended out of order, and the states in the overflow.
+    /// Returns `None` for a store whose seed no other process can have ([`MemoryStore::with_seed`]).
     ///
-    /// The export is made while checks go on. One line of four keys is locked at a time, for as long as it takes to copy them. So each key
-    /// is whole, and at least as new as when the export began; two keys charged in one step may be from before and after it.
-    /// A key that was given up for lack of room and came again while the export was under way may be missing, or be there twice; the later one counts.
+    /// The export is made while checks go on. It locks one line of four keys at a time, for as long as it takes to copy
+    /// them. So each key is consistent, and at least as new as when the export began; of two keys charged in one step,
+    /// one may be from before that step and one from after it. A key that was evicted and came again while the export
+    /// was under way may be missing, or be there twice; the later entry counts.
     ///
-    /// The bytes hold no seed. They hold fingerprints and, in a store of full keys, the short ones of these as they are: keep
-    /// them where the keys may be kept. Some 90 bytes a key.
+    /// The bytes do not contain the seed. They contain fingerprints and, in a store of full keys, keys of up to 15
+    /// bytes as they are: store them only where the keys themselves may be stored. Some 90 bytes a key.
     ///
     /// # Examples
     /// ```
@@ -64,15 +65,18 @@ impl MemoryStore {
         Some(Export { store: self, number: 0, entries: 0, line: None, done: false })
     }
 
-    /// Makes a store of an exported one, with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`]. Keeps keys as the exported one did.
+    /// Restores an exported store, with room for `keys` live keys, 1 to [`MemoryStore::MAX_KEYS`]. The new store keeps
+    /// keys as the exported one did: in full or as fingerprints.
     ///
-    /// Where there is less room than there was, keys further from full stay, and those over their limit before all others; keys
-    /// that are given up are counted ([`super::super::Occupancy::evicted`]). Time goes on from the latest tick that the exported store had
-    /// seen: the clock of this process should not be behind that. Owners are numbers of policies; they should mean the same policies.
+    /// If there is less room than before, keys further from full stay, and keys over their limit before all others;
+    /// keys that are dropped are counted as evicted ([`super::super::Occupancy::evicted`]). Time goes on from the
+    /// latest tick that the exported store had seen: the clock of this process should not be behind that. Owners are
+    /// numbers of policies; they should mean the same policies as before.
     ///
     /// # Errors
-    /// [`RestoreError`] for pieces that are missing, cut, altered, out of order, or made under another seed. An export without its last piece
-    /// is an error, too: what was not read would be full again. So is a number of keys for which there is no table.
+    /// [`RestoreError`] if pieces are missing, cut, altered, out of order, or made under another seed. An export
+    /// without its last piece is an error too, because the keys in it would be full again. So is a number of keys for
+    /// which no table can be made.
     pub fn restore<P: AsRef<[u8]>>(
         keys: usize,
         seed: &super::Seed,
@@ -152,7 +156,7 @@ impl Iterator for Export<'_> {
 }
 
 impl Table {
-    /// Copies the keys of a line that are not full again.
+    /// Copies the keys of a line whose limits are not full again.
     pub(super) fn entries_of(&self, line: usize, latest: impl Fn() -> Tick) -> SmallVec<[Entry; WAYS]> {
         let held = self.line(line).lock();
         let mut entries = SmallVec::new();
@@ -162,7 +166,7 @@ impl Table {
                 continue;
             }
             let seized = held.seize(slot);
-            // Read with the slot in hand: whoever had it before wrote by no later tick.
+            // Read while the slot is seized: its former holder wrote at no later tick.
             let now = latest();
             let beside = name.class() == Class::WIDE;
             let copied = match self.classes.get(name.class()) {
@@ -186,7 +190,7 @@ impl Table {
         entries
     }
 
-    /// Puts an exported key into the table, in place of what is there of it.
+    /// Puts an exported key into the table, replacing its present state if it has one.
     pub(super) fn put(&self, entry: Entry, now: Tick) {
         let key = Sought::of_parts(entry.print, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -207,7 +211,7 @@ impl Table {
     }
 
     pub(super) fn print_of(&self, place: Place, name: Name) -> u64 {
-        // Relaxed: written under the lock of the line, as it is read.
+        // Relaxed: written and read under the lock of the line.
         let low = self
             .low_bits
             .as_ref()

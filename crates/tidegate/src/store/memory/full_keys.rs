@@ -1,10 +1,11 @@
-//! Keys kept in full beside their fingerprints, for limits where two keys must not be taken for one.
+//! Keeps keys in full besides their fingerprints, for limits where two keys must not be taken for the same one.
 //!
-//! They take sixteen bytes a slot, in lines of their own: a check has a second miss of the cache, which overlaps with the first; the keys
-//! are compared while the slot is seized. A key of up to [`LONGEST`] bytes is kept as it is and compared byte by byte. Of a longer one 120
-//! bits are kept, two SipHash values under keys of the process: if longer keys were kept as they are, the table would grow with what
-//! callers send. For two of `n` longer keys to be taken for one, they would have to agree in these 120 bits and in the 48 of their
-//! slots' names: odds of about `n² · 2⁻¹⁶⁹`.
+//! A full key takes sixteen bytes for each slot, in separate lines: a check has a second cache miss, which overlaps
+//! with the first; keys are compared while the slot is seized. A key of up to [`LONGEST`] bytes is kept as it is and
+//! compared byte by byte. Of a longer key, 120 bits are kept, from two SipHash values under keys of the process: if
+//! longer keys were kept as they are, the table would grow with the keys that callers send. Two of `n` longer keys are
+//! taken for the same one only if they agree in these 120 bits and in the 48 of their slots' names: odds of about
+//! `n² · 2⁻¹⁶⁹`.
 
 use std::array;
 use std::ops::Range;
@@ -14,7 +15,7 @@ use super::lines::Lines;
 use super::seed::Hashing;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Bytes of a key that are kept as they are; the sixteenth says how many there are.
+/// The longest key, in bytes, that is kept as it is; the sixteenth byte holds its length.
 const LONGEST: usize = 15;
 
 /// The last byte of a longer key.
@@ -25,7 +26,7 @@ const LONGER: u8 = 0xFF;
 pub(super) struct FullKey([u64; 2]);
 
 impl FullKey {
-    /// Returns a key in the form in which it is kept.
+    /// Returns the form of a key that is kept.
     pub(super) fn of(key: &[u8], hashing: &Hashing) -> Self {
         let mut bytes = [0; LONGEST + 1];
         if let Some(room) = bytes[..LONGEST].get_mut(..key.len()) {
@@ -50,7 +51,7 @@ impl FullKey {
     }
 }
 
-/// A key that has a slot.
+/// The kept key of a slot.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 struct Kept {
@@ -77,7 +78,8 @@ impl FullKeys {
         FullKey([kept.low.load(Ordering::Relaxed), kept.high.load(Ordering::Relaxed)])
     }
 
-    /// Has the system hand out the memory of some pages, as writes do; changes nothing. Returns how many there are.
+    /// Makes the system provide the memory of some pages, as writes do, without changing anything. Returns the number
+    /// of pages.
     pub(super) fn prefault(&self, pages: Range<usize>) -> usize {
         let prefault = |kept: &Kept| {
             let _ = kept.low.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -85,7 +87,7 @@ impl FullKeys {
         self.kept.pages(pages).map(prefault).count()
     }
 
-    /// Says whether a slot is that of a key.
+    /// Returns whether a slot is that of a key.
     #[inline]
     pub(super) fn is(&self, line: usize, slot: usize, key: FullKey) -> bool {
         let kept = &self.kept.get(line)[slot];
@@ -93,7 +95,7 @@ impl FullKeys {
         (kept.low.load(Ordering::Relaxed) ^ low) | (kept.high.load(Ordering::Relaxed) ^ high) == 0
     }
 
-    /// Keeps the key of a slot.
+    /// Stores the key of a slot.
     pub(super) fn keep(&self, line: usize, slot: usize, key: FullKey) {
         let kept = &self.kept.get(line)[slot];
         let FullKey([low, high]) = key;
@@ -101,7 +103,7 @@ impl FullKeys {
         kept.high.store(high, Ordering::Relaxed);
     }
 
-    /// Reads from a line, so that it comes from memory while others are looked at.
+    /// Reads from a line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(&self, line: usize) -> u64 {
         self.kept.get(line)[0].low.load(Ordering::Relaxed)

@@ -1,8 +1,8 @@
-//! Changes a state that lies beside the table where it is.
+//! Changes a state in the overflow in place.
 //!
-//! A step over several keys locks the two lines of each. For one key that has a slot it is enough to seize that slot. And a caller who changes
-//! one key alone, such as a keyed breaker, need not copy its state first: no other limit can still refuse. For a breaker the copies were most of
-//! what a call cost.
+//! A step over several keys locks the two lines of each. For one key that has a slot, it is enough to seize that slot.
+//! A caller that changes only one key, such as a keyed breaker, need not copy its state first, because no other limit
+//! can still refuse. For a breaker, these copies were most of the cost of a call.
 
 use std::sync::Arc;
 
@@ -14,20 +14,22 @@ use super::name::Class;
 use super::table::{Both, Place, Sought, Table};
 use crate::store::{Cell, Charge, Ending, Op, Settled, Step, settle};
 
-/// What becomes of a key without a state.
+/// What happens to a key without a state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
-    /// It is given the state of a new key, which is then changed.
+    /// It gets the state of a new key, which is then changed.
     Begins,
-    /// It is left as it is.
+    /// The key is left without a state.
     Stays,
 }
 
 impl MemoryStore {
-    /// Changes the cell of a key in place, and returns what `change` does; `None` where the key has none, and [stays](Absent::Stays) so.
+    /// Changes the cell of a key in place, and returns the result of `change`; `None` where the key has no cell and
+    /// [stays](Absent::Stays) without one.
     ///
-    /// For a store whose keys are all under one `quota`, whose states never fit a word. The tick that `change` is told is not before `now`,
-    /// nor before that of any earlier change. It runs while the key is held, so it must not call the store or anything that waits.
+    /// For a store whose keys are all under one `quota`, whose states never fit a word. The tick passed to `change` is
+    /// not before `now`, nor before that of any earlier change. `change` runs while the key is locked, so it must not
+    /// call the store or anything that waits.
     pub(crate) fn change<R>(
         &self,
         key: &[u8],
@@ -37,7 +39,7 @@ impl MemoryStore {
     ) -> Option<R> {
         let (table, time) = (&self.shared.table, &self.shared.time);
         let now = time.hold(now);
-        // Read again where the key is held: whoever held it before may have come with a later tick.
+        // Time is read again while the key is held: its former holder may have come with a later tick.
         let change = |cell: &mut Cell| change(cell, time.latest().max(now));
         let key = table.sought(table.print(key), key);
         for line in [table.first(key.print()), table.second(key.print())] {
@@ -49,7 +51,7 @@ impl MemoryStore {
         let (first, second) = (table.line(low).lock(), table.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if let Some(place) = table.place(&both, key) {
-            // Another thread has brought it meanwhile.
+            // Another thread has added the key meanwhile.
             return Some(table.change_seized(place, both.at(place).seize(place.slot), change));
         }
         if absent == Absent::Stays {
@@ -65,7 +67,7 @@ impl MemoryStore {
 }
 
 impl Table {
-    /// Seizes the slot that a key has in one line; `None` where it has none there.
+    /// Seizes the slot of a key in one line; `None` where the key has none there.
     fn seize_known(&self, line: usize, key: Sought) -> Option<(Place, Seized<'_>)> {
         let name = key.name(Class::WIDE);
         let (slot, _) = self.line(line).glance_key(name).filter(|(_, seen)| *seen == name)?;
@@ -74,7 +76,7 @@ impl Table {
         (seized.name() == name && self.is(place, key)).then_some((place, seized))
     }
 
-    /// Changes the cell of a seized slot, and notes in the slot when the cell is as good as none.
+    /// Changes the cell of a seized slot, and writes to the slot when the cell will be equivalent to none.
     fn change_seized<R>(
         &self,
         place: Place,
@@ -92,8 +94,8 @@ impl Table {
         changed.flatten().expect("a slot without a limit's number has its cell in the overflow")
     }
 
-    /// Settles a step of one charge on a key that has a slot, and a state that neither fits a word now nor can afterwards; `false` where that is
-    /// not so, and nothing was done.
+    /// Settles a step of one charge on a key that has a slot and a state that does not fit a word, neither now nor
+    /// afterwards; otherwise returns `false` and does nothing.
     pub(super) fn settle_in_place(
         &self,
         step: &Step<'_>,

@@ -1,9 +1,9 @@
 //! One limit of one owner, as checks read it.
 //!
-//! Slots name their limits by number. A number has an *entry*, and is given again once no slot carries it
-//! ([`reclaim`](super::reclaim)); so what was read of an entry can be of a limit that has gone since. The entry's *stamp* tells: it changes before
-//! the limit does, so a reading holds if the stamp is the same after a slot of that number was seized as it was before the
-//! reading.
+//! Slots name their limits by number. Each number has an *entry*, and is reused once no slot carries it
+//! ([`reclaim`](super::reclaim)). So the values read from an entry can belong to a limit that has since been replaced.
+//! The entry's *stamp* detects that: it changes before the limit does. A reading is valid if the stamp, read again
+//! after a slot with that number was seized, is the same as before the reading.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ use tidegate_core::rate::{Gcra, GcraWord};
 use super::name::Class;
 use crate::sync::{AtomicU32, AtomicU64, Mutex, Ordering};
 
-/// A number and the limit it is given to.
+/// A number and its limit.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(super) class: Class,
-    /// Even while the number is given. Odd while it is free, and while a sweep looks for slots that carry it; no new slot may carry it
-    /// then. It grows by one with each change: a check that reads it twice misses a change only if 2³¹ other limits had the number in
-    /// between.
+    /// Even while the number belongs to a limit and may be put into slots. Odd while the number is free, and while a
+    /// sweep looks for slots that carry it; then no new slot may carry it. Grows by one with each change: a check that
+    /// reads it twice misses a change only if 2³¹ other limits had the number in between.
     stamp: AtomicU32,
     owner: AtomicU32,
-    /// Where the quota lies in memory, to compare it with a caller's without a lock.
+    /// The quota's address in memory, to compare it with a caller's quota without a lock.
     address: AtomicU64,
     form: [AtomicU64; 6],
     /// The quota; `None` while the number is free.
@@ -41,34 +41,35 @@ impl Entry {
         }
     }
 
-    /// Says whether the number is given and may be put into slots.
+    /// Returns whether the number belongs to a limit and may be put into slots.
     pub(super) fn is_given(&self) -> bool {
         self.stamp.load(Ordering::Relaxed).is_multiple_of(2)
     }
 
-    /// Changes the stamp. Only under the lock that protects the giving of numbers.
+    /// Changes the stamp. The caller must hold the lock that protects the assignment of numbers.
     pub(super) fn turn(&self) {
         let next = self.stamp.load(Ordering::Relaxed).wrapping_add(1);
-        // Release, with the Acquire in `read`: whoever sees this stamp sees what was written before it.
+        // Release, with the Acquire in `read`: a thread that sees this stamp sees what was written before it.
         self.stamp.store(next, Ordering::Release);
     }
 
-    /// Gives the number up; no slot carries it. Returns the limit it was of.
+    /// Frees the number, which no slot carries. Returns its limit and owner.
     pub(super) fn free(&self) -> Option<(Gcra, u32)> {
         let quota = self.quota.lock().take()?;
         let Quota::Gcra(limit) = &*quota else { return None };
         Some((*limit, self.owner.load(Ordering::Relaxed)))
     }
 
-    /// Says whether the number belongs to a limit, retiring or not.
+    /// Returns whether the number belongs to a limit, retiring or not.
     pub(super) fn is_taken(&self) -> bool {
         self.quota.lock().is_some()
     }
 
-    /// Gives a free number to a limit.
+    /// Assigns a free number to a limit.
     pub(super) fn give(&self, owner: u32, quota: &Arc<Quota>, form: &GcraWord) {
         *self.quota.lock() = Some(Arc::clone(quota));
-        // Release, all of them, with the Acquire in `read`: a reading that has some of these finds another stamp afterwards.
+        // Release, all of them, with the Acquire in `read`: a reader that gets any of the new values finds another
+        // stamp afterwards.
         self.owner.store(owner, Ordering::Release);
         self.address.store(address(quota), Ordering::Release);
         for (kept, number) in self.form.iter().zip(form.parts()) {
@@ -84,31 +85,31 @@ impl Entry {
     }
 }
 
-/// One of the first limits, which keep their numbers for good: with what a check needs as plain numbers.
+/// One of the first limits, which keep their numbers for good. The form is kept as plain numbers, not atomics.
 #[derive(Debug)]
 pub(crate) struct First {
     pub(super) entry: Entry,
     pub(crate) form: GcraWord,
 }
 
-/// One limit of one owner, to be read; see [`Limit::holds`].
+/// One limit of one owner, being read; see [`Limit::holds`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit<'t> {
     entry: &'t Entry,
     stamp: u32,
 }
 
-/// A class to be kept between checks: its number and the stamp it had.
+/// A class that a caller keeps between checks: its number, and the stamp that it had.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptClass(u64);
 
 impl KeptClass {
-    /// Returns it as a number that is not zero, for an atomic.
+    /// Returns the class as a non-zero number, to be stored in an atomic.
     pub(crate) const fn bits(self) -> u64 {
         self.0
     }
 
-    /// Makes it of what [`KeptClass::bits`] returned; any other number names a limit that does not hold, or none.
+    /// Makes a class from what [`KeptClass::bits`] returned; any other number gives a class without a valid limit.
     pub(crate) const fn of_bits(bits: u64) -> Self {
         Self(bits)
     }
@@ -131,22 +132,24 @@ impl Limit<'_> {
         self.entry.owner.load(Ordering::Acquire)
     }
 
-    /// Returns the numbers that words are read by. If the number was given to another limit meanwhile, they may be a mixture of both limits:
-    /// a word is then read without a panic, and what was read is thrown away.
+    /// Returns the form by which words are read. If the number was given to another limit meanwhile, the form may mix
+    /// values of both limits: reading a word with it does not panic, and the result is discarded.
     #[inline(always)]
     pub(crate) fn form(&self) -> GcraWord {
         GcraWord::from_parts(std::array::from_fn(|at| self.entry.form[at].load(Ordering::Acquire)))
     }
 
-    /// Says whether what was read is the limit of the number still: to be asked with a slot of that number in hand, or its line locked.
+    /// Returns whether the number still belongs to the limit that was read. Valid only while a slot of that number is
+    /// seized, or its line is locked.
     #[inline(always)]
     pub(super) fn holds(&self) -> bool {
-        // Relaxed: seizing the slot was an Acquire of what whoever put the number there had seen, its stamp included.
+        // Relaxed: seizing the slot was an Acquire, which makes visible all that the thread that put the number there
+        // had seen, its stamp included.
         self.entry.stamp.load(Ordering::Relaxed) == self.stamp
     }
 
-    /// Says whether a new slot may carry the number: to be asked with the slot's line locked, which a sweep locks after it has changed
-    /// the stamp.
+    /// Returns whether a new slot may carry the number. Valid only while the slot's line is locked: a sweep locks each
+    /// line after it has changed the stamp.
     pub(super) fn admits(&self) -> bool {
         self.stamp.is_multiple_of(2) && self.holds()
     }
@@ -157,7 +160,7 @@ impl Limit<'_> {
         KeptClass(u64::from(self.stamp) << 32 | u64::from(self.class().number()))
     }
 
-    /// Says whether words of this limit are words of `quota`.
+    /// Returns whether this is the limit of `quota`, so that its words can be read by it.
     #[inline]
     pub(super) fn is(&self, quota: &Arc<Quota>) -> bool {
         self.entry.address.load(Ordering::Acquire) == address(quota) || self.equals(quota)
@@ -169,7 +172,7 @@ impl Limit<'_> {
         self.quota().is_some_and(|own| own == *quota)
     }
 
-    /// Returns the quota; `None` where what was read does not hold any more.
+    /// Returns the quota; `None` where the number no longer belongs to the limit that was read.
     pub(super) fn quota(&self) -> Option<Arc<Quota>> {
         self.entry.quota.lock().clone().filter(|_| self.holds())
     }

@@ -3,16 +3,18 @@
 //! A slot is a name and a word. The [`Name`] says whose state the word is, and how to read it.
 //!
 //! # Locks
-//! A slot is *seized* by exchanging its word for [`SEIZED`], and released by writing a word. That is all that a check of a known key
-//! does: one locked instruction, on a line that it has to fetch anyway. The new word is computed before it, since a processor that
-//! waits for a locked instruction starts little of what follows. A compare-exchange from the old word to the new one would save the
-//! release, and could not tell that the slot has meanwhile been given to another key.
+//! A slot is *seized* by exchanging its word for [`SEIZED`], and released by writing a word. A check of a known key
+//! takes no other locked instruction than this one, on a line that it has to fetch anyway. The new word is computed
+//! before the exchange, because a processor that waits for a locked instruction starts little of what follows. A
+//! compare-exchange from the old word to the new one would save the release, but could not detect that the slot was
+//! meanwhile given to another key.
 //!
-//! A line is *locked* by the lowest bit of its first name, to bring keys or to take them away. A name changes only while its line is
-//! locked and its slot seized, so it stays as it is for whoever holds either of them.
+//! A line is *locked* by the lowest bit of its first name, to add keys or to remove them. A name changes only while its
+//! line is locked and its slot seized, so it is stable for a thread that holds either of them.
 //!
-//! Lines are locked before slots are seized, both in ascending order, and a slot out of order is tried once and not waited for: so nobody
-//! waits in a circle. Both are held for a few instructions, and never across a call of code outside this table.
+//! Lines are locked before slots are seized, both in ascending order, and a slot out of order is tried once without
+//! waiting: so there is no deadlock. Both are held for a few instructions, and never across a call of code outside this
+//! table.
 
 use std::hint::select_unpredictable;
 
@@ -25,13 +27,13 @@ use crate::sync::{AtomicU64, Ordering, spin_loop, yield_now};
 /// Slots per line: what 64 bytes hold.
 pub(super) const WAYS: usize = 4;
 
-/// The word of a seized slot. A limit refuses on it, so a check has to compare with it only where it is refused.
+/// The word of a seized slot. A limit always refuses on it, so a check has to compare with it only when it is refused.
 const SEIZED: u64 = GcraWord::NONE;
 
-/// So often a thread looks at what another one holds before it lets others run: its holder may be one of those.
+/// The number of tries after which a waiting thread yields to others: one of them may be the holder.
 const SPINS: u32 = 100;
 
-/// A name and a word; all zeros are an empty one.
+/// A name and a word; a slot of all zeros is empty.
 #[derive(Debug, Default)]
 #[cfg_attr(not(tidegate_loom), derive(bytemuck::Zeroable))]
 pub(super) struct Slot {
@@ -40,34 +42,35 @@ pub(super) struct Slot {
 }
 
 impl Slot {
-    /// Has the system hand out the memory of the slot, as a write does; changes nothing.
+    /// Makes the system provide the memory of the slot, as a write does, without changing the slot.
     pub(super) fn prefault(&self) {
-        // Relaxed: publishes nothing. A word nobody has written is exchanged for itself; any other stays as it is.
+        // Relaxed: publishes nothing. A zero word is exchanged for itself; any other stays as it is.
         let _ = self.word.compare_exchange(0, 0, Ordering::Relaxed, Ordering::Relaxed);
     }
 
-    /// Returns the word, at a glance; [`SEIZED`] in somebody's hands.
+    /// Reads the word without seizing the slot; [`SEIZED`] while another thread holds it.
     #[inline]
     pub(super) fn word(&self) -> u64 {
         self.word.load(Ordering::Relaxed)
     }
 
-    /// Seizes the slot if it has still this word, which must not be that of one in somebody's hands.
+    /// Seizes the slot if it still has this word, which must not be [`SEIZED`].
     #[inline(always)]
     pub(super) fn try_seize(&self, word: u64) -> Option<Seized<'_>> {
-        // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+        // Acquire, with the Release of `drop`: makes the last holder's writes visible.
         self.word.compare_exchange(word, SEIZED, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Seized { slot: self, word })
     }
 
     #[inline]
     fn name(&self) -> Name {
-        // Relaxed: trusted only by who has locked the line or seized the slot, and has the order from that.
+        // Relaxed: the result is relied on only after the line was locked or the slot seized, which provide the
+        // ordering.
         Name(self.name.load(Ordering::Relaxed) & !LOCK)
     }
 }
 
-/// Four slots that lie in one cache line, as the table sees to.
+/// Four slots in one cache line; the table aligns them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Line<'t> {
     slots: &'t [Slot; WAYS],
@@ -79,12 +82,12 @@ impl<'t> Line<'t> {
         Self { slots }
     }
 
-    /// Finds the slot of exactly this name. A glance: what is found may be gone before it is seized.
+    /// Finds the slot with exactly this name. A hint: the slot may have another name before it is seized.
     ///
-    /// All four are compared and none is branched on: which of them it is nobody can predict, and a wrong guess would keep
-    /// the memory of the next checks from being fetched meanwhile. Only the first name has a lock to be masked: all of this
-    /// waits for the line to come from memory, and a processor has few places for what waits. Together worth half of a
-    /// check among a million keys.
+    /// Compares all four names without a branch: no predictor can know which one matches, and a misprediction would
+    /// keep the memory of the next checks from being fetched meanwhile. Only the first name has a lock bit to be
+    /// masked. Fewer instructions help, because all of them wait for the line to come from memory, and a processor has
+    /// few places for waiting instructions. Both together save half of the time of a check among a million keys.
     #[inline(always)]
     fn glance(self, name: Name) -> Option<&'t Slot> {
         let [first, rest @ ..] = self.slots;
@@ -97,8 +100,8 @@ impl<'t> Line<'t> {
         found
     }
 
-    /// Spends units of the key that has this name in the line, if that takes no waiting, and returns the new word. `None` where that
-    /// did not succeed, whatever the reason.
+    /// Spends units of the key with this name, if that needs no waiting, and returns the new word. `None` where that
+    /// did not succeed, for whatever reason.
     #[inline(always)]
     pub(super) fn permit(self, name: Name, form: &GcraWord, now: u64, units: u64) -> Option<u64> {
         let slot = self.glance(name)?;
@@ -113,8 +116,8 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of the line has the
-    /// name.
+    /// As [`Line::permit`]; for a key that would be refused, it returns the word that was seen. `None` where no slot of
+    /// the line has the name.
     #[inline(always)]
     pub(super) fn permit_or_see(self, name: Name, by: &Reading<'_>, units: u64) -> Option<Taken> {
         let slot = self.glance(name)?;
@@ -133,7 +136,7 @@ impl<'t> Line<'t> {
         }
     }
 
-    /// Spends units of the key that has this name in the line, or refuses; `None` where no slot has the name.
+    /// Spends units of the key with this name, or refuses; waits for a seized slot. `None` where no slot has the name.
     pub(super) fn take(
         self,
         name: Name,
@@ -156,7 +159,7 @@ impl<'t> Line<'t> {
         Some(Taken::Permitted(next))
     }
 
-    /// Finds the slot of a key, under whatever limit, and the name it has there. Without a branch, as [`Line::glance`].
+    /// Finds the slot of a key under any limit, and its name there. Without a branch, as [`Line::glance`].
     #[inline]
     pub(super) fn glance_key(self, key: Name) -> Option<(usize, Name)> {
         let mut found = WAYS;
@@ -166,7 +169,7 @@ impl<'t> Line<'t> {
         Some((found, self.slots.get(found)?.name()))
     }
 
-    /// Reads from the line, so that it comes from memory while others are looked at.
+    /// Reads from the line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(self) -> u64 {
         self.slots[0].name.load(Ordering::Relaxed)
@@ -177,7 +180,7 @@ impl<'t> Line<'t> {
         &self.slots[at]
     }
 
-    /// Seizes a slot. Waits for whoever has seized it to release it.
+    /// Seizes a slot. Waits until its present holder releases it.
     pub(super) fn seize(self, at: usize) -> Seized<'t> {
         let slot = &self.slots[at];
         wait_for(|| {
@@ -186,7 +189,7 @@ impl<'t> Line<'t> {
         })
     }
 
-    /// Locks the line. Waits for whoever has locked it to unlock it.
+    /// Locks the line. Waits until its present holder unlocks it.
     #[inline]
     pub(super) fn lock(self) -> Held<'t> {
         let first = &self.slots[0].name;
@@ -195,14 +198,14 @@ impl<'t> Line<'t> {
             if name & LOCK != 0 {
                 return None;
             }
-            // Acquire, with the Release of `drop`: what the last holder wrote is seen.
+            // Acquire, with the Release of `drop`: makes the last holder's writes visible.
             first.compare_exchange(name, name | LOCK, Ordering::Acquire, Ordering::Relaxed).ok()?;
             Some(Held { line: self })
         })
     }
 }
 
-/// Tries until it works.
+/// Tries until the attempt succeeds.
 #[inline]
 fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     let mut turn = 0u32;
@@ -215,7 +218,7 @@ fn wait_for<R>(attempt: impl Fn() -> Option<R>) -> R {
     }
 }
 
-/// A seized slot. Dropping it releases the slot with the word in `word`: the one that it had, unless another was put there.
+/// A seized slot. Dropping it releases the slot with the word in `word`: the former word, unless it was changed.
 #[derive(Debug)]
 pub(super) struct Seized<'l> {
     slot: &'l Slot,
@@ -234,7 +237,7 @@ impl Seized<'_> {
         self.word = word;
     }
 
-    /// Gives the slot to another key; its line is locked.
+    /// Gives the slot to another key; `held` is the lock of its line.
     pub(super) fn rename(&mut self, held: &Held<'_>, name: Name) {
         let lock = if std::ptr::eq(self.slot, &held.line.slots[0]) { LOCK } else { 0 };
         self.slot.name.store(name.0 | lock, Ordering::Relaxed);
@@ -248,7 +251,7 @@ impl Drop for Seized<'_> {
     }
 }
 
-/// A locked line; dropping it unlocks.
+/// A locked line; dropping it unlocks the line.
 #[derive(Debug)]
 pub(super) struct Held<'l> {
     line: Line<'l>,
@@ -259,23 +262,24 @@ impl<'l> Held<'l> {
         self.line.slots[at].name()
     }
 
-    /// Returns a slot's word of this moment; `None` while the slot is seized.
+    /// Returns a slot's present word; `None` while the slot is seized.
     pub(super) fn word(&self, at: usize) -> Option<u64> {
-        // Acquire, with the Release of `Seized::drop`: what was put into the overflow is then seen, too.
+        // Acquire, with the Release of `Seized::drop`: a cell that was put into the overflow before is visible then,
+        // too.
         Some(self.line.slots[at].word.load(Ordering::Acquire)).filter(|word| *word != SEIZED)
     }
 
-    /// Seizes a slot if it has still this word.
+    /// Seizes a slot if it still has this word.
     pub(super) fn try_seize(&self, at: usize, word: u64) -> Option<Seized<'l>> {
         self.line.slots[at].try_seize(word)
     }
 
-    /// Seizes a slot. Waits for whoever has seized it to release it.
+    /// Seizes a slot. Waits until its present holder releases it.
     pub(super) fn seize(&self, at: usize) -> Seized<'l> {
         self.line.seize(at)
     }
 
-    /// Finds the slot of a key, under whatever limit. `is` says whether a slot of its name is that key's.
+    /// Finds the slot of a key under any limit. `is` returns whether a slot with the key's name is that key's.
     pub(super) fn find(&self, key: Name, is: impl Fn(usize) -> bool) -> Option<usize> {
         let named = |at: usize| self.name(at).is_key_of(key) && self.name(at) != Name::EMPTY;
         (0..WAYS).find(|at| named(*at) && is(*at))
@@ -286,7 +290,7 @@ impl Drop for Held<'_> {
     #[inline]
     fn drop(&mut self) {
         let first = &self.line.slots[0].name;
-        // Relaxed, the load: nobody else writes it meanwhile.
+        // The load is Relaxed: no other thread writes the name while the line is locked.
         first.store(first.load(Ordering::Relaxed) & !LOCK, Ordering::Release);
     }
 }
@@ -314,7 +318,7 @@ mod tests {
         assert_eq!(Class::new(1 << 15), None);
     }
 
-    /// Names change under the lock and in hand; words in hand alone.
+    /// Names change while the line is locked and the slot seized; words change while the slot is seized.
     #[test]
     fn what_is_written_in_hand_is_whole() {
         let slots = <[Slot; WAYS]>::default();

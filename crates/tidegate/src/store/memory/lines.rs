@@ -1,23 +1,25 @@
-//! Memory cut into cache lines of four cells, blank until it is touched.
+//! Memory divided into cache lines of four cells; it stays blank until it is touched.
 
 use std::ops::Range;
 
 use super::line::WAYS;
 
-/// The size of a page of memory, in bytes. Where pages are larger, some are written to more often than needed.
+/// The size of a page of memory, in bytes. Where pages are larger, prefaulting writes to some of them more often than
+/// needed.
 pub(super) const PAGE: usize = 4096;
 
 /// Cells of sixteen bytes, four to a cache line.
 #[derive(Debug)]
 pub(super) struct Lines<T> {
     cells: Box<[T]>,
-    /// Where the first line starts: cells begin anywhere, lines at multiples of 64 bytes.
+    /// The index of the cell where the first line starts: the allocation begins anywhere, lines at multiples of 64
+    /// bytes.
     start: usize,
     count: usize,
 }
 
 impl<T: Blank> Lines<T> {
-    /// Makes blank lines; `None` where the system hands out no memory for them.
+    /// Makes blank lines; `None` if the system has not enough memory.
     pub(super) fn new(count: usize) -> Option<Self> {
         let cells = blank((count + 1) * WAYS - 1)?;
         Some(Self { start: aligned(&cells), cells, count })
@@ -27,14 +29,14 @@ impl<T: Blank> Lines<T> {
         self.count
     }
 
-    /// Returns the number of a cell of these lines, from 0.
+    /// Returns the index of a cell, counted from the first line.
     #[inline]
     pub(super) fn number(&self, cell: &T) -> usize {
         let from_first = std::ptr::from_ref(cell).addr() - self.cells.as_ptr().addr();
         from_first / size_of::<T>() - self.start
     }
 
-    /// Returns a cell of each of so many pages of memory, from the given one on; fewer at the end, none behind it.
+    /// Returns one cell of each page in the given range; fewer at the end of the memory, and none beyond it.
     pub(super) fn pages(&self, pages: Range<usize>) -> impl Iterator<Item = &T> {
         const CELLS: usize = PAGE / 16;
         self.cells.iter().step_by(CELLS).skip(pages.start).take(pages.len())
@@ -53,17 +55,18 @@ pub(super) trait Blank: Default + bytemuck::Zeroable {}
 #[cfg(not(tidegate_loom))]
 impl<T: Default + bytemuck::Zeroable> Blank for T {}
 
-/// Loom's atomics are made one by one.
+/// Loom's atomics cannot be zeroed, so they are made one by one.
 #[cfg(tidegate_loom)]
 pub(super) trait Blank: Default {}
 #[cfg(tidegate_loom)]
 impl<T: Default> Blank for T {}
 
-/// Returns blank cells, in memory that the system hands out when it is first touched: so a table for a million keys is made at once,
-/// and its pages are touched afterwards (`prefault`). `None` where there is no memory.
+/// Returns blank cells, in memory that the system provides when it is first touched: so making a table for a million
+/// keys takes no time, and its pages are touched afterwards (`prefault`). `None` if there is not enough memory.
 #[cfg(not(tidegate_loom))]
 pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
-    // Not of whole lines: memory for what is aligned to 64 bytes is not handed out blank, but written.
+    // Not allocated as whole lines: with an alignment of 64 bytes, the allocator would write zeros instead of returning
+    // blank memory.
     bytemuck::try_zeroed_slice_box(cells).ok()
 }
 
@@ -72,7 +75,7 @@ pub(super) fn blank<T: Blank>(cells: usize) -> Option<Box<[T]>> {
     Some((0..cells).map(|_| T::default()).collect())
 }
 
-/// Returns the first cell that starts a cache line; 0 where there is none, which costs speed and nothing else.
+/// Returns the index of the first cell that starts a cache line; 0 if there is none, which only costs speed.
 fn aligned<T>(cells: &[T]) -> usize {
     Some(cells.as_ptr().align_offset(64)).filter(|start| *start < WAYS).unwrap_or(0)
 }

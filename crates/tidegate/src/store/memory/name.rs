@@ -1,4 +1,4 @@
-//! The name of a slot: whose state its word is, and how to read it.
+//! The name of a slot, which tells whose state its word is, and how to read it.
 //!
 //! ```text
 //! 63                      16 15             1   0
@@ -8,12 +8,12 @@
 //! └─────────────────────────┴────────────────┴──────┘
 //! ```
 
-/// The bit that locks a line, in the name of its first slot.
+/// The bit that locks a line; used in the name of its first slot.
 pub(super) const LOCK: u64 = 1;
 
 const TAG: u64 = !0 << 16;
 
-/// Whose slot it is, and by which limit its word is read.
+/// The key that a slot belongs to, and the limit by which its word is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Name(pub(super) u64);
 
@@ -27,7 +27,7 @@ impl Class {
     /// The largest number: 15 bits.
     pub(super) const MAX: u16 = (1 << 15) - 1;
 
-    /// Makes a class of a number from 1 to [`Class::MAX`].
+    /// Makes a class from a number from 1 to [`Class::MAX`].
     #[inline]
     pub(crate) const fn new(number: u16) -> Option<Self> {
         if number == 0 || number > Self::MAX { None } else { Some(Self(number)) }
@@ -41,21 +41,22 @@ impl Class {
 impl Name {
     pub(super) const EMPTY: Self = Self(0);
 
-    /// Makes the name of a key. The lower 16 bits of a fingerprint are for choosing lines, so its upper 48 are the tag.
+    /// Makes the name of a key. The tag is the upper 48 bits of its fingerprint; the lower 16 bits are only for
+    /// choosing lines.
     #[inline]
     pub(super) const fn new(fingerprint: u64, class: Class) -> Self {
-        // No tag is zero, which is how empty slots look: one in 2⁴⁸ keys shares its tag with another then.
+        // A tag is never zero, because that marks an empty slot: one in 2⁴⁸ keys therefore shares its tag with another.
         let tag = if fingerprint & TAG == 0 { 1 << 16 } else { fingerprint & TAG };
         Self(tag | (class.0 as u64) << 1)
     }
 
-    /// Says whether it is the same key, under whatever limit.
+    /// Returns whether both names are of the same key, under any limit.
     #[inline]
     pub(super) const fn is_key_of(self, other: Self) -> bool {
         (self.0 ^ other.0) & TAG == 0
     }
 
-    /// Returns the upper bits of the key's fingerprint, at their places.
+    /// Returns the upper 48 bits of the key's fingerprint, in place.
     pub(super) const fn tag(self) -> u64 {
         self.0 & TAG
     }

@@ -1,7 +1,8 @@
-//! The states that do not fit a word: each slot of the table has a place for a whole cell here.
+//! Keeps the states that do not fit a word: it has a place for a whole cell for each slot of the table.
 //!
-//! Cells lie in small groups, each under a lock of its own, at places that belong to the table's slots: nothing is searched, and
-//! nothing large is ever moved, however many there are. Nothing is allocated before the first cell comes.
+//! Cells lie in small groups, each with its own lock, at places that belong to the table's slots: so there is no
+//! search, and nothing large is ever moved, however many cells there are. Nothing is allocated before the first cell
+//! comes.
 
 use std::sync::OnceLock;
 
@@ -10,10 +11,10 @@ use parking_lot::Mutex;
 use super::line::WAYS;
 use crate::store::Cell;
 
-/// Lines per group: a group's cells are allocated together, 32 of 64 bytes.
+/// The number of lines in a group: a group's cells, 32 of 64 bytes, are allocated together.
 const LINES: usize = 8;
 
-/// Cells with the owners of their keys.
+/// Cells, each with the owner of its key.
 type Group = Mutex<Vec<Option<(Cell, u32)>>>;
 
 #[derive(Debug)]
@@ -43,7 +44,7 @@ impl Overflow {
         group[line % LINES * WAYS + slot] = Some((cell, owner));
     }
 
-    /// Changes the cell of a seized slot where it lies, with the owner of its key.
+    /// Changes the cell of a seized slot, and the owner of its key, in place.
     pub(super) fn change<R>(
         &self,
         line: usize,
@@ -54,7 +55,7 @@ impl Overflow {
         group.get_mut(line % LINES * WAYS + slot).map(change)
     }
 
-    /// Looks at the cell of a slot and the owner of its key.
+    /// Passes the cell of a slot and the owner of its key to `look`.
     pub(super) fn with<R>(&self, line: usize, slot: usize, look: impl FnOnce(&Cell, u32) -> R) -> Option<R> {
         let group = self.groups.get()?[line / LINES].lock();
         group.get(line % LINES * WAYS + slot)?.as_ref().map(|(cell, owner)| look(cell, *owner))

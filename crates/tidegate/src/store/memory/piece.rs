@@ -1,6 +1,6 @@
 //! The byte form of an exported table: pieces, each with a number and a checksum.
 //!
-//! A piece is `version, kind, part, number` and then, little-endian:
+//! A piece starts with `version, kind, part, number`, followed by these fields, little-endian:
 //!
 //! ```text
 //! first (part 0)      form: 1 byte, probe: 8, tick: 8
@@ -8,9 +8,9 @@
 //! last (part 2)       entries in all: 8, tick: 8
 //! ```
 //!
-//! The last eight bytes are the XxHash64 of all before. The number of the first piece is 0, and each has one more than the one before; so
-//! an export that is cut, or put together in another order, is told from a whole one. The cell is a [`Cell`]'s byte form, which says its own
-//! version.
+//! The last eight bytes are the XxHash64 of all bytes before. The number of the first piece is 0, and each further
+//! piece has the next number, so an export that was cut or reordered is detected. The cell is a [`Cell`]'s byte form,
+//! which has its own version.
 
 use tidegate_core::bytes::{DecodeError, FORMAT};
 use twox_hash::XxHash64;
@@ -19,10 +19,10 @@ use super::capacity::CapacityError;
 use super::full_keys::FullKey;
 use crate::store::Cell;
 
-/// Names the byte form of a piece, beside those of cells.
+/// Identifies the byte form of a piece, as opposed to those of cells.
 const PIECE: u8 = 2;
 
-/// Bytes of a piece around its content: version, kind, part and number before, the checksum behind.
+/// The bytes around a piece's content: version, kind, part and number before it, the checksum after it.
 const HEAD: usize = 11;
 const CHECKSUM: usize = 8;
 
@@ -30,16 +30,16 @@ const CHECKSUM: usize = 8;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RestoreError {
-    /// A piece is not as it was written.
+    /// A piece differs from what was written.
     #[error("piece {piece} of the export is damaged; restore from another one")]
     Damaged {
-        /// Its place, from 0.
+        /// Its index, from 0.
         piece: u64,
     },
-    /// A piece is missing, or stands where another one belongs.
+    /// A piece is missing or out of order.
     #[error("piece {piece} of the export is missing or out of its order")]
     Missing {
-        /// Its place, from 0.
+        /// Its index, from 0.
         piece: u64,
     },
     /// The seed is not that of the export.
@@ -47,13 +47,13 @@ pub enum RestoreError {
         "the export was made under another seed, or by a build that hashes keys differently: its fingerprints mean nothing here"
     )]
     Seed,
-    /// The store does not keep keys as the one did that they are from, or has not as many.
+    /// The store differs from the one that the keys are from, in its size or in how it tells keys apart.
     #[error("the keys are those of a store of another size, or of one that tells keys apart in another way")]
     Form,
-    /// There is no table for so many keys.
+    /// A table for so many keys cannot be made.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
-    /// The bytes cannot be read, though they are as they were written: by a newer version, as a rule.
+    /// The bytes are undamaged but cannot be read, usually because a newer version wrote them.
     #[error("the export cannot be read")]
     Decode(#[from] DecodeError),
 }
@@ -64,12 +64,12 @@ pub(super) struct Entry {
     pub(super) print: u64,
     pub(super) full_key: Option<FullKey>,
     pub(super) owner: u32,
-    /// Whether the state lay beside the table, and belongs there.
+    /// Whether the state lay in the overflow, and has to be restored there.
     pub(super) beside: bool,
     pub(super) cell: Cell,
 }
 
-/// What a piece says.
+/// The content of a piece.
 #[derive(Debug)]
 pub(super) enum Part<'b> {
     First { full_keys: bool, probe: u64, tick: u64 },
@@ -117,7 +117,7 @@ impl Piece {
 
     pub(super) fn push(&mut self, entry: &Entry) {
         let cell = entry.cell.encode();
-        // A cell of four billion bytes cannot be: states are bounded far below.
+        // A cell never has four billion bytes: states are bounded far below that.
         let Ok(length) = u32::try_from(cell.len()) else { return };
         self.bytes.extend_from_slice(&entry.print.to_le_bytes());
         if let Some(full_key) = entry.full_key {
@@ -136,7 +136,7 @@ impl Piece {
     }
 }
 
-/// Reads a piece that has to have this number.
+/// Reads a piece; its number has to be `expected`.
 pub(super) fn read(bytes: &[u8], expected: u64) -> Result<Part<'_>, RestoreError> {
     let damaged = RestoreError::Damaged { piece: expected };
     let Some((written, checksum)) = bytes.split_last_chunk::<CHECKSUM>() else { return Err(damaged) };
@@ -188,13 +188,13 @@ impl Iterator for Entries<'_> {
         }
         let mut from = Fields { rest: self.bytes };
         let entry = from.entry(self.full_keys);
-        // Nothing can be told of what follows an entry that cannot be read.
+        // The bytes after an entry that cannot be read have no meaning.
         self.bytes = if entry.is_ok() { from.rest } else { &[] };
         Some(entry)
     }
 }
 
-/// Walks over bytes.
+/// A cursor over bytes.
 struct Fields<'b> {
     rest: &'b [u8],
 }

@@ -1,10 +1,10 @@
-//! The memory of a large table, handed out by the system before checks ask for it.
+//! Prefaults the memory of a large table: a background thread makes the system provide it before checks need it.
 //!
-//! A table is blank memory, of which the system hands out a page when that is first written to. On a virtual machine whose host
-//! has to find the page in turn, such a write has been seen to take 25 to 50 µs; a million-key table is some 5,700 pages,
-//! and a flood of new keys meets them all. Writing to them while the table is made would make that wait instead, 13 ms for
-//! a million keys. So a thread does, from the start, and ends when it is through; a check that comes before it finds what
-//! it would have found without.
+//! A new table is blank memory: the system provides each page at the first write to it. On a virtual machine whose host
+//! has to find the page in turn, such a write has been measured at 25 to 50 µs; a table of a million keys has some
+//! 5,700 pages, and a flood of new keys touches them all. Touching them while the table is made would delay the caller
+//! instead, by 13 ms for a million keys. So a background thread touches them as soon as the table is made, and then
+//! ends. A check that reaches a page before it pays the same cost as without the thread.
 
 use std::sync::Arc;
 use std::thread;
@@ -12,13 +12,14 @@ use std::thread;
 use super::line::Slot;
 use super::table::Table;
 
-/// Tables of fewer slots are left to their checks.
+/// Tables of fewer slots are not prefaulted.
 const FEW: usize = (1 << 20) / size_of::<Slot>();
 
-/// Pages between two looks at whether the table is still there and others want the core: some ten microseconds.
+/// The number of pages, some ten microseconds' worth, after which the thread yields the core and checks whether the
+/// table still exists.
 const STRETCH: usize = 8;
 
-/// Starts the thread, unless the table is small. Where no thread can be had, pages are left to checks, too.
+/// Starts the thread, unless the table is small. If no thread can be started, checks touch the pages.
 pub(super) fn soon<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     if (**shared).as_ref().slots() < FEW {
         return;
@@ -26,7 +27,7 @@ pub(super) fn soon<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
     let weak = Arc::downgrade(shared);
     let through = move || {
         let more = |page| {
-            // Whoever has work goes first.
+            // Threads with other work run first.
             thread::yield_now();
             weak.upgrade().is_some_and(|shared| (*shared).as_ref().prefault(page) > 0)
         };
@@ -36,7 +37,7 @@ pub(super) fn soon<T: AsRef<Table> + Send + Sync + 'static>(shared: &Arc<T>) {
 }
 
 impl Table {
-    /// Has the system hand out a stretch of pages from the given one on, and returns how many there were.
+    /// Touches a stretch of pages, beginning with the given one, and returns how many there were.
     fn prefault(&self, page: usize) -> usize {
         let pages = page..page + STRETCH;
         let kept = self.full_keys.as_ref().map_or(0, |full_keys| full_keys.prefault(pages.clone()));

@@ -1,4 +1,4 @@
-//! What a word is read by, and what a check on it says.
+//! How a word is read, and the outcome of a check on it.
 
 use tidegate_core::Tick;
 use tidegate_core::rate::GcraWord;
@@ -8,15 +8,15 @@ use super::limit::Limit;
 /// The outcome of a check on a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Taken {
-    /// Spent; the new word.
+    /// Spent; holds the new word.
     Permitted(u64),
-    /// Not spent; the word that refused.
+    /// Not spent; holds the word that refused.
     Refused(u64),
-    /// Not decided: the key has no word under this limit here, or it has to be looked at again.
+    /// Not decided: the key has no word under this limit here, or the check has to be repeated another way.
     Elsewhere,
 }
 
-/// What words are read by: a limit, and now, in ticks and in the limit's scaled time.
+/// What a word is read by: a limit, and the present time, as a tick and in the limit's scaled time.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading<'t> {
     pub(crate) limit: Limit<'t>,
@@ -26,7 +26,7 @@ pub(crate) struct Reading<'t> {
 }
 
 impl<'t> Reading<'t> {
-    /// Makes it; `None` where the numbers of the limit's form do not reach `tick`.
+    /// Makes a reading at `tick`; `None` where the limit's form does not reach that far.
     #[inline(always)]
     pub(crate) fn at(limit: Limit<'t>, tick: Tick) -> Option<Self> {
         let form = limit.form();
@@ -34,7 +34,7 @@ impl<'t> Reading<'t> {
         Some(Self { limit, form, tick, now })
     }
 
-    /// Returns it as of another tick; `None` where the numbers of the limit's form do not reach that.
+    /// Returns the reading at another tick; `None` where the limit's form does not reach that far.
     #[inline(always)]
     pub(crate) fn later(&self, tick: Tick) -> Option<Self> {
         Some(Self { tick, now: self.form.scaled(tick)?, ..*self })

@@ -1,16 +1,18 @@
-//! Reclaiming: numbers of limits that no slot carries any more are given again.
+//! Reclaims the numbers of limits that no slot carries any more.
 //!
-//! A sweep has three phases. First all numbers but the first few *retire*: their stamps become odd, and from then on no new slot comes to
-//! carry them; whoever asks for such a limit by its quota takes its number out of the sweep again. Then every line is locked once, and the numbers
-//! in it are noted; slots whose limits are full again are as good as empty, and are emptied. Last, retired numbers that were
-//! not seen are given up. Checks of keys that are there go on with retired numbers all the while.
+//! A sweep has three phases. First, all numbers except the first few *retire*: their stamps become odd, and from then
+//! on no new slot may carry them; a request for such a limit by its quota makes its number valid again. Second, every
+//! line is locked once, and the numbers in it are noted; slots whose limits are full again are equivalent to empty
+//! ones, and are emptied. Last, retired numbers that were not seen are freed. Checks of keys in the table continue with
+//! retired numbers during all phases.
 //!
-//! Nobody waits for a sweep: it is done in parts, one for each limit that asks for a new number while few are left. A part is at
-//! most [`LINES`] lines or a four-thousandth of the table, some microseconds.
+//! No thread waits for a whole sweep: it is done in parts, one for each limit that asks for a new number while few are
+//! left. A part is at most [`LINES`] lines or a four-thousandth of the table, which takes some microseconds.
 //!
-//! That no number is given up which a slot carries: a slot gets its number under the lock of its line, and only with an even stamp
-//! ([`Limit::admits`](super::limit::Limit::admits)). If that was before the sweep locked the line, it has seen the number there, or the
-//! slot was given to another key since. If it was after, the stamp was odd already.
+//! A number that a slot carries is never freed: a slot gets its number under the lock of its line, and only while the
+//! stamp is even ([`Limit::admits`](super::limit::Limit::admits)). If that was before the sweep locked the line, the
+//! sweep has seen the number there, unless the slot was given to another key in between. If it was after, the stamp was
+//! odd already.
 
 use std::sync::atomic::Ordering;
 
@@ -21,14 +23,14 @@ use super::name::{Class, Name};
 use super::sweep::{Phase, Sweep};
 use super::table::Table;
 
-/// Lines per part of a sweep, at least.
+/// The least number of lines in a part of a sweep.
 const LINES: usize = 64;
 
-/// Numbers per part of a sweep: retired, or given up.
+/// The number of numbers that a part of a sweep retires or frees.
 const NUMBERS: usize = 512;
 
 impl Table {
-    /// Does a part of a sweep, if one is due. No line may be locked by the caller.
+    /// Does a part of a sweep, if one is due. The caller must not hold the lock of a line.
     #[inline]
     pub(super) fn reclaim(&self, now: Tick) {
         // Relaxed: a hint.
@@ -40,7 +42,7 @@ impl Table {
     #[cold]
     #[inline(never)]
     fn reclaim_some(&self, now: Tick) {
-        // Another thread does its part already.
+        // If the lock is held, another thread is doing a part.
         let Some(mut sweep) = self.classes.sweep.try_lock() else { return };
         self.classes.owes_sweep.store(false, Ordering::Relaxed);
         sweep.phase = match sweep.phase {
@@ -68,7 +70,7 @@ impl Table {
         };
     }
 
-    /// Notes which numbers the slots of a line carry, and empties those that are full again.
+    /// Notes which numbers the slots of a line carry, and empties slots whose limits are full again.
     fn look(&self, line: usize, now: Tick, sweep: &mut Sweep) {
         let held = self.line(line).lock();
         for slot in 0..super::line::WAYS {
@@ -76,7 +78,7 @@ impl Table {
             let Some(limit) = self.classes.get(class).filter(|_| usize::from(class.number()) > FEW) else {
                 continue;
             };
-            // A form that has come to its end is an hour old at least; its slot is left to whoever needs it.
+            // A form that does not reach `now` is at least an hour old; such a slot is left for a new key to take.
             let full =
                 |word: &u64| limit.form().scaled(now).is_some_and(|now| limit.form().is_full(*word, now));
             let seized = held.word(slot).filter(full).and_then(|word| held.try_seize(slot, word));
@@ -93,12 +95,12 @@ impl Table {
 }
 
 impl Classes {
-    /// Retires some numbers and returns where to go on.
+    /// Retires some numbers; returns the number to continue with.
     fn retire(&self, from: usize) -> Option<usize> {
         let _numbers = self.numbers.write();
         let (last, mut retired) = (self.given(), 0);
         for number in from..=last {
-            // At most the largest number, which is of 15 bits.
+            // The cast is exact: numbers have at most 15 bits.
             let Some(entry) = self.entry(number as u16) else { continue };
             if entry.is_given() {
                 entry.turn();
@@ -111,12 +113,12 @@ impl Classes {
         None
     }
 
-    /// Gives up some of the numbers that are retired still and were not seen, and returns where to go on.
+    /// Frees some of the numbers that are still retired and were not seen; returns the number to continue with.
     fn give_up(&self, from: usize, sweep: &Sweep) -> Option<usize> {
         let mut numbers = self.numbers.write();
         let end = (from + NUMBERS).min(self.given() + 1);
         for number in from..end {
-            // At most the largest number, which is of 15 bits.
+            // The cast is exact: numbers have at most 15 bits.
             let short = number as u16;
             let Some(entry) = self.entry(short) else { continue };
             if entry.is_given() || !entry.is_taken() {

@@ -1,4 +1,4 @@
-//! The secret that a table hashes keys under.
+//! The seed: the secret under which a table hashes keys.
 
 use std::fmt;
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
@@ -11,9 +11,10 @@ use foldhash::quality::FoldHasher;
 
 /// The secret under which a [`MemoryStore`](super::MemoryStore) hashes keys.
 ///
-/// Under the same seed a key has the same fingerprint, so an exported table means the same keys in the next process. It is a secret of the
-/// process: whoever knows it can make keys that push a victim's out of the table, or that share a victim's limit. Keep it where a
-/// private key would be kept: readable by the process alone, apart from the exports, in no log. `Debug` does not print it.
+/// Under the same seed a key has the same fingerprint, so an exported table means the same keys in the next process.
+/// The seed is a secret: whoever knows it can make keys that evict a victim's key, or that share a victim's limit. Keep
+/// it where a private key would be kept: readable by the process alone, apart from the exports, and in no log. `Debug`
+/// does not print it.
 ///
 /// # Examples
 /// ```
@@ -36,14 +37,14 @@ impl Seed {
         Self([0_u64, 1, 2, 3].map(|part| random.hash_one(part)))
     }
 
-    /// Makes a seed of the bytes that [`Seed::expose`] returned.
+    /// Makes a seed from the bytes that [`Seed::expose`] returned.
     #[must_use]
     pub fn from_bytes(bytes: [u8; 32]) -> Self {
         let (parts, _) = bytes.as_chunks::<8>();
         Self(std::array::from_fn(|part| u64::from_le_bytes(parts[part])))
     }
 
-    /// Returns the secret itself, to be kept for the next process.
+    /// Returns the secret itself, to be stored for the next process.
     #[must_use]
     pub fn expose(&self) -> [u8; 32] {
         let mut bytes = [0; 32];
@@ -75,10 +76,10 @@ impl Hashing {
 
     #[inline(always)]
     pub(super) fn fingerprint(&self, key: &[u8]) -> u64 {
-        // As `hash_one` does, which is not always inlined.
+        // The same as `hash_one`, which is not always inlined.
         #[cfg(not(tidegate_loom))]
         let mut hasher = FoldHasher::with_seed(self.own, &self.shared);
-        // A model is run again and again, and its keys have to lie in the same lines each time.
+        // A model runs many times, and its keys have to lie in the same lines each time.
         #[cfg(tidegate_loom)]
         let mut hasher = FixedState::default().build_hasher();
         hasher.write_usize(key.len());
@@ -96,7 +97,8 @@ impl Hashing {
         })
     }
 
-    /// Returns a number that tells whether another table hashes as this one does: the same seed, by the same functions.
+    /// Returns a number that is the same for every table that hashes as this one does: under the same seed, by the same
+    /// functions.
     pub(super) fn probe(&self) -> u64 {
         const KEY: &[u8] = b"a key of more than sixteen bytes, to tell tables apart";
         let [low, high] = self.long(KEY);

@@ -2,7 +2,7 @@
 
 use super::name::Class;
 
-/// A sweep under way; the default is none.
+/// A sweep under way; by default, none.
 #[derive(Debug, Default)]
 pub(super) struct Sweep {
     pub(super) phase: Phase,
@@ -14,11 +14,11 @@ pub(super) struct Sweep {
 pub(super) enum Phase {
     #[default]
     Idle,
-    /// From this number on they have yet to retire.
+    /// Retires numbers; continues with this number.
     Retire(usize),
-    /// From this line on they have yet to be looked at.
+    /// Looks at lines; continues with this line.
     Look(usize),
-    /// From this number on they have yet to be given up.
+    /// Frees numbers; continues with this number.
     GiveUp(usize),
 }
 
@@ -31,7 +31,7 @@ impl Sweep {
         }
     }
 
-    /// Says whether a slot carries a number.
+    /// Returns whether a slot was seen to carry a number.
     pub(super) fn has_seen(&self, number: usize) -> bool {
         self.seen.get(number / 64).is_none_or(|bits| bits >> (number % 64) & 1 > 0)
     }

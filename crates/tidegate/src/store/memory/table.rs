@@ -1,10 +1,10 @@
-//! Where a key's slot is.
+//! The table of slots: finds the slot of a key, and gives slots to new keys.
 //!
-//! Its fingerprint gives each key two lines, and the key has a slot in one of them. A new key takes the first line while two or more
-//! slots are free there, and then the emptier of the two. With 22 slots for 15 keys, 1 key in 160 finds all eight slots live, and 1 in 7
-//! is in its second line. (If it always took the emptier line: 1 in 600, and 2 in 7. With one line only: 1 in 12.) To settle a key that
-//! has a slot, the slot is seized. To give a slot to a new key, both lines are locked, the lower first: so nobody waits in a circle, and no
-//! key gets two slots.
+//! The fingerprint of a key selects two lines, and the key has a slot in one of them. A new key takes the first line
+//! while two or more slots are free there, and otherwise the emptier of the two. With 22 slots for 15 keys, 1 key in
+//! 160 finds all eight slots live, and 1 in 7 is in its second line. (If it always took the emptier line: 1 in 600, and
+//! 2 in 7. With one line only: 1 in 12.) A step on a key that has a slot seizes that slot. To give a slot to a new key,
+//! both lines are locked, the lower first: so there is no deadlock, and no key gets two slots.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +20,7 @@ use super::overflow::Overflow;
 use super::reading::{Reading, Taken};
 use super::seed::{Hashing, Seed};
 
-/// Slots for each key of the capacity, as a ratio: 23.5 bytes a key.
+/// The ratio of slots to keys of the capacity: 23.5 bytes a key.
 const SLOTS: (usize, usize) = (22, 15);
 
 /// A key's fingerprint.
@@ -35,7 +35,7 @@ impl Print {
     }
 }
 
-/// A key that is looked for: its fingerprint, and the key itself in a table that keeps those.
+/// A key that is searched for: its fingerprint, and in a table of full keys also the key itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought {
     print: Print,
@@ -56,7 +56,7 @@ impl Sought {
         self.print
     }
 
-    /// Says whether the table would take the two for one key where they meet in a line.
+    /// Returns whether the table cannot tell the two keys apart where they meet in a line.
     pub(super) fn is_as(self, other: Self) -> bool {
         self.name(Class::WIDE).is_key_of(other.name(Class::WIDE)) && self.full_key == other.full_key
     }
@@ -68,14 +68,14 @@ impl Sought {
     }
 }
 
-/// What a table keeps of its keys, to tell them apart.
+/// What a table keeps of each key to tell keys apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Keep {
     Fingerprints,
     Keys,
 }
 
-/// A place in the table. They are seized in ascending order.
+/// A place in the table. Places are seized in ascending order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Place {
     pub(super) line: usize,
@@ -86,14 +86,15 @@ pub(super) struct Place {
 pub(super) struct Table {
     hashing: Hashing,
     pub(super) lines: Lines<Slot>,
-    /// The keys of all slots, where they are kept.
+    /// The keys of all slots, in a table of full keys.
     pub(super) full_keys: Option<FullKeys>,
     pub(super) classes: Classes,
     pub(super) overflow: Overflow,
-    /// The lower 16 bits of the fingerprint in each slot, which its name lacks; in a table that may be exported. Written and read under
-    /// the lock of their line.
+    /// The lower 16 bits of the fingerprint of each slot, which its name lacks; only in a table that can be exported.
+    /// Written and read under the lock of the line.
     pub(super) low_bits: Option<Box<[AtomicU16]>>,
-    /// Which slots have changed; in a table that is written somewhere else as it changes. Such a table has the lower bits, too.
+    /// Which slots have changed; only in a tracked table, whose changes are stored elsewhere. Such a table also has
+    /// `low_bits`.
     pub(super) marks: Option<Marks>,
     pub(super) used: AtomicUsize,
     pub(super) evicted: AtomicU64,
@@ -106,14 +107,15 @@ impl Table {
         Self::with(keys, keep, &Seed::random())
     }
 
-    /// Makes a table that may be exported: two bytes more a slot.
+    /// Makes a table that can be exported: two bytes more for each slot.
     pub(super) fn seeded(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::with(keys, keep, seed)?;
         table.low_bits = Some(blank(table.slots())?);
         Some(table)
     }
 
-    /// Makes a table that may be exported and notes which of its slots change: 17 bits more a slot.
+    /// Makes a table that can be exported and notes which of its slots change: 17 bits more for each slot than the
+    /// plain table.
     pub(super) fn tracked(keys: usize, keep: Keep, seed: &Seed) -> Option<Self> {
         let mut table = Self::seeded(keys, keep, seed)?;
         table.marks = Some(Marks::new(table.slots())?);
@@ -145,7 +147,7 @@ impl Table {
         self.lines.count() * WAYS
     }
 
-    /// Returns the bytes of all slots, with what is kept of their keys.
+    /// Returns the bytes of all slots, full keys included.
     #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         let slot = size_of::<Slot>() + self.full_keys.as_ref().map_or(0, |_| size_of::<FullKey>());
@@ -157,18 +159,19 @@ impl Table {
         if self.full_keys.is_some() { Keep::Keys } else { Keep::Fingerprints }
     }
 
-    /// Returns the fingerprint of a key. It is seeded, so that nobody outside knows which keys meet in a line and can crowd a victim's.
+    /// Returns the fingerprint of a key. It is seeded, so an outsider cannot find keys that meet in a line and crowd
+    /// out a victim's.
     #[inline(always)]
     pub(super) fn print(&self, key: &[u8]) -> Print {
         Print(self.hashing.fingerprint(key))
     }
 
-    /// Returns what tells whether another table hashes as this one does.
+    /// Returns a number that is the same for every table that hashes as this one does.
     pub(super) fn probe(&self) -> u64 {
         self.hashing.probe()
     }
 
-    /// Returns what a key is looked for by.
+    /// Returns the form of a key by which the table is searched.
     pub(super) fn sought(&self, print: Print, key: &[u8]) -> Sought {
         Sought { print, full_key: self.full_keys.as_ref().map(|_| FullKey::of(key, &self.hashing)) }
     }
@@ -176,14 +179,16 @@ impl Table {
     /// Returns the first line of a key.
     #[inline(always)]
     pub(super) fn first(&self, print: Print) -> usize {
-        // The 16 bits that are not in the tag go first, so that tag and line together are as wide as the fingerprint.
+        // The 16 bits that are not in the tag are moved to the top, so that line and tag together use the whole
+        // fingerprint.
         spread(print.0.rotate_right(16), self.lines.count())
     }
 
     /// Returns the second line of a key.
     #[inline]
     pub(super) fn second(&self, print: Print) -> usize {
-        // Another number of the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all of its.
+        // A second hash from the same fingerprint (the multiplier of Fibonacci hashing), whose upper bits depend on all
+        // its bits.
         let number = (print.0 ^ print.0 >> 32).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let lines = self.lines.count();
         let other = self.first(print) + 1 + spread(number, lines - 1);
@@ -201,7 +206,7 @@ impl Table {
         Line::of(self.lines.get(line))
     }
 
-    /// Reads from a key's first line, so that it comes from memory while others are looked at.
+    /// Reads from a key's first line, to prefetch it while others are looked at.
     #[inline]
     pub(super) fn touch(&self, print: Print) -> u64 {
         let line = self.first(print);
@@ -209,8 +214,8 @@ impl Table {
         self.line(line).touch() ^ kept
     }
 
-    /// Says whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table of fingerprints the name
-    /// alone decides.
+    /// Returns whether a slot with a key's name is that key's; the line must be locked or the slot seized. In a table
+    /// of fingerprints the name alone decides.
     #[inline]
     pub(super) fn is(&self, place: Place, key: Sought) -> bool {
         match (&self.full_keys, key.full_key) {
@@ -219,7 +224,7 @@ impl Table {
         }
     }
 
-    /// Finds the place of a key, under whatever limit.
+    /// Finds the place of a key under any limit.
     pub(super) fn place(&self, both: &Both<'_>, key: Sought) -> Option<Place> {
         let find = |(line, held): (usize, &Held<'_>)| {
             let slot = held.find(key.name(Class::WIDE), |slot| self.is(Place { line, slot }, key))?;
@@ -242,15 +247,16 @@ impl Table {
         seized.rename(both.at(place), key.name(class));
     }
 
-    /// Notes that a slot has changed, or is about to be by whoever has it in hand.
+    /// Notes that a slot has changed, or is about to be changed by the thread that has seized it.
     pub(super) fn mark(&self, place: Place) {
         if let Some(marks) = &self.marks {
             marks.mark(place.line * WAYS + place.slot);
         }
     }
 
-    /// Spends units of a key by its word, if that is in its first line and not seized, and returns the new word. `None` where that did not
-    /// succeed, whatever the reason; always so in a table of full keys, which have to be compared first, see [`Table::is`].
+    /// Spends units of a key whose word is in its first line and not seized, and returns the new word. `None` where
+    /// that did not succeed, for whatever reason; always `None` in a table of full keys, where the keys have to be
+    /// compared first, see [`Table::is`].
     #[inline(always)]
     pub(super) fn permit(&self, print: Print, first: &First, now: u64, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
@@ -259,7 +265,7 @@ impl Table {
         self.line(self.first(print)).permit(print.name(first.entry.class), &first.form, now, units)
     }
 
-    /// As [`Table::permit`], by any limit.
+    /// As [`Table::permit`], for any limit.
     #[inline(always)]
     pub(super) fn permit_by(&self, print: Print, by: &Reading<'_>, units: u64) -> Option<u64> {
         if self.full_keys.is_some() {
@@ -271,8 +277,8 @@ impl Table {
         }
     }
 
-    /// As [`Table::permit`], in both lines: in a table as full as it is made for, one key in seven is in its second. For a key that would be
-    /// refused, it returns the word that was seen.
+    /// As [`Table::permit`], in both lines: in a table with as many keys as it is made for, one key in seven is in its
+    /// second line. For a key that would be refused, it returns the word that was seen.
     #[inline]
     pub(super) fn permit_or_see(&self, print: Print, by: &Reading<'_>, units: u64) -> Taken {
         if self.full_keys.is_some() {
@@ -283,12 +289,12 @@ impl Table {
         see(self.first(print)).or_else(|| see(self.second(print))).unwrap_or(Taken::Elsewhere)
     }
 
-    /// Spends units of a key where a look without seizing did not decide: refusals, slots that others have seized, new keys, and every
-    /// key in a table of full keys.
+    /// Spends units of a key where the fast path did not decide: refusals, slots that others have seized, new keys, and
+    /// every key in a table of full keys.
     #[inline(never)]
     pub(super) fn take(&self, print: Print, key: &[u8], by: &Reading<'_>, units: u64) -> Taken {
         if let Some(full_keys) = &self.full_keys {
-            // Read now, so that both come from memory at once; the slot is needed first.
+            // Read now, so that both cache misses overlap; the slot is needed first.
             black_box(full_keys.touch(self.first(print)));
         }
         let key = self.sought(print, key);
@@ -302,13 +308,13 @@ impl Table {
         take(self.second(print)).unwrap_or_else(|| self.admit(key, by, units))
     }
 
-    /// Spends units of a key that was in neither line, and gives it a slot.
+    /// Gives a slot to a key that was in neither line, and spends its units.
     fn admit(&self, key: Sought, by: &Reading<'_>, units: u64) -> Taken {
         let [low, high] = self.lines_of(key);
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
         if self.place(&both, key).is_some() {
-            // Another thread has brought it meanwhile, or it has a slot under another limit.
+            // Another thread has added the key meanwhile, or it has a slot under another limit.
             return Taken::Elsewhere;
         }
         if !by.limit.admits() {
@@ -324,7 +330,7 @@ impl Table {
     }
 }
 
-/// Spreads numbers evenly over `0..count`, by their upper bits and without a division.
+/// Maps a number evenly to `0..count`, by its upper bits and without a division.
 #[inline]
 fn spread(number: u64, count: usize) -> usize {
     ((u128::from(number) * count as u128) >> 64) as usize

@@ -1,4 +1,4 @@
-//! The store as its callers see it: what is kept, what goes, and what two keys have to do with each other.
+//! The store as its callers see it: which keys are kept, which are evicted, and that keys do not affect each other.
 
 use std::time::Duration;
 
@@ -48,9 +48,9 @@ fn a_flood_of_new_keys_neither_grows_the_table_nor_frees_a_key_over_its_limit() 
     assert!(occupancy.evicted > 1000, "the others had to go: {occupancy:?}");
 }
 
-/// A key of a hundred a second had one unit again after ten milliseconds, so it was not over its limit, and it was full
-/// again before any key of a day's limit was. By time alone it went first: made-up keys of the other policy brought
-/// it a hundred more each time.
+/// A key of a limit of a hundred per second had one unit again after ten milliseconds, so it was not over its limit,
+/// and it was full again before any key of a daily limit. When the time until full decided, it was evicted first:
+/// invented keys of the other policy gave its caller a hundred units more each time.
 #[test]
 fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
     let fast = Arc::new(Quota::per_second(100).gcra().unwrap());
@@ -73,7 +73,7 @@ fn a_debt_is_not_washed_away_by_made_up_keys_of_a_slower_limit() {
     }
 }
 
-/// Sixteen keys in a table of eight slots: those that find none are counted as given up, and nothing breaks.
+/// Sixteen keys in a table of eight slots: keys that find no slot are counted as evicted, and nothing breaks.
 #[test]
 fn a_step_of_more_keys_than_slots_is_settled() {
     let store = MemoryStore::with_capacity(1).unwrap();
@@ -124,8 +124,8 @@ fn full_keys_take_24_bytes_more() {
     assert_eq!(MemoryStore::with_capacity(100_000).unwrap().shared.table.bytes(), 16 * slots);
 }
 
-/// Six keys of one fingerprint, over all that a step can be, against a plain map: each has its own limit. A table of
-/// fingerprints takes them for one.
+/// Six keys with the same fingerprint, under all kinds of steps, against a plain map: each has its own limit. A table
+/// of fingerprints takes them for one key.
 #[test]
 fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
     let keys: [&[u8]; 6] = [b"", b"a", b"a\0", b"fifteen letters", b"sixteen  letters", b"seventeen letters"];
@@ -184,7 +184,8 @@ fn keys_of_one_fingerprint_are_told_apart_where_keys_are_kept() {
     assert!(differ > 1000, "the keys do meet");
 }
 
-/// Steps of one key are settled in place, and steps of two under the locks of their lines; none of either is lost.
+/// Steps of one key are settled in place, and steps of two keys under the locks of their lines; no charge of either is
+/// lost.
 #[test]
 fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
     const TURNS: u64 = 3_000;
@@ -194,7 +195,7 @@ fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
         let charges: Vec<_> = keys.iter().map(|key| Charge::new(key, &quota, Cost::ONE)).collect();
         assert!(store.settle(&Step::new(Tick::from_secs(1), Op::Take, &charges)).unwrap().allowed);
     };
-    // So that others, who spend one unit each, are nearer to full and are evicted first.
+    // So that other keys, which spend one unit each, are nearer to full and are evicted first.
     (0..10).for_each(|_| step(&[b"a", b"b"]));
     std::thread::scope(|scope| {
         for both in [[&b"a"[..], b"b"], [b"b", b"a"]] {
@@ -203,7 +204,7 @@ fn states_beside_the_table_are_charged_once_by_steps_of_one_key_and_of_two() {
         for one in [&b"a"[..], b"b"] {
             scope.spawn(move || (0..TURNS).for_each(|_| step(&[one])));
         }
-        // Others come, and are evicted.
+        // Other keys come and are evicted.
         scope.spawn(move || (0..TURNS).for_each(|turn| step(&[&turn.to_le_bytes()])));
     });
     for key in [b"a", b"b"] {

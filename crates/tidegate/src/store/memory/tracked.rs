@@ -1,4 +1,5 @@
-//! A memory store that notes which of its slots change, so that they can be kept somewhere else; and what hands them out.
+//! A memory store that records which of its slots change, and the [`Recorder`] that hands out the changes to be stored
+//! elsewhere.
 
 mod read;
 mod recorder;
@@ -10,10 +11,12 @@ use super::{Export, MemoryStore};
 use crate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, Step, Store};
 pub use recorder::Recorder;
 
-/// A [`MemoryStore`] that notes which of its slots change, for a [`Recorder`] that hands them out to be kept somewhere else.
+/// A [`MemoryStore`] that records which of its slots change, for a [`Recorder`] that hands them out to be stored
+/// elsewhere.
 ///
-/// It decides as the memory store does, in the same table; a check that changes a slot also sets a bit, where that is not set already. Takes
-/// 27 bytes per key of the capacity, 51 where keys are kept in full. A clone shares the table.
+/// It decides as the memory store does, in the same kind of table. A check that changes a slot also sets a bit, unless
+/// the bit is set already. Takes 27 bytes per key of the capacity, 51 where keys are kept in full. A clone shares the
+/// table.
 ///
 /// # Examples
 /// ```
@@ -52,7 +55,7 @@ impl TrackedStore {
         Ok(Self { memory })
     }
 
-    /// As [`TrackedStore::with_seed`]; keys are told apart by themselves, as in [`MemoryStore::with_full_keys`].
+    /// As [`TrackedStore::with_seed`], but compares whole keys, as [`MemoryStore::with_full_keys`].
     ///
     /// # Errors
     /// As [`MemoryStore::with_capacity`].
@@ -70,8 +73,8 @@ impl TrackedStore {
         self.memory.export().expect("a tracked store has a seed that another process may know")
     }
 
-    /// Returns a number that tells whether another store hashes keys as this one does: under the same seed, by the same functions. It does
-    /// not tell the seed.
+    /// Returns a number that is the same for every store that hashes keys as this one does: under the same seed, by the
+    /// same functions. It does not reveal the seed.
     #[must_use]
     pub fn probe(&self) -> u64 {
         self.table().probe()

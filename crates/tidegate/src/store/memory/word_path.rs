@@ -1,8 +1,8 @@
-//! Settles steps on the words of the table, where that is possible.
+//! Settles steps on the words of the table: the fast path.
 //!
-//! Most steps ask for units at once, and their keys have words in the table, under the same limits. Those need no cells, no counts of
-//! references and no arithmetic in 128 bits. Other steps are settled on cells (`cell_path`): a new key among several, a wait, another
-//! limit. Both follow the same arithmetic and the same rule of all or nothing.
+//! It serves steps without waits whose keys have words in the table under the same limits, which most steps are. They
+//! need no cells, no reference counts and no 128-bit arithmetic. Other steps are settled on cells (`cell_path`): a new
+//! key among several, a wait, another limit. Both paths use the same arithmetic and the same rule of all or nothing.
 
 use std::time::Duration;
 
@@ -30,7 +30,7 @@ struct Permit<'t> {
 }
 
 impl<'t> Permit<'t> {
-    /// Seizes the slot, if it is still as it was seen.
+    /// Seizes the slot, if it has not changed since it was read.
     #[inline]
     fn try_seize(&self) -> Option<Seized<'t>> {
         let seized = self.slot.try_seize(self.seen)?;
@@ -41,8 +41,8 @@ impl<'t> Permit<'t> {
     #[inline]
     fn settlement<const RECEIPTS: bool>(&self, charge: &Charge<'_>, tick: Tick) -> Settlement {
         let spent = self.next.saturating_sub(self.now);
-        // By the caller's quota, which is the limit's, and not by the limit, whose number may be another one's by now. A quota of another
-        // kind has no words.
+        // Uses the caller's quota, which equals the limit's, because the limit's number may belong to another limit by
+        // now. Quotas of other kinds have no words.
         let Quota::Gcra(quota) = &**charge.quota else {
             unreachable!("a slot's class is of a quota whose states are words")
         };
@@ -60,7 +60,7 @@ impl<'t> Permit<'t> {
     }
 }
 
-/// The word of a seized slot, with the numbers it is read by.
+/// The word of a seized slot, with the form of its limit and the scaled time.
 struct Word {
     form: GcraWord,
     now: u64,
@@ -68,7 +68,7 @@ struct Word {
 }
 
 impl Word {
-    /// Returns the receipt of units whose taking made a word.
+    /// Returns the receipt of a charge that resulted in `word`.
     fn receipt(&self, word: u64, charge: &Charge<'_>, tick: Tick) -> Receipt {
         Receipt { at: tick, act: tick, cost: charge.cost, mark: self.form.mark(word) }
     }
@@ -97,10 +97,12 @@ impl Hand for Word {
 }
 
 impl Table {
-    /// Settles a step whose charges are all permitted: its keys have words under the limits that it names, and nobody has seized their
-    /// slots. `None`, and nothing is changed, where that is not so, and in a table of full keys.
+    /// Settles a step whose charges are all permitted: each key has a word under the limit that the step names, and no
+    /// other thread has seized its slot. Otherwise, and always in a table of full keys, returns `None` and changes
+    /// nothing.
     ///
-    /// No slot is waited for, so they may be seized in any order; where a key is named twice, its second slot cannot be had.
+    /// No slot is waited for, so slots may be seized in any order. Where a key is named twice, seizing its slot a
+    /// second time fails.
     pub(super) fn settle_at_once<const RECEIPTS: bool, const TRACK: bool>(
         &self,
         step: &Step<'_>,
@@ -142,7 +144,7 @@ impl Table {
         Some(())
     }
 
-    /// Notes that a slot has changed, after whoever had it in hand has released it.
+    /// Notes that a slot has changed, after it was released.
     #[inline(always)]
     fn mark_slot(&self, slot: &Slot) {
         if let Some(marks) = &self.marks {
@@ -150,9 +152,9 @@ impl Table {
         }
     }
 
-    /// Notes that the slot of a key has changed, after the key was settled by its word.
+    /// Notes that the slot of a key has changed, after the key was settled on its word.
     pub(super) fn mark_key(&self, key: Sought) {
-        // If the key has lost its slot since, or has got another one, whoever did that has noted it.
+        // If the key has since lost its slot or got another one, the thread that did that has noted it.
         for line in self.lines_of(key) {
             if let Some((slot, _)) = self.line(line).glance_key(key.name(Class::WIDE)) {
                 self.mark(Place { line, slot });
@@ -160,7 +162,8 @@ impl Table {
         }
     }
 
-    /// Says whether a charge would be permitted, without seizing its slot.
+    /// Reads whether a charge would be permitted, without seizing its slot; `None` where it would not be, or its key
+    /// has no such word.
     #[inline(always)]
     fn permit_charge<const RECEIPTS: bool>(
         &self,
@@ -175,7 +178,8 @@ impl Table {
             self.glance(self.first(print), print).or_else(|| self.glance(self.second(print), print))?;
         let limit = self.classes.get(name.class()).filter(|limit| limit.is(charge.quota))?;
         let form = limit.form();
-        // Before its origin a limit's scaled time stands still, and a receipt's mark could not be told by `tick`.
+        // Before its origin, a limit's scaled time stands still, and the mark of a receipt could not be derived from
+        // `tick`.
         if RECEIPTS && tick < form.origin() {
             return None;
         }
@@ -196,8 +200,8 @@ impl Table {
         Some((line.slot(at), name))
     }
 
-    /// Settles a step of one charge that asks for units at once and may take all that is there: a refusal, or a new key, which gets a
-    /// slot. `false`, and nothing is changed, where the step asks for anything else.
+    /// Settles a step of one charge that takes units without waiting and with nothing kept back: a refusal, or a new
+    /// key, which gets a slot. Returns `false`, and changes nothing, for any other step.
     pub(super) fn settle_word(
         &self,
         step: &Step<'_>,
@@ -229,15 +233,15 @@ impl Table {
         true
     }
 
-    /// Settles a step whose keys are all there, as words of the limits it names; `None`, and nothing is changed, where that is not
-    /// so.
+    /// Settles a step whose keys all have words under the limits that it names; otherwise returns `None` and changes
+    /// nothing.
     pub(super) fn settle_words(&self, step: &Step<'_>, keys: &[Sought], settled: &mut Settled) -> Option<()> {
         let spend = match step.op {
             Op::Take => true,
             Op::Peek => false,
             _ => return None,
         };
-        // First without seizing: where each key is, and under which name.
+        // First, without seizing: finds where each key is, and its name there.
         let mut seats: SmallVec<[(Place, Name, Limit<'_>, usize); 16]> = SmallVec::new();
         let mut words: SmallVec<[Word; 16]> = SmallVec::new();
         for (at, (charge, key)) in step.charges.iter().zip(keys).enumerate() {
@@ -250,7 +254,7 @@ impl Table {
         // Then the slots are seized, in ascending order, and read again.
         seats.sort_unstable_by_key(|(place, ..)| *place);
         if seats.windows(2).any(|two| two[0].0 == two[1].0) {
-            // Two keys of one fingerprint, in a table of full keys.
+            // Two keys with the same fingerprint, in a table of full keys.
             return None;
         }
         let mut hands: SmallVec<[Seized<'_>; 16]> = SmallVec::new();
@@ -270,7 +274,7 @@ impl Table {
         Some(())
     }
 
-    /// Finds where a key is and the name it has there, without seizing the slot.
+    /// Finds the place of a key and its name there, without seizing the slot.
     #[inline]
     fn seat(&self, key: Sought) -> Option<(Place, Name)> {
         let look = |line: usize| {

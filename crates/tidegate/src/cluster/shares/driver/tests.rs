@@ -9,7 +9,7 @@ use crate::cluster::{Document, LocalCluster, LocalCoordinator};
 
 const KEEPS: Duration = Duration::from_secs(8);
 
-/// More calls than a run of these tests has any reason to make: a driver that does not wait is stopped here.
+/// More calls than any run of these tests needs: a driver that does not wait is stopped here.
 const MOST_CALLS: u64 = 1_000;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +17,7 @@ enum Mood {
     Well,
     /// Reads are answered, writes fail.
     WritesFail,
-    /// Nothing is answered, and nobody is told.
+    /// Nothing is answered, and no error is returned.
     Hangs,
 }
 
@@ -85,7 +85,7 @@ impl Coordinator for Failing {
     }
 }
 
-/// One node that runs, on a clock that stands still.
+/// One running node, with a manual clock.
 struct Rig {
     clock: ManualClock,
     cluster: LocalCluster,
@@ -108,13 +108,13 @@ impl Rig {
         Self { clock, cluster, mood, calls, part, status, run }
     }
 
-    /// Lets the node run for so long; returns how many calls it made.
+    /// Lets the node run for a span; returns how many calls it made.
     fn run(&mut self, span: Duration) -> u64 {
         let before = self.calls.load(Ordering::Relaxed);
         let end = self.clock.now().after(span);
         let mut cx = Context::from_waker(Waker::noop());
         while self.clock.now() < end {
-            // Twice: what was woken by the first poll goes on in the second.
+            // Polls twice: tasks that the first poll woke continue in the second.
             for _ in 0..2 {
                 assert!(self.run.as_mut().poll(&mut cx).is_pending());
             }
@@ -128,7 +128,7 @@ impl Rig {
         self.part.at(self.clock.now())
     }
 
-    /// Another node, which does not follow the shares, writes the document anew.
+    /// Another node, which does not follow the shares, rewrites the document.
     fn others_write(&self) {
         crate::block_on::block_on(async {
             let node = self.cluster.node();
@@ -162,7 +162,7 @@ fn a_node_that_was_forgotten_joins_again_at_once() {
     rig.run(KEEPS * 2);
     assert_eq!(rig.part(), Division::among(2).own());
     *rig.mood.lock() = Mood::Well;
-    // The round that finds out is the one that joins.
+    // The round that finds this out also joins again.
     rig.run(KEEPS / ROUNDS);
     let status = (rig.status)();
     assert!(status.joined > before && status.failed.is_none(), "{status:?}");
@@ -175,7 +175,7 @@ fn two_rounds_without_an_answer_cost_no_part() {
     let had = rig.part();
     assert!(had > Division::among(2).own());
     for _ in 0..20 {
-        // At any phase of the rounds: from just after one that was answered until two have hung.
+        // Tries every phase of the rounds: from just after an answered one until two have hung.
         *rig.mood.lock() = Mood::Hangs;
         for _ in 0..KEEPS.as_millis() / 50 / 2 {
             rig.run(Duration::from_millis(50));

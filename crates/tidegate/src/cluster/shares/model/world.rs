@@ -12,11 +12,11 @@ use super::super::node::Node;
 use super::super::region;
 use crate::cluster::Says;
 
-/// Numbers that look random, the same for one seed.
+/// A generator of pseudo-random numbers, the same for one seed.
 pub(super) struct Random(pub(super) u64);
 
 impl Random {
-    /// A number below a bound.
+    /// Returns a number below a bound.
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         // The multiplier and the step of Knuth's MMIX; the high bits are the good ones.
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -24,21 +24,21 @@ impl Random {
     }
 }
 
-/// For how many ticks a member is kept: so few that everything that may end does within a walk.
+/// The number of ticks for which a member is kept: few enough that everything that can expire does so within a walk.
 const KEEPS: u64 = 5;
 
-/// What the one is asked for that is asked for anything, in thousandths of a unit each second.
+/// The demand of the one peer that has any, in thousandths of a unit per second.
 const DEMAND: u64 = 100_000;
 
 const fn secs(ticks: u64) -> Duration {
     Duration::from_secs(ticks)
 }
 
-/// How far a round has come.
+/// The progress of a round.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Round {
     Idle,
-    /// Asked to renew, at this tick, saying to have seen this line and turn.
+    /// Has sent a renewal, at this tick, which reports this line and turn.
     Renews {
         began: Tick,
         seen: (u64, u64),
@@ -47,14 +47,14 @@ pub(super) enum Round {
     Renewed {
         began: Tick,
     },
-    /// The engine has answered with this; it is on its way.
+    /// The engine has answered with this document; the answer is on its way.
     Reads {
         began: Tick,
         found: Option<Shares>,
     },
 }
 
-/// How far a look has come.
+/// The progress of a look.
 #[derive(Clone, Debug)]
 pub(super) enum Look {
     Idle,
@@ -89,7 +89,8 @@ impl Peer {
     }
 }
 
-/// A member: its number, its region, the line and the turn that it said, the demand that it said, and when it was last heard of.
+/// A member: its number, its region, the line and turn that it reported, the demand that it reported, and when it was
+/// last heard of.
 type Known = (u64, String, (u64, u64), u64, u64);
 
 #[derive(Clone, Debug)]
@@ -104,9 +105,9 @@ pub(super) struct World {
     /// What the engine knows of members.
     members: Vec<Known>,
     pub(super) peers: Vec<Peer>,
-    /// Over how many regions peers are spread in turn; 0: each has a part of its own.
+    /// The number of regions over which peers are spread in turn; 0: each peer has a part of its own.
     pub(super) regions: usize,
-    /// Whether somebody may delete the document.
+    /// Whether the document may be deleted.
     pub(super) deletes: bool,
 }
 
@@ -114,23 +115,23 @@ pub(super) struct World {
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Event {
     Tick,
-    /// A round of a peer goes on by one step.
+    /// A round of a peer makes one step.
     Step(usize),
     /// A round ends without an answer, wherever it was.
     Loses(usize),
-    /// A look goes on by one step.
+    /// A look makes one step.
     Looks(usize),
     /// A look ends without an answer.
     LooksAway(usize),
     /// A peer crashes and starts again.
     Restarts(usize),
-    /// Peers are asked for something else.
+    /// The demand of peers changes.
     Turns,
     Deletes,
 }
 
 impl World {
-    /// Makes a world of peers that have a part each, or share those of so many regions.
+    /// Makes a world of peers that each have a part, or that share the parts of the given number of regions.
     pub(super) fn new(peers: usize, regions: usize) -> Self {
         let division = Division::among(if regions > 0 { regions } else { peers } as u64);
         let mut world = Self {
@@ -215,7 +216,7 @@ impl World {
                                 Round::Renewed { began }
                             }
                             None => {
-                                // Forgotten: what it has it gives up, and joins as another.
+                                // Forgotten: the peer gives up its part, and joins as a new member.
                                 peer.node.leave();
                                 self.joined += 1;
                                 peer.joined = self.joined;
@@ -247,7 +248,7 @@ impl World {
                 let peer = &mut self.peers[at];
                 peer.look = match std::mem::replace(&mut peer.look, Look::Idle) {
                     Look::Idle => Look::Read { version: self.version, found: self.document.clone() },
-                    // Whether it leads or not: whoever asks believes so.
+                    // Writes whether it leads or not: a node that looks believes to lead.
                     Look::Read { version, found } => {
                         match peer.leader.look(tick, found.as_ref(), &members, drawn) {
                             Some(next) => Look::Writes { version, next },
@@ -269,18 +270,18 @@ impl World {
         }
     }
 
-    /// Returns what is in use of the pool, and how much that is.
+    /// Returns how much of the pool is in use, and the size of the pool.
     pub(super) fn used(&self) -> (u64, u64) {
         let mut uses: BTreeMap<u64, u32> = BTreeMap::new();
         for peer in &self.peers {
-            // An engine that nodes share grants no more than the largest part that one of them goes by.
+            // An engine that nodes share grants at most the largest part that one of them follows.
             let most = uses.entry(peer.number()).or_default();
             *most = peer.node.at(self.tick()).max(*most);
         }
         (uses.values().map(|part| u64::from(*part)).sum(), u64::from(self.division.pool(uses.len())))
     }
 
-    /// The promise.
+    /// Checks the promise: no more than the pool is in use.
     pub(super) fn judge(&self, told: &dyn Fn() -> String) {
         let (used, pool) = self.used();
         assert!(used <= pool, "{used} of {pool} in use: {}", told());
@@ -290,7 +291,7 @@ impl World {
         }
     }
 
-    /// What matters of a world for what may come of it, without what only counts up.
+    /// Returns the state of a world that determines what can follow, without numbers that only count up.
     pub(super) fn key(&self) -> String {
         let ago = |tick: Tick| self.now.saturating_sub(tick.as_nanos() / 1_000_000_000).min(KEEPS + 1);
         let peers: Vec<String> = self
@@ -327,7 +328,7 @@ pub(super) trait RotateDemand {
 }
 
 impl RotateDemand for Vec<Peer> {
-    /// The next peer is asked for all there is.
+    /// Moves all demand to the next peer.
     fn rotate_demand(&mut self) {
         let hot = self.iter().position(|peer| peer.demand > 0).unwrap_or(0);
         let next = (hot + 1) % self.len();

@@ -1,4 +1,4 @@
-//! Two nodes, an engine, and what is under way between them.
+//! Two nodes, an engine, and the messages between them.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -22,7 +22,7 @@ const START: Tick = Tick::from_secs(1_200_000_000);
 /// How far a search goes.
 #[derive(Clone, Copy)]
 pub(super) struct Bounds {
-    /// How long a step of time is, how many there are, how much may go wrong, and how many draws are made.
+    /// The length and number of time steps, the number of faults, and the number of draws.
     pub(super) step: Duration,
     pub(super) steps: u64,
     pub(super) faults: u32,
@@ -52,15 +52,15 @@ pub(super) struct Node {
     replies: Vec<Reply>,
     /// A request that has taken a unit and is not yet admitted.
     holds: Option<Piece>,
-    /// Units that came in replies, less those spent, given back and lost: what the purse has to hold.
+    /// Units that came in replies, less those spent, given back and lost: the number that the purse has to hold.
     owns: u64,
 }
 
-/// Judges each admission, and remembers only what later ones depend on.
+/// Judges each admission, and remembers only what later judgements depend on.
 #[derive(Clone, Debug, Hash)]
 pub(super) enum Judge {
     Flow(Envelope),
-    /// The length of a window in ns, its number, and what was admitted in it.
+    /// The length of a window in ns, its number, and the units admitted in it.
     Window {
         limit: u64,
         length: u64,
@@ -74,12 +74,12 @@ pub(super) struct World {
     now: Tick,
     steps: u64,
     faults: u32,
-    /// A number for each draw, so that no two are alike.
+    /// The next draw's number, so that each draw has its own.
     draws: u64,
     cell: Option<Cell>,
     pub(super) nodes: [Node; 2],
     judge: Judge,
-    /// The most by which the limit was exceeded, and how much was admitted.
+    /// The most by which the limit was exceeded, and the units admitted.
     pub(super) excess: u64,
     pub(super) admitted: u64,
 }
@@ -117,7 +117,7 @@ impl Node {
         }
     }
 
-    /// No unit is held that was not drawn, or that was spent or given back before.
+    /// Returns whether the node holds no unit that was not drawn, or that was spent or given back before.
     pub(super) fn is_whole(&self) -> bool {
         self.purse.left() + u64::from(self.holds.is_some()) == self.owns
     }
@@ -134,7 +134,7 @@ impl World {
         let node = |node: &Node| {
             let mut hasher = DefaultHasher::new();
             node.purse.essence().hash(&mut hasher);
-            // The number of a draw tells whether it is awaited, and nothing else.
+            // The number of a draw matters only for whether it is still awaited.
             let awaited = |draw: &Draw| node.purse.is_under_way(draw);
             let calls = node.calls.iter().map(|call| match call {
                 Call::Draw { sent, draw } => told(&(sent, draw.want, awaited(draw))),
@@ -147,7 +147,7 @@ impl World {
             (both, node.part, node.holds).hash(&mut hasher);
             hasher.finish()
         };
-        // The nodes are alike: which is which does not matter.
+        // The nodes are interchangeable, so their order is removed.
         let mut nodes = [node(&self.nodes[0]), node(&self.nodes[1])];
         nodes.sort_unstable();
         let mut hasher = DefaultHasher::new();
@@ -161,7 +161,7 @@ impl World {
         self.admitted += 1;
     }
 
-    /// Returns all that can happen next.
+    /// Returns all worlds that can follow next.
     pub(super) fn next(&self, bounds: &Bounds) -> Vec<Self> {
         let mut all = Vec::new();
         let mut with = |change: &mut dyn FnMut(&mut Self) -> bool| {
@@ -180,7 +180,7 @@ impl World {
             for ahead in [0, 9] {
                 with(&mut |world| world.request(at, ahead, false) && world.draws <= bounds.draws);
             }
-            // One node is enough for requests that hold what they took.
+            // One node is enough to model requests that hold the units they took.
             with(&mut |world| at == 0 && world.request(at, 0, true));
             with(&mut |world| world.conclude(at, true));
             with(&mut |world| world.conclude(at, false));
@@ -209,7 +209,7 @@ impl World {
         all
     }
 
-    /// A request comes. It is admitted at once, holds its unit, or begins a draw.
+    /// A request arrives. It is admitted at once, holds its unit, or begins a draw.
     fn request(&mut self, at: usize, ahead: u64, holds: bool) -> bool {
         let (now, node) = (self.now, &mut self.nodes[at]);
         if node.holds.is_some() {
@@ -310,7 +310,7 @@ impl World {
         true
     }
 
-    /// A reply reaches the node that waits for it; with `twice`, it comes a second time.
+    /// A reply reaches the node that waits for it; with `twice`, it arrives a second time.
     fn take_in(&mut self, at: usize, reply: usize, twice: bool) -> bool {
         let now = self.now;
         self.faults += u32::from(twice);
@@ -322,7 +322,8 @@ impl World {
                 node.owns += drawn.receipt.cost.units();
                 node.purse.fill(&draw, &drawn, times, node.part, &mut back);
                 if twice {
-                    // A transport that repeats a reply: it belongs to no call any more and never reaches the purse as another draw's.
+                    // The transport repeats a reply: it belongs to no call any more, and never reaches the purse as the
+                    // reply to another draw.
                     let unknown = Refused { retry: tidegate_core::Retry::Unknown, remaining: 0 };
                     node.purse.refused(&draw, &unknown, sent);
                     node.purse.failed(&draw, now);
@@ -334,7 +335,7 @@ impl World {
         true
     }
 
-    /// A node waits no longer; the reply comes late, and then belongs to nobody.
+    /// A node stops waiting; the reply comes late, and then has no receiver.
     fn give_up(&mut self, at: usize, reply: usize) -> bool {
         self.faults += 1;
         let node = &mut self.nodes[at];
@@ -343,7 +344,7 @@ impl World {
         true
     }
 
-    /// A node loses all that it holds, and what it waits for.
+    /// A node loses all units that it holds and all replies that it waits for.
     fn crash(&mut self, at: usize) -> bool {
         self.faults += 1;
         let node = &mut self.nodes[at];
@@ -351,7 +352,7 @@ impl World {
         true
     }
 
-    /// The other node gets half of what this one had.
+    /// Half of this node's part moves to the other node.
     fn reweigh(&mut self, at: usize) -> bool {
         self.faults += 1;
         let half = self.nodes[at].part / 2;
@@ -360,7 +361,7 @@ impl World {
         true
     }
 
-    /// The engine forgets all, knows that it has, and begins empty. Receipts from before are void.
+    /// The engine forgets everything, knows that it has, and begins empty. Receipts from before are void.
     fn fail_over(&mut self) -> bool {
         self.faults += 1;
         let (quota, now) = (Arc::clone(&self.nodes[0].purse.terms.engine), self.now);

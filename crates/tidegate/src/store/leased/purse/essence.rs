@@ -1,9 +1,10 @@
-//! The state of a purse that decides what it does next. The model check takes two purses that are equal in it for one.
+//! The part of a purse's state that determines its behaviour. The model check treats two purses that are equal in it as
+//! the same.
 
 use super::Purse;
 
 impl Purse {
-    /// Returns all that decides what the purse does next, but for the demand, which only sizes draws.
+    /// Returns all that determines the purse's behaviour, except for the demand, which only sizes draws.
     pub(in super::super) fn essence(&self) -> impl std::hash::Hash + '_ {
         let pockets = [&self.current, &self.next]
             .map(|pocket| pocket.as_ref().map(|pocket| (pocket.rest, pocket.from, pocket.until)));

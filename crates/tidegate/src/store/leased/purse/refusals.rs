@@ -1,26 +1,27 @@
-//! What the engine has refused of one key, so that it is not asked in vain.
+//! Remembers what the engine has refused for one key, so that it is not asked again in vain.
 //!
-//! A refusal holds for as long as units may be held, and no longer: what was refused may be granted earlier than the engine could know, when
-//! a charge is settled with less than it took, another node gives back what it did not spend, or the key is reset. Callers are told the
-//! time that the engine named all the same.
+//! A refusal is remembered for at most as long as units may be held. The engine may grant the units earlier than it
+//! said, when a charge is settled with less than it took, another node gives back unspent units, or the key is reset.
+//! Callers are still told the time that the engine named.
 
 use std::time::Duration;
 
 use tidegate_core::{Cost, Retry, Tick};
 
-/// When a refusal whose end the engine does not know is asked about again.
+/// After this time, a refusal whose end the engine does not know is tried again.
 const AFTER_AN_UNKNOWN: Duration = Duration::from_millis(100);
 
-/// What the engine has refused.
+/// A refusal of the engine.
 #[derive(Clone, Copy, Debug, Hash)]
 struct Refusal {
-    /// How many units it has refused; with them, all larger costs.
+    /// The number of units refused; covers all larger costs.
     units: u64,
-    /// How many units were to be left in the limit for higher priorities; with them, all that leave more.
+    /// The number of units that had to be left in the limit for higher priorities; covers all requests that have to
+    /// leave more.
     kept_back: u64,
-    /// When the engine may be asked again.
+    /// The tick from which the engine may be asked again.
     again: Tick,
-    /// When the units may be spent, as callers are told.
+    /// The tick at which the units may be spent, as told to callers.
     until: Tick,
 }
 
@@ -30,36 +31,36 @@ impl Refusal {
     }
 }
 
-/// What the engine has refused of one key.
+/// The refusals of one key.
 #[derive(Clone, Debug, Default)]
 pub(in super::super) struct Refusals {
-    /// The last draw that was refused: not even one unit was left.
+    /// The last draw that was refused, because not even one unit was left.
     draw: Option<Refusal>,
-    /// The last request that the engine decided alone and refused. It says nothing about smaller ones.
+    /// The last request that the engine decided alone and refused. It does not cover smaller costs.
     request: Option<Refusal>,
-    /// Answers to what was asked until this tick may be from before units came back.
+    /// Answers to requests sent up to this tick are ignored: they may be from before units came back.
     cleared: Tick,
 }
 
 impl Refusals {
-    /// Returns how long callers with such a cost have to wait, if that is known without asking.
+    /// Returns how long a request has to wait, if that is known without asking.
     pub(super) fn of(&self, cost: Cost, kept_back: u64, now: Tick) -> Option<Duration> {
         let both = [&self.draw, &self.request].into_iter().flatten();
         let holds = |refusal: &&Refusal| now < refusal.again && refusal.covers(cost.units(), kept_back);
         both.filter(holds).map(|refusal| refusal.until.since(now)).max()
     }
 
-    /// Says whether a draw that leaves so much would be refused.
+    /// Returns whether a draw that leaves `kept_back` units would be refused.
     pub(super) fn forbid_draw(&self, kept_back: u64, now: Tick) -> bool {
         self.draw.is_some_and(|refusal| now < refusal.again && refusal.covers(1, kept_back))
     }
 
-    /// Forgets a refused draw that may be tried again; says whether there was one.
+    /// Forgets a refused draw that may be tried again; returns whether there was one.
     pub(super) fn lapse(&mut self, now: Tick) -> bool {
         self.draw.take_if(|refusal| refusal.again <= now).is_some()
     }
 
-    /// Takes note of a refused draw. What is drawn at the time that the engine names may be spent `ahead` later.
+    /// Notes a refused draw. Units drawn at the time that the engine names may be spent `ahead` later.
     pub(super) fn add_draw(
         &mut self,
         kept_back: u64,
@@ -67,13 +68,14 @@ impl Refusals {
         sent: Tick,
         (ahead, lasts): (Duration, Duration),
     ) {
-        // From when it was sent: an ask at that tick reaches the engine no earlier than it said.
+        // Counted from when the draw was sent: a request sent at the resulting tick reaches the engine no earlier than
+        // it said.
         let after = retry.after().unwrap_or(AFTER_AN_UNKNOWN);
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after.saturating_add(ahead)));
         self.draw = Some(Refusal { units: 1, kept_back, again, until });
     }
 
-    /// Takes note of a refused request.
+    /// Notes a refused request.
     pub(super) fn add_request(
         &mut self,
         (cost, kept_back): (Cost, u64),
@@ -84,30 +86,30 @@ impl Refusals {
         let (again, until) = (sent.after(after.min(lasts)), sent.after(after));
         let new = Refusal { units: cost.units(), kept_back, again, until };
         let known = self.request.filter(|known| sent < known.again);
-        // One that says more is kept: what covers smaller costs covers this one too.
+        // A refusal that says more is kept: one that covers smaller costs covers this one too.
         if sent > self.cleared && known.is_none_or(|known| !known.covers(new.units, new.kept_back)) {
             self.request = Some(new);
         }
     }
 
-    /// Takes note that a draw which left so much was granted.
+    /// Notes that a draw which left `kept_back` units was granted.
     pub(super) fn end_draw(&mut self, kept_back: u64) {
         self.draw.take_if(|refusal| kept_back >= refusal.kept_back);
     }
 
-    /// Takes note that the engine would grant such a cost.
+    /// Notes that the engine would grant such a cost.
     pub(super) fn end_for(&mut self, cost: Cost, kept_back: u64) {
         for refusal in [&mut self.draw, &mut self.request] {
             refusal.take_if(|refusal| refusal.covers(cost.units(), kept_back));
         }
     }
 
-    /// Forgets all: units came back by now.
+    /// Forgets all refusals, because units came back.
     pub(super) fn clear(&mut self, now: Tick) {
         *self = Self { cleared: now, ..Self::default() };
     }
 
-    /// All that decides what is asked next.
+    /// Returns all that determines what is asked next.
     #[cfg(test)]
     pub(super) fn essence(&self) -> impl std::hash::Hash + use<> {
         (self.draw, self.request)

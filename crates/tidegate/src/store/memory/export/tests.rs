@@ -25,7 +25,7 @@ fn settle(store: &dyn Store, now: Tick, op: Op<'_>, charge: Charge<'_>) -> Settl
     store.blocking_settle(&Step::new(now, op, &[charge])).unwrap()
 }
 
-/// What one turn of a history does: its pause in ms, key, kind, cost, longest wait in ms, and another number to choose by.
+/// What one turn of a history does: its pause in ms, key, kind, cost, longest wait in ms, and a further random number.
 type Turn = (u64, u8, u8, u64, u64, u64);
 
 proptest! {
@@ -46,7 +46,7 @@ proptest! {
         for (pause, key, kind, cost, wait, other) in turns {
             let turn: Turn = (pause, key, kind, cost, wait, other);
             now = now.after(Duration::from_millis(pause));
-            // Short ones and ones longer than are kept as they are.
+            // Short keys, and keys longer than those that are kept as they are.
             let key = vec![key; usize::from(key) * 3];
             let quota = &quotas[key.len() / 3 % quotas.len()];
             let charge = Charge {
@@ -95,7 +95,7 @@ proptest! {
         prop_assert!(restored.is_err());
     }
 
-    /// Bytes that pass for a piece: read to an end or an error, never to a panic.
+    /// Arbitrary bytes in place of a piece are read to the end or to an error, without a panic.
     #[test]
     fn entries_of_any_bytes_are_read_without_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300), full_keys in any::<bool>()) {
         let entries = Entries { bytes: &bytes, full_keys };
@@ -164,7 +164,7 @@ fn another_seed_and_a_store_without_one_are_told() {
     assert_eq!(empty.err(), Some(RestoreError::Missing { piece: 0 }));
 }
 
-/// Where a tenth of the room is left, those who were over their limit are the ones that stay.
+/// If a tenth of the room is left, the keys over their limit stay.
 #[test]
 fn with_less_room_keys_over_their_limit_stay() {
     let store = MemoryStore::with_seed(10_000, &Seed::from_bytes(SEED)).unwrap();
@@ -184,8 +184,8 @@ fn with_less_room_keys_over_their_limit_stay() {
     }
 }
 
-/// Takes go on in other threads while the table is exported again and again. Each key is charged in one thread, so the plain sum of what was allowed
-/// before and after says how much each export must show.
+/// Other threads take units while the table is exported again and again. Each key is charged by one thread only, so the
+/// number of units allowed before and after an export bounds what that export must show.
 #[test]
 fn an_export_under_way_shows_all_that_was_charged_before_it() {
     let store = MemoryStore::with_seed(500, &Seed::from_bytes(SEED)).unwrap();
@@ -218,7 +218,7 @@ fn an_export_under_way_shows_all_that_was_charged_before_it() {
     });
 }
 
-/// Written by the first version that exported; must be read for ever.
+/// Bytes from the first version that exported; they must stay readable for ever.
 #[test]
 fn the_byte_form_stays() {
     let store = MemoryStore::with_seed(1, &Seed::from_bytes(SEED)).unwrap();

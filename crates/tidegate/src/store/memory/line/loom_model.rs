@@ -25,7 +25,7 @@ fn reading(limit: &Entry) -> Reading<'_> {
     Reading::at(limit.read(), Tick::from_secs(1)).unwrap()
 }
 
-/// A line with Ann in it. Looks at every cell, so that it is there before the threads are.
+/// A line with Ann in it. Reads every cell, so that loom creates it before the threads start.
 fn line(at: usize) -> Arc<[Slot; WAYS]> {
     let slots = Arc::new(<[Slot; WAYS]>::default());
     let line = Line::of(&slots);
@@ -37,7 +37,7 @@ fn line(at: usize) -> Arc<[Slot; WAYS]> {
     slots
 }
 
-/// As a table asks: the short way, and the way that waits where that says nothing.
+/// As a table asks: on the fast path, and on the slow path where that does not decide.
 fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
     let line = Line::of(slots);
     match line.permit_or_see(name, by, 1) {
@@ -46,7 +46,7 @@ fn ask(slots: &[Slot; WAYS], name: Name, by: &Reading<'_>) -> Option<Taken> {
     }
 }
 
-/// Four units are asked for by two threads, three are there.
+/// Two threads ask for four units, and three are there.
 #[test]
 fn permits_are_neither_lost_nor_doubled() {
     explore(Some(3), || {
@@ -63,7 +63,7 @@ fn permits_are_neither_lost_nor_doubled() {
     });
 }
 
-/// Prefaulting exchanges a word for itself, whoever spends of it meanwhile.
+/// Prefaulting exchanges a word for itself, while another thread spends units of it.
 #[test]
 fn prefaulting_takes_nothing_back() {
     explore(None, || {
@@ -79,8 +79,8 @@ fn prefaulting_takes_nothing_back() {
     });
 }
 
-/// A check finds its slot at a glance and seizes it afterwards. Meanwhile it goes to another key, whose word is the very one
-/// that was seen.
+/// A check finds its slot without seizing it, and seizes it afterwards. In between, the slot goes to another key, whose
+/// word is equal to the one that was read.
 #[test]
 fn a_check_never_spends_of_the_key_that_got_its_slot() {
     for at in 0..2 {
@@ -115,8 +115,8 @@ fn a_check_never_spends_of_the_key_that_got_its_slot() {
     }
 }
 
-/// Two slots taken in ascending order, by two threads, beside a third that takes one: all or nothing, and nobody waits for
-/// ever.
+/// Two threads seize two slots in ascending order, beside a third that seizes one: changes are all or nothing, and
+/// there is no deadlock.
 #[test]
 fn two_slots_in_hand_are_changed_as_one() {
     explore(Some(2), || {
@@ -135,7 +135,7 @@ fn two_slots_in_hand_are_changed_as_one() {
     });
 }
 
-/// Two bring the same key at once: it gets one slot.
+/// Two threads add the same key at once: it gets one slot.
 #[test]
 fn a_key_that_two_bring_gets_one_slot() {
     explore(Some(3), || {

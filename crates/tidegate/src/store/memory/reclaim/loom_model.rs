@@ -1,4 +1,4 @@
-//! A check against the giving up of its limit's number, through all their interleavings.
+//! A check that races with the freeing of its limit's number, through all interleavings.
 
 use std::sync::Arc as Shared;
 
@@ -19,8 +19,9 @@ fn quota(burst: u64) -> (Shared<Quota>, GcraWord) {
     (Shared::new(quota), form)
 }
 
-/// Ann has used up her limit of one; her slot is emptied, the number swept and given to a limit of three, and Ann comes under that with one
-/// unit spent. A check that read the old limit never decides by it on the new word, and the other way round.
+/// Ann has used up her limit of one. Her slot is emptied, the number is swept and given to a limit of three, and Ann
+/// comes under that limit with one unit spent. A check that read the old limit never decides by it on the new word, and
+/// vice versa.
 #[test]
 fn a_check_never_decides_by_a_limit_that_lost_its_number() {
     explore(short_or_long(Some(1), Some(2)), || {
@@ -38,7 +39,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
             seized.rename(&held, ann);
             seized.word = spent(&small_form);
         }
-        // A look at each number, so that it is there before the threads are.
+        // Reads each number, so that loom creates it before the threads start.
         let before = entry.read();
         assert!(before.holds() && before.owner() == 0 && before.is(&small) && before.form().burst() == 1);
         let reclaim = {
@@ -51,7 +52,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
                     seized.rename(&held, Name::EMPTY);
                     seized.word = 0;
                 }
-                // The sweep: retired, looked at, and given up if no slot carries it.
+                // The sweep: the number is retired, searched for, and freed if no slot carries it.
                 entry.turn();
                 if (0..WAYS).any(|at| line.lock().name(at).class() == class) {
                     return false;
@@ -73,7 +74,7 @@ fn a_check_never_decides_by_a_limit_that_lost_its_number() {
                 .filter(|taken| matches!(taken, Taken::Permitted(_)))
                 .or_else(|| line.take(ann, |_| true, &by, 1))
         });
-        // A new key, as the table brings it: with the line locked.
+        // A new key, as the table adds it: with the line locked.
         let admitted = {
             let held = line.lock();
             let place = held.find(ann, |_| true).is_none() && limit.admits();

@@ -23,7 +23,7 @@ fn take(store: &dyn Store, now: Tick, charge: Charge<'_>) -> Settled {
     store.blocking_settle(&Step::new(now, Op::Take, &[charge])).unwrap()
 }
 
-/// Says whether a key's state is a word in the table.
+/// Returns whether a key's state is a word in the table.
 fn is_word(table: &Table, key: &[u8]) -> bool {
     let sought = table.sought(table.print(key), key);
     let classes = table.lines_of(sought).map(|line| {
@@ -33,7 +33,7 @@ fn is_word(table: &Table, key: &[u8]) -> bool {
     classes.into_iter().flatten().next().is_some_and(|class| class != Class::WIDE)
 }
 
-/// Each quota on a key that had another one before, with an answer that the plain map gives too.
+/// Each quota on a key that had another quota before, with the same answer as the plain map.
 #[test]
 fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
     let (store, plain) = (MemoryStore::with_capacity(1000).unwrap(), PlainStore::default());
@@ -42,7 +42,8 @@ fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
         now = now.after(Duration::from_millis(1));
         let (quota, key) = (quota(number), (number % 300).to_le_bytes());
         let charge = Charge { replace: Replace::Reset, ..Charge::new(&key, &quota, Cost::ONE) };
-        // What is written when the limit changes needs a second use to be a word: its book has to run out first.
+        // A state written when the limit changes becomes a word only at its second use, because its book has to run out
+        // first.
         let later = now.after(Duration::from_secs(2000));
         for now in [now, later] {
             assert_eq!(take(&store, now, charge), take(&plain, now, charge), "quota {number}");
@@ -53,7 +54,7 @@ fn the_last_of_200_000_quotas_is_a_word_as_the_first_is() {
     assert!(store.shared.table.classes.given() <= usize::from(Class::MAX));
 }
 
-/// Keys that never come again leave their quotas in slots that nobody asks for.
+/// Keys that never come again leave their quotas in slots that are not used any more.
 #[test]
 fn quotas_of_keys_that_are_full_again_are_reclaimed() {
     let store = MemoryStore::with_capacity(100_000).unwrap();
@@ -96,7 +97,7 @@ fn more_live_quotas_than_numbers_are_settled_and_recover() {
     assert!(is_word(&store.shared.table, &(live + 19_999).to_le_bytes()));
 }
 
-/// Quotas that are of one step each.
+/// Quotas that are each used for one step only.
 #[test]
 fn a_million_passing_quotas_take_no_number_and_no_memory_of_their_own() {
     let (store, plain) = (MemoryStore::with_capacity(64).unwrap(), PlainStore::default());

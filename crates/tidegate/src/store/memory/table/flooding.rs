@@ -1,7 +1,7 @@
-//! Hash flooding, tried: keys that were made to meet.
+//! Hash-flooding attempts: keys that were chosen to meet in the same lines.
 //!
-//! An attacker has the code and can choose keys by any table but ours, whose seed is drawn when it is made. Keys that crowd one line
-//! there must be strangers here, and no pattern of keys may crowd lines under any seed.
+//! An attacker has the code and can choose keys that collide in any table but ours, whose seed is drawn when it is
+//! made. Keys that crowd one line there must not meet here, and no pattern of keys may crowd lines under any seed.
 
 use std::collections::{HashMap, HashSet};
 
@@ -12,8 +12,8 @@ const KEYS: usize = 50_000;
 /// More keys than a line has room for.
 const CROWD: usize = WAYS + 1;
 
-/// Returns how many of the keys share their preferred line with so many that they are a crowd, and whether any two have one
-/// fingerprint.
+/// Returns how many of the keys share their first line with so many others that it is crowded, and whether any two have
+/// the same fingerprint.
 fn crowded<K: AsRef<[u8]>>(table: &Table, keys: &[K]) -> (usize, bool) {
     let mut lines: HashMap<usize, usize> = HashMap::new();
     let mut prints = HashSet::new();
@@ -26,7 +26,7 @@ fn crowded<K: AsRef<[u8]>>(table: &Table, keys: &[K]) -> (usize, bool) {
     (crowd, prints.len() < keys.len())
 }
 
-/// Families of keys in which a weak hash finds much that is the same.
+/// Families of keys that a weak hash maps to similar values.
 fn patterns() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     let of = |make: &dyn Fn(usize) -> Vec<u8>| (0..KEYS).map(make).collect::<Vec<_>>();
     let beside = |at: usize, length: usize| {
@@ -52,7 +52,8 @@ fn patterns() -> Vec<(&'static str, Vec<Vec<u8>>)> {
     ]
 }
 
-/// Of 50,000 keys that fall by chance on 183,334 lines, nine are in crowds; a hundred come once in 10¹⁴ times.
+/// Of 50,000 keys that fall by chance on 183,334 lines, nine are in crowded lines; a hundred are so with odds of 1 in
+/// 10¹⁴.
 #[test]
 fn no_pattern_of_keys_crowds_lines() {
     for _ in 0..4 {
@@ -66,8 +67,8 @@ fn no_pattern_of_keys_crowds_lines() {
     }
 }
 
-/// Keys that all live in sixteen lines of a table that an attacker has are spread over ours: of 2,000 on 3,667 lines, five are in
-/// crowds by chance, and sixty once in 10¹⁰ times.
+/// Keys that all lie in sixteen lines of a table that an attacker has are spread over ours: of 2,000 keys on 3,667
+/// lines, five are in crowded lines by chance, and sixty with odds of 1 in 10¹⁰.
 #[test]
 fn keys_that_crowd_one_table_are_strangers_in_another() {
     let (theirs, ours) =

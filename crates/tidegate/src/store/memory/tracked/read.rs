@@ -1,4 +1,4 @@
-//! Takes back what was handed out.
+//! Restores a store from the pieces that were handed out.
 
 use std::mem;
 use std::time::Duration;
@@ -14,21 +14,23 @@ use crate::store::memory::marks::PER_WORD;
 use crate::store::memory::piece::{Entry, RestoreError};
 use crate::store::memory::table::{Both, Place, Sought, Table};
 
-/// Pieces whose ticks lie further ahead of the present were written by a clock that was fast, and not before a short step back: as far as a
-/// running store's time stands still without more ado, five minutes.
+/// A piece whose tick lies further ahead of the present than this was written by a fast clock; a smaller difference
+/// comes from a short step back. Five minutes, the same bound for which a running store's time stands still.
 const FAR: Duration = Duration::from_secs(300);
 
 impl Recorder {
-    /// Takes back a piece, into a store of the same number of keys, under the same seed, which keeps keys in the same way. To be called with
-    /// the latest piece first, so that what earlier ones say of the same slots is passed over; and before the store settles its first step.
+    /// Restores a piece, into a store of the same number of keys, under the same seed, which keeps keys in the same
+    /// way. Call it with the latest piece first, so that what earlier pieces say of the same slots is skipped, and
+    /// before the store settles its first step.
     ///
-    /// `now` is the present. Where the piece is from later, by up to five minutes, time stands still until it is as late. Where it is from
-    /// later than that, a clock was fast that has been set right since. States are then set back
-    /// ([`Quota::set_back`](tidegate_core::Quota::set_back)): each key is as empty as it was, from now on.
+    /// `now` is the present. If the piece is from up to five minutes later than that, the store's time stands still
+    /// until that tick. If it is from even later, the clock that wrote it was fast and has since been corrected. Then
+    /// states are set back ([`Quota::set_back`](tidegate_core::Quota::set_back)): each key is as empty as it was, from
+    /// `now` on.
     ///
     /// # Errors
-    /// [`RestoreError`] for bytes that are damaged or are none of these, and [`RestoreError::Form`] for a store of another form. The store
-    /// is then of no use.
+    /// [`RestoreError`] for bytes that are damaged or not a piece, and [`RestoreError::Form`] for a store of another
+    /// form. The store must not be used after an error.
     pub fn restore(&mut self, piece: &[u8], now: Tick) -> Result<(), RestoreError> {
         let number = self.restored.pieces;
         self.restored.pieces += 1;
@@ -64,8 +66,8 @@ impl Recorder {
         Ok(())
     }
 
-    /// Takes note that all pieces are restored: of what they said, nothing has changed, unless states were set back. Returns the latest tick
-    /// that a piece was from.
+    /// Notes that all pieces are restored: their slots count as unchanged, unless states were set back. Returns the
+    /// latest tick of any piece.
     pub fn all_restored(&mut self) -> Tick {
         let Restored { latest, set_back, .. } = mem::take(&mut self.restored);
         if !set_back {
@@ -76,14 +78,15 @@ impl Recorder {
         latest
     }
 
-    /// Takes over the keys of another store under the same seed, of any number of keys, which keeps keys in the same way. All of them count
-    /// as changed.
+    /// Takes over the keys of another store under the same seed, which keeps keys in the same way and may have another
+    /// number of keys. All of them count as changed.
     ///
-    /// Where there is less room than there was, keys further from full stay, and those over their limit before all others; the others are
-    /// counted ([`Occupancy::evicted`](crate::store::Occupancy::evicted)).
+    /// If there is less room than before, keys further from full stay, and keys over their limit before all others; the
+    /// others are counted as evicted ([`Occupancy::evicted`](crate::store::Occupancy::evicted)).
     ///
     /// # Errors
-    /// [`RestoreError::Form`] where the other store keeps keys in another way, [`RestoreError::Seed`] where it has another seed.
+    /// [`RestoreError::Form`] if the other store keeps keys in another way, [`RestoreError::Seed`] if it has another
+    /// seed.
     pub fn take_over(&mut self, other: &TrackedStore) -> Result<(), RestoreError> {
         let (table, from) = (self.store.table(), other.table());
         if table.keep() != from.keep() {
@@ -104,8 +107,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// Puts a key into a slot that is empty, unless it has another one already. `false`, and nothing is changed, where the key cannot have
-    /// that slot.
+    /// Puts a key into an empty slot, unless it has another slot already. Returns `false`, and changes nothing, if the
+    /// key cannot have that slot.
     fn put_at(&self, place: Place, entry: Entry, now: Tick) -> bool {
         let key = Sought::of_parts(entry.print, entry.full_key);
         let [low, high] = self.lines_of(key);
@@ -114,7 +117,7 @@ impl Table {
         }
         let (first, second) = (self.line(low).lock(), self.line(high).lock());
         let both = Both { lines: [(low, &first), (high, &second)] };
-        // There: the key has moved, and what its old slot holds since then is in a piece that was not kept.
+        // If the key has a place already, it had moved there, and the later piece about its old slot was not stored.
         if self.place(&both, key).is_none() {
             let mut seized = both.at(place).seize(place.slot);
             self.vacate(place, &seized);

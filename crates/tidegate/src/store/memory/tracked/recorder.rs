@@ -1,4 +1,4 @@
-//! Hands out what has changed, piece by piece, and knows what of it was kept.
+//! Hands out the changes of a table, piece by piece, and tracks which of them were kept.
 
 use std::collections::HashMap;
 use std::mem;
@@ -18,53 +18,54 @@ use crate::store::memory::marks::{Marks, PER_WORD};
 use crate::store::memory::name::Name;
 use crate::store::memory::table::{Place, Table};
 
-/// A piece ends with the slot in which it reaches this size, in bytes: with what an engine adds it then fits in a page of 64 KiB, where
-/// states are small.
+/// A piece ends after the slot with which it reaches this size, in bytes: together with what an engine adds, it then
+/// fits in a page of 64 KiB, where states are small.
 const ENOUGH: usize = 60 << 10;
 
-/// Quotas that are looked up once and not for each slot, at most so many at a time.
+/// The most quotas in the cache of looked-up quotas.
 const QUOTAS: usize = 1024;
 
-/// The quotas of classes, so that the count of whoever shares one is not written to for each slot, under the eyes of the checks.
+/// A cache of the quotas of classes. Without it, cloning the `Arc` for each slot would write to a reference count that
+/// checks share.
 type Quotas = HashMap<u16, (KeptClass, Arc<Quota>), RandomState>;
 
-/// Hands out the slots of a [`TrackedStore`] that have changed, as pieces of bytes, to be kept somewhere else and given to
+/// Hands out the changed slots of a [`TrackedStore`] as pieces of bytes, to be stored elsewhere and passed to
 /// [`Recorder::restore`], the latest first.
 ///
-/// A piece names slots and says what each holds; of pieces that name the same slot, the latest counts. So pieces form a journal. It is kept
-/// short by going through the table again and again ([`Recorder::lines`]): once the whole of it was handed out so, all pieces from before the
-/// first of that round may be thrown away.
+/// A piece contains slots and the content of each; among pieces with the same slot, the latest counts. So pieces form a
+/// journal. To keep it short, go through the table again and again ([`Recorder::lines`]): once a round has handed out
+/// the whole table, all pieces from before the first piece of that round may be deleted.
 ///
-/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is whole; two keys that were charged
-/// in one step may be in different pieces. Pieces hold no seed. They hold fingerprints and, in a store of full keys, the short ones of
-/// these as they are.
+/// Checks go on meanwhile. One slot is seized at a time, for as long as it takes to copy it. So each key is consistent;
+/// two keys that were charged in one step may be in different pieces. Pieces do not contain the seed. They contain
+/// fingerprints and, in a store of full keys, keys of up to 15 bytes as they are.
 ///
-/// One bit a slot of memory, and what [`Recorder::changes`] says.
+/// Takes memory of one bit for each slot, plus what [`Recorder::changes`] states.
 #[derive(Debug)]
 pub struct Recorder {
     pub(super) store: TrackedStore,
-    /// The slots of which the pieces say something. Of any other it need not be said that it holds nothing.
+    /// The slots for which the pieces hold a key. Other slots need no entry that says that they are empty.
     pub(super) told: Vec<u64>,
-    /// The marks that were taken since the last time that everything was kept.
+    /// The marks that were taken since the last call of [`Recorder::kept`].
     taken: Vec<(usize, u64)>,
-    /// The word of marks that is looked at next, and the marks of the one before that are left.
+    /// The index of the next word of marks, and the remaining marks of the word before it.
     word: usize,
     left: u64,
-    /// The line that [`Recorder::lines`] goes on with.
+    /// The line with which [`Recorder::lines`] continues.
     line: usize,
     quotas: Quotas,
     pub(super) restored: Restored,
 }
 
-/// What was taken back so far.
+/// The progress of restoring.
 #[derive(Debug, Default)]
 pub(super) struct Restored {
     pub(super) pieces: u64,
-    /// The latest tick that a piece was from.
+    /// The latest tick of any piece.
     pub(super) latest: Tick,
-    /// Whether states of a piece were set back.
+    /// Whether the states of any piece were set back.
     pub(super) set_back: bool,
-    /// The slots that a later piece has spoken of: one bit each.
+    /// The slots that a later piece contained: one bit each.
     pub(super) seen: Vec<u64>,
 }
 
@@ -72,16 +73,17 @@ pub(super) struct Restored {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Part {
-    /// The piece; `None` where no key of these lines matters.
+    /// The piece; `None` if no key of these lines matters.
     pub piece: Option<Vec<u8>>,
-    /// How many lines were looked at.
+    /// The number of lines that were visited.
     pub lines: usize,
-    /// Whether the round has ended; the next part begins another one.
+    /// Whether the round has ended; the next part begins a new one.
     pub ends: bool,
 }
 
 impl TrackedStore {
-    /// Returns what hands out the slots that change. A store has one: of two, each would miss what the other was told.
+    /// Returns the recorder of this store. Use only one for each store: with two, each would miss the changes that the
+    /// other handed out.
     #[must_use]
     pub fn recorder(&self) -> Recorder {
         Recorder::of(self.clone())
@@ -103,18 +105,19 @@ impl Recorder {
         }
     }
 
-    /// Says whether slots have changed since they were last handed out, or were and are not kept. Reads one bit a slot.
+    /// Returns whether slots have changed since they were last handed out, or were handed out and are not known to be
+    /// kept. Reads one bit for each slot.
     #[must_use]
     pub fn has_changes(&self) -> bool {
         self.left != 0 || !self.taken.is_empty() || self.marks().any()
     }
 
-    /// Returns the next piece of what has changed; `None` when this pass through the table has come to its end, and the next call begins
-    /// another one.
+    /// Returns the next piece of changes; `None` when this pass through the table has ended; the next call then begins
+    /// a new pass.
     ///
-    /// `slack` is asked for each slot: a key that will be full again within that span of time is left out, because nothing more is lost with
-    /// it than that span returns. Remembers which slots were handed out, sixteen bytes for each 64 of them, until [`Recorder::kept`] or
-    /// [`Recorder::lost`].
+    /// `slack` is called for each slot: a key whose limit will be full again within that span is left out, because
+    /// losing it loses no more than that span refills. Remembers which slots were handed out, sixteen bytes for each 64
+    /// of them, until [`Recorder::kept`] or [`Recorder::lost`].
     pub fn changes(&mut self, slack: impl Fn() -> Duration) -> Option<Vec<u8>> {
         let mut sheet = Sheet::new();
         let words = self.marks().words();
@@ -138,15 +141,15 @@ impl Recorder {
             }
         }
         if sheet.is_empty() {
-            // Only now: the last piece of a pass is not followed by the first one of another, which slots that change all the while would
-            // keep from ever ending.
+            // The next pass begins only after a `None`: if it began right after the last piece, slots that change all
+            // the time could keep the pieces from ever ending.
             self.word = 0;
         }
         self.piece(sheet)
     }
 
-    /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines of four slots, and of
-    /// fewer where they come to `most_bytes`. See the type for what this is for.
+    /// Returns the keys of the next lines of the table, whether they have changed or not: of at most `most_lines` lines
+    /// of four slots, and of fewer when the piece reaches `most_bytes`. See the type for the purpose.
     pub fn lines(&mut self, most_lines: usize, most_bytes: usize, slack: impl Fn() -> Duration) -> Part {
         let mut sheet = Sheet::new();
         let end = self.store.table().lines.count();
@@ -165,25 +168,25 @@ impl Recorder {
         Part { piece: self.piece(sheet), lines, ends }
     }
 
-    /// Takes note that all pieces so far are kept.
+    /// Notes that all pieces so far are stored.
     pub fn kept(&mut self) {
         self.taken.clear();
         self.quotas.clear();
     }
 
-    /// Takes note that of the pieces since the last [`Recorder::kept`] none may have been kept: what they said is handed out again, and a
-    /// round through the table begins anew.
+    /// Notes that the pieces since the last [`Recorder::kept`] may not have been stored: their slots are handed out
+    /// again, and the round through the table starts over.
     pub fn lost(&mut self) {
         for (word, bits) in mem::take(&mut self.taken) {
             self.marks().put_back(word, bits);
-            // Perhaps it was said that some of them hold nothing, which has to be said again.
+            // A lost piece may have said that some of these slots are empty, which then has to be said again.
             self.told[word] |= bits;
         }
         (self.word, self.left, self.line) = (0, 0, 0);
         self.quotas.clear();
     }
 
-    /// Takes note that nothing is kept any more: all slots are handed out again.
+    /// Notes that no piece is stored any more: all slots are handed out again.
     pub fn all_again(&mut self) {
         self.taken.clear();
         self.told.fill(0);
@@ -191,10 +194,12 @@ impl Recorder {
         (self.word, self.left, self.line) = (0, 0, 0);
     }
 
-    /// Adds a slot to a sheet, if its key matters. If it does not, that is added where something else was said before.
+    /// Adds a slot to a sheet, if its key matters. If the key does not matter but an earlier piece had one for this
+    /// slot, adds the slot as empty.
     fn show(&mut self, slot: usize, slack: &impl Fn() -> Duration, sheet: &mut Sheet, changed: bool) {
         let MemoryShared { table, time, .. } = &*self.store.memory.shared;
-        // Asked with the slot in hand: whoever had it before wrote by no later tick, and has told what `slack` goes by.
+        // Called while the slot is seized: its former holder wrote at no later tick, and has already updated what
+        // `slack` depends on.
         let times = || {
             let now = time.latest();
             (now, now.after(slack()))
@@ -221,7 +226,8 @@ impl Recorder {
 }
 
 impl Table {
-    /// Adds a slot to a sheet, if its key is not full again by the second of two ticks; the first one is now. Says whether it did.
+    /// Adds a slot to a sheet, if its key's limit is not full again at the second of the two `times`; the first one is
+    /// now. Returns whether it did.
     fn show(
         &self,
         slot: usize,
@@ -230,7 +236,7 @@ impl Table {
         sheet: &mut Sheet,
     ) -> bool {
         let place = Place { line: slot / WAYS, slot: slot % WAYS };
-        // In hand, its name and all that belongs to it stay as they are, without the lock of the line.
+        // While the slot is seized, its name and all that belongs to it are stable, even without the lock of the line.
         let seized = self.line(place.line).seize(place.slot);
         let name = seized.name();
         if name == Name::EMPTY {
@@ -264,7 +270,7 @@ impl Table {
     }
 }
 
-/// Returns the quota of a limit that a slot in hand names.
+/// Returns the quota of a limit that a seized slot names.
 fn quota_of<'q>(quotas: &'q mut Quotas, limit: Limit<'_>) -> Option<&'q Arc<Quota>> {
     let number = limit.class().number();
     let is_known = quotas.get(&number).is_some_and(|(kept, _)| *kept == limit.kept()) && limit.holds();

@@ -10,7 +10,7 @@ use crate::store::{Charge, Ending, Op, PlainStore, RestoreError};
 
 const NOW: Duration = Duration::ZERO;
 
-/// What was handed out and kept, as an engine would keep it.
+/// The pieces that were handed out and stored, as an engine would store them.
 #[derive(Default)]
 struct Journal {
     pieces: Vec<Vec<u8>>,
@@ -44,13 +44,15 @@ fn make(full_keys: bool, seed: &Seed) -> TrackedStore {
     make(64, seed).expect("room for few keys")
 }
 
-/// What an answer says. The marks of receipts are left out: those of a key that was full again, and forgotten, count anew.
+/// The comparable part of an answer. The marks of receipts are left out: those of a key that was full again and was
+/// forgotten start over.
 fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
     let lines = settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
     (settled.allowed, settled.wait, lines.collect())
 }
 
-/// A store that is thrown away now and then, and made anew of what was handed out so far, beside a plain map that never is.
+/// A store that is now and then discarded and restored from what was handed out so far, compared with a plain map that
+/// never is.
 #[test]
 fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
     for (full_keys, round) in
@@ -106,7 +108,7 @@ fn a_store_that_was_taken_back_answers_as_one_that_was_never_gone() {
             match random.below(60) {
                 0..4 => journal.keep(&mut recorder),
                 4 => {
-                    // Handed out, and not kept: it is handed out again.
+                    // Handed out but not stored: handed out again later.
                     while recorder.changes(|| NOW).is_some() {}
                     let _ = recorder.lines(2, 100, || NOW);
                     recorder.lost();
