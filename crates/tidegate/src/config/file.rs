@@ -115,7 +115,7 @@ mod tests {
         assert_eq!([10, 1024, 1536, 4 << 20].map(size), ["10 bytes", "1 KiB", "1536 bytes", "4 MiB"]);
     }
 
-    /// A pipe that nobody writes to and a device that never ends used to hold their reader for ever.
+    /// Formerly a pipe without a writer and an endless device blocked their reader for ever.
     #[cfg(unix)]
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(error, "is not UTF-8 text: byte 2 is something else");
     }
 
-    /// A symlink to a regular file is one, as config maps are mounted.
+    /// A symlink to a regular file counts as regular, since Kubernetes mounts config maps as symlinks.
     #[cfg(unix)]
     #[test]
     fn symlinks_to_files_are_followed() {

@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is compared at once is what the walk over segments would have found.
+        /// The fast comparisons agree with the walk over segments.
         #[test]
         fn shapes_are_shortcuts_of_the_walk(
             pattern in "(/([ab]|\\*|\\*\\*)){0,4}", path in "(/[ab]{1,2}){0,4}",

@@ -312,7 +312,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search upwards.
+        /// Compared with a linear search from below.
         #[test]
         fn the_least_capacity_is_the_least(units in 1..300_u64, share in 0..100_u8, plus in 0..40_u64) {
             let keep_for = KeepFor::default().with(Critical, Kept::Percent(share)).with(CriticalPlus, Kept::Units(plus));

@@ -200,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted list of the same costs: at least the quantile, and less than a sixteenth above it.
+        /// Compared with a sorted list of the same costs: the estimate is at least the quantile, and less than a sixteenth above it.
         #[test]
         fn an_estimate_is_the_quantile_rounded_up(
             costs in prop::collection::vec(1..1_000_000_000_000_u64, 20..512),

@@ -309,7 +309,7 @@ mod tests {
         }
     }
 
-    /// nginx and Caddy serve `/api/thing` for the first of these, and neither the strict nor the lenient reading was that.
+    /// nginx and Caddy serve `/api/thing` for the first of these paths, which was neither the strict nor the lenient reading.
     #[test]
     fn servers_may_be_lenient_in_one_thing_and_strict_in_another() {
         for (raw, read) in [

@@ -311,7 +311,7 @@ mod tests {
     use super::super::policy::{Absent, Limit, Policy, Terms};
     use super::*;
 
-    /// Keys that end alike take their end from the first, which may have been skipped or have no limit.
+    /// Keys with the same values copy their end from the first key, whose policy may have been skipped or have no limit.
     #[test]
     fn planned_keys_are_those_looked_up_by_hand() {
         let quota = || Limit::new(Quota::per_second(1).gcra().unwrap(), "one");

@@ -328,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Values were shown to three decimals, and a signal that ends at 0.0004 as one that ends at 0.
+    /// Formerly values were printed with three decimals, so an end at 0.0004 was printed as 0.
     #[test]
     fn values_are_shown_exactly_and_the_end_is_what_is_shown() {
         for (text, shown) in [
