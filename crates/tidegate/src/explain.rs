@@ -49,7 +49,7 @@ pub struct Reason {
     pub policy: String,
     /// `off`, `shadow` or `enforce`.
     pub mode: &'static str,
-    /// `allowed`, `DENIED`, `would deny` (in shadow) or `not charged`.
+    /// `allowed`, `DENIED`, `would deny` (in shadow), `marked` or `demoted` (over the limit), or `not charged`.
     pub result: &'static str,
     /// Why the policy charges the request or not.
     pub why: String,
@@ -65,7 +65,7 @@ pub struct Reason {
 pub struct LimitReason {
     /// The limit in short form: `gcra 100/s burst 200`; if the check brought a quota, `the check's own quota`.
     pub limit: String,
-    /// `allowed`, `DENIED` or `would deny`.
+    /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
     pub result: &'static str,
     /// Whether this is a shadow limit, which is measured beside the policy's own limits and refuses nothing.
     pub shadow_limit: bool,

@@ -132,7 +132,7 @@ impl LimitDecision {
 pub struct GateDecision {
     /// Whether the request may pass, now or after [`GateDecision::wait`].
     pub allowed: bool,
-    /// How long to hold it back: only queues delay.
+    /// How long to delay the request; only queues delay.
     pub wait: Duration,
     /// Every limit that matched and was checked, in the order of the policies. If one store refuses, later stores are
     /// not asked.

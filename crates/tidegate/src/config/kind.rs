@@ -22,9 +22,9 @@ pub(super) enum Kind {
     Problem,
     /// `llm.tokens`, or an expression
     Cost,
-    /// `llm.output`, or an expression over what a settlement tells
+    /// `llm.output`, or an expression over the values that a settlement reports
     Settle,
-    /// The name of a value that a settlement tells, as `llm.output`.
+    /// The name of a value that a settlement reports, as `llm.output`.
     Usage,
     /// A whole number in a range.
     Whole(u64, u64),

@@ -192,7 +192,7 @@ impl Gate {
 }
 
 impl GateDecision {
-    /// Concludes a decision by its own limits, of which `limits` were to be asked.
+    /// Concludes a decision from its own limits; `limits` is the number of limits that were to be asked.
     pub(super) fn conclude_part(&mut self, limits: usize) {
         let all_asked = self.limits.len() == limits;
         self.allowed =
@@ -213,7 +213,7 @@ struct Merged<'p> {
 /// The part of one check in the merged plan.
 struct PartOf<'p> {
     check: usize,
-    /// Its own lines, and where each stands in the merged plan.
+    /// The lines of the check, each with its index in the merged plan.
     lines: SmallVec<[(usize, Line<'p>); 4]>,
 }
 

@@ -21,7 +21,7 @@ impl Gate {
     /// trusted with the whole limit should be allowed to ask for it. A limit that stores each charge separately
     /// (`sliding-log`) gives nothing back; neither do places and breakers, which need their charges.
     ///
-    /// Takes two or three steps of a store per limit, of which the first is a peek. If a step fails, the limits before
+    /// Takes two or three steps of a store per limit, the first of them a peek. If a step fails, the limits before
     /// it have given back. Between the steps one unit may be charged, and another request refused because of it.
     ///
     /// # Errors

@@ -1,4 +1,4 @@
-//! What the grammar reads, and what it says of what it does not.
+//! Tests of the grammar: the forms that it accepts, and the messages for those that it refuses.
 
 use std::time::Duration;
 
