@@ -1,7 +1,8 @@
-//! The file: server settings and policies, in YAML or TOML, with every mistake explained at once.
+//! Reads the configuration file: server settings and policies, in YAML or TOML, with all mistakes reported at once.
 //!
-//! A text in either format becomes one tree, whose values know their places in the text. The tree is checked against the table of
-//! keys; then settings and policies are built of it. A file with an error gives no configuration, so the running one stays.
+//! A text in either format is parsed into one tree whose values know their places in the text. The tree is checked
+//! against the table of keys; then settings and policies are built from it. A file with an error yields no
+//! configuration, so the running one stays in effect.
 
 mod adaptive;
 mod added;
@@ -78,45 +79,45 @@ use self::node::{Node, Spot, Value};
 use crate::policy::span;
 use crate::policy::{ClientIp, ForwardHeader, PolicySet};
 
-/// Where a server listens.
+/// The addresses where a server listens, and how it encrypts and traces.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Server {
-    /// Checks over HTTP.
+    /// The address for checks over HTTP.
     pub http: Address,
-    /// Metrics and administration over HTTP; `None`: at `http`.
+    /// The address for metrics and administration over HTTP; `None`: the same as `http`.
     pub admin: Option<Address>,
-    /// Checks over Envoy's rate limit service; `None`: not answered.
+    /// The address for Envoy's rate limit service; `None`: not served.
     pub grpc: Option<Address>,
-    /// Checks over the protocol of Redis; `None`: not answered.
+    /// The address for the Redis protocol; `None`: not served.
     pub resp: Option<Address>,
-    /// What encrypts them; `None`: nothing.
+    /// The encryption of these addresses; `None`: nothing is encrypted.
     pub tls: Option<TlsSettings>,
-    /// Where spans of decisions are sent; `None`: where the environment says, if anywhere.
+    /// Where spans of decisions are sent; `None`: where the environment variables say, if anywhere.
     pub otlp: Option<OtlpSettings>,
 }
 
 impl Default for Server {
     fn default() -> Self {
-        // Loopback: a fresh install is not reached from other machines.
+        // Loopback, so that other machines cannot reach a fresh installation.
         let http = SocketAddr::from(([127, 0, 0, 1], 8080)).into();
         Self { http, admin: None, grpc: None, resp: None, tls: None, otlp: None }
     }
 }
 
-/// How decisions are settled later.
+/// How decisions are settled later, by means of tickets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TicketSettings {
-    /// The file with the keys that seal tickets; not read here.
+    /// The file with the keys that seal tickets. The configuration stores the path and does not read the file.
     pub key_file: Option<PathBuf>,
-    /// How long a ticket can be settled.
+    /// How long a ticket can be settled after its decision.
     pub ttl: Option<Duration>,
     /// The name of this node.
     pub issuer: Option<String>,
 }
 
-/// The most bytes of a file.
+/// The largest file, in bytes.
 pub const MAX_BYTES: usize = budget::TEXT;
 
 /// A whole validated file.
@@ -127,35 +128,35 @@ pub struct Config {
     pub server: Server,
     /// How the client's address is found.
     pub client_ip: ClientIp,
-    /// Which proxy asks the forward-auth door; `None`: none, and the door answers nobody.
+    /// The proxy that uses the forward-auth door; `None`: no proxy, and the door is closed.
     pub forward_auth: Option<ForwardAuth>,
-    /// Where counters live.
+    /// Where counters are stored.
     pub store: StoreSettings,
     /// How decisions are settled later.
     pub tickets: TicketSettings,
-    /// Which headers answers carry.
+    /// The rate limit headers of answers.
     pub headers: HeaderForm,
-    /// The header in which answers tell the priority that is left of a request which a policy demotes, in lower case; `None`:
-    /// `x-tidegate-priority`.
+    /// The header, in lower case, in which answers tell the lowered priority of a request that a policy demotes;
+    /// `None`: `x-tidegate-priority`.
     pub priority_header: Option<String>,
     /// The policies.
     pub policies: Arc<PolicySet>,
-    /// What is in effect, and where it comes from.
+    /// The values in effect, and where each comes from.
     pub effective: Effective,
     places: Vec<Spot>,
     written: Written,
 }
 
-/// The sections that say how a node runs: its own, also where nodes share their policies.
+/// The sections about the node itself. They stay in each node's file even if nodes share their policies.
 const OWN_SECTIONS: [&str; 3] = ["server", "store", "tickets"];
 
 impl Config {
-    /// Reads and validates a file; its name tells the format, see [`Format::of`].
+    /// Reads and validates a file. The extension of its name decides the format, see [`Format::of`].
     ///
-    /// Returns the warnings beside the configuration.
+    /// Returns the configuration and the warnings.
     ///
     /// # Errors
-    /// Every mistake, in the order of the file, warnings included; or the one reason why the file cannot be read.
+    /// All mistakes in the order of the file, including warnings; or the one reason why the file cannot be read.
     pub fn read(path: &Path) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let name = path.display().to_string();
         match read_text(path, MAX_BYTES as u64) {
@@ -168,9 +169,9 @@ impl Config {
         }
     }
 
-    /// Validates a text; `name` is what diagnostics call it.
+    /// Validates a text; diagnostics call it `name`.
     ///
-    /// Returns the warnings beside the configuration. Never panics, whatever the text, and its work is bounded.
+    /// Returns the configuration and the warnings. Never panics, whatever the text, and does a bounded amount of work.
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -191,11 +192,11 @@ impl Config {
         Self::build(file, findings)
     }
 
-    /// Validates a text of policies that all nodes share, for the node that this file is of: `server`, `store` and `tickets` are the
-    /// node's own and may not be in the text, and everything else is the text's. The text says itself whether it is YAML or TOML
-    /// ([`Format::of_text`]).
+    /// Validates a text of policies that all nodes share, for the node with this configuration. `server`, `store` and
+    /// `tickets` come from the node's own file and may not be in the text; everything else comes from the text. The
+    /// content of the text decides whether it is YAML or TOML ([`Format::of_text`]).
     ///
-    /// Returns the warnings beside the configuration, and is bounded as [`Config::parse`] is.
+    /// Returns the configuration and the warnings. The work is bounded as in [`Config::parse`].
     ///
     /// # Errors
     /// As [`Config::read`].
@@ -235,7 +236,7 @@ impl Config {
         Self::build(file, findings)
     }
 
-    /// Makes a configuration of a tree.
+    /// Builds a configuration from a tree.
     fn build(tree: Node, mut findings: Findings) -> Result<(Self, Vec<Diagnostic>), Vec<Diagnostic>> {
         let file = &tree;
         shape::check(file, &Kind::Table(&FILE), "file", &mut findings);
@@ -286,7 +287,7 @@ impl Config {
         Ok((config, findings.finish()))
     }
 
-    /// Returns the file as it was written, to add policies to.
+    /// Returns the validated file as it was written, as the base for added policies.
     #[must_use]
     pub fn written(&self) -> &Written {
         &self.written
@@ -323,7 +324,7 @@ fn client_ip(node: Option<&Node>) -> ClientIp {
     }
 }
 
-/// The longest life of a ticket, as the library has it.
+/// The longest life of a ticket, as the library defines it.
 const LONGEST_TTL: Duration = Duration::from_secs(30 * 86_400);
 
 fn tickets(node: Option<&Node>) -> TicketSettings {

@@ -1,4 +1,4 @@
-//! "Why was I denied, and by which policy?": what every policy makes of a request, in words and numbers.
+//! Explains a decision: what every policy does with a request, in words and numbers. Answers "why was I denied, and by which policy?".
 //!
 //! The server's `/v1/explain` and the command line print the same lines.
 
@@ -16,32 +16,32 @@ use crate::store::{StoreError, kept_back};
 
 /// The explanation of one request.
 ///
-/// Made of a peek, which spends nothing; made of a check, its numbers are those after the check. Its text is for a terminal, one line per
+/// Made from a peek, which spends nothing; if made from a check, the numbers are those after the check. Its text is for a terminal, one line per
 /// limit.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Explanation {
     /// `allowed`, `delayed` or `denied`.
     pub decision: &'static str,
-    /// The policy that binds; absent when none limits it, or when the list of the whole set refused it.
+    /// The policy that binds; absent if no policy limits the request, or if the list of the whole set refused it.
     pub policy: Option<String>,
-    /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent when it passes.
+    /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent if it passes.
     pub retry: Option<&'static str>,
-    /// Least wait until the request would pass, in milliseconds rounded up; absent when it passes, and where no wait is known.
+    /// The shortest wait until the request would pass, in milliseconds rounded up; absent if it passes, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// How long the request would be held back, in milliseconds rounded up.
+    /// How long the request would be delayed, in milliseconds rounded up.
     pub delay_ms: u64,
-    /// Whether a deny-list refused the request; no limit was asked then.
+    /// Whether a deny-list, a deadline or a block refused the request; no limit was checked then.
     pub denied_by_list: bool,
-    /// Why its key is blocked, where it is that and no list; may be empty.
+    /// The reason of the block, if the key is blocked; may be empty.
     pub blocked: Option<String>,
-    /// Whether it is no list, but the time that the request has left.
+    /// Whether a deadline refused the request: its caller waits for too little time.
     pub too_late: bool,
     /// The policies, in the order of the file.
     pub reasons: Vec<Reason>,
 }
 
-/// What one policy makes of the request.
+/// What one policy does with the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct Reason {
@@ -49,50 +49,50 @@ pub struct Reason {
     pub policy: String,
     /// `off`, `shadow` or `enforce`.
     pub mode: &'static str,
-    /// `allowed`, `DENIED`, `would deny` (in shadow) or `not charged`.
+    /// `allowed`, `DENIED`, `would deny` (in shadow), `marked` or `demoted` (over the limit), or `not charged`.
     pub result: &'static str,
-    /// Why the policy is charged or not.
+    /// Why the policy charges the request or not.
     pub why: String,
     /// The key that is charged: `client.ip=203.0.113.9`, or `(all)`.
     pub key: String,
-    /// The policy's limits, if it is charged; a shadow limit last.
+    /// The policy's limits, if it charges the request; a shadow limit comes last.
     pub limits: Vec<LimitReason>,
 }
 
-/// What one limit makes of the request.
+/// What one limit does with the request.
 #[derive(Clone, Debug)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct LimitReason {
-    /// The limit in words: `gcra 100/s burst 200`; where the check brought a quota, `the check's own quota`.
+    /// The limit in short form: `gcra 100/s burst 200`; if the check brought a quota, `the check's own quota`.
     pub limit: String,
-    /// `allowed`, `DENIED` or `would deny`.
+    /// `allowed`, `DENIED`, `would deny`, `marked` or `demoted`.
     pub result: &'static str,
     /// Whether this is a shadow limit, which is measured beside the policy's own limits and refuses nothing.
     pub shadow_limit: bool,
-    /// What the limit counts: `units`, which come back with time, or `places`, which come back when those inside leave.
+    /// What the limit counts: `units`, which return with time, or `places`, which are free again when requests in flight end.
     pub counts: &'static str,
     /// Units or places asked for.
     pub needs: u64,
-    /// Units or places left, those that are kept back included.
+    /// Units or places left, including those that are kept back.
     pub has: u64,
     /// Units or places that are kept back from this request, for others of higher priority.
     pub kept_back: u64,
-    /// Units of a full limit, or the number of places.
+    /// The units of a full limit, or the number of places.
     pub of: u64,
-    /// When it is worth repeating: `after` a known wait, `unknown`, or `never`; absent when this limit allows it.
+    /// When the request is worth repeating: `after` a known wait, `unknown`, or `never`; absent if this limit allows it.
     pub retry: Option<&'static str>,
-    /// Least wait until this limit would allow the request, in milliseconds rounded up; absent when it does, and where no wait is known.
+    /// The shortest wait until this limit would allow the request, in milliseconds rounded up; absent if it does, and if no wait is known.
     pub retry_after_ms: Option<u64>,
-    /// What would have let the request pass this limit; absent when it passed.
+    /// What would have let the request pass this limit; absent if it passed.
     pub allowed_with: Option<AllowedWith>,
-    /// Whether this limit allowed the request and was not charged, because another limit denied.
+    /// Whether this limit allowed the request but was not charged, because another limit denied it.
     pub spared: bool,
     #[cfg_attr(feature = "config", serde(skip))]
     binds: bool,
     /// The policy file's word for [`AllowedWith::burst_at_least`], and the text after the number.
     #[cfg_attr(feature = "config", serde(skip))]
     word: (&'static str, &'static str),
-    /// Places in use; after the number of places was lowered, this may be more than there are.
+    /// Places in use; if the number of places was lowered, this may exceed it.
     #[cfg_attr(feature = "config", serde(skip))]
     in_use: u64,
 }
@@ -101,22 +101,22 @@ pub struct LimitReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "config", derive(serde::Serialize))]
 pub struct AllowedWith {
-    /// The least burst, count per window or number of places that would do; absent when no limit can have that much.
+    /// The smallest sufficient burst, count per window or number of places; absent if no limit can have that much.
     pub burst_at_least: Option<u64>,
-    /// The largest cost that would have passed; absent when nothing is left at all.
+    /// The largest cost that would have passed; absent if nothing is left.
     pub cost_at_most: Option<u64>,
-    /// The least level of priority that would have passed; absent when none would.
+    /// The lowest level of priority that would have passed; absent if none would.
     pub priority_at_least: Option<&'static str>,
 }
 
 impl Gate {
-    /// Says what every policy makes of a request and why, and what would let it pass. Spends nothing.
+    /// Explains what every policy does with a request, why, and what would let it pass. Spends nothing.
     ///
-    /// Asks every policy, matching or not: for people, not for the hot path.
-    /// Limits are written as the policies have them; one in place of which the check brings a quota is "the check's own quota".
+    /// Examines every policy, matching or not: for people, not for the hot path. Limits are written as in the policies; a limit that the check's
+    /// quota replaces is written as "the check's own quota".
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made.
+    /// [`StoreError`] if no decision could be made.
     pub fn explain<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Explanation, StoreError> {
         let check = check.into();
         Ok(Explanation::of_peek(check.request, &self.peek(check)?))
@@ -125,7 +125,7 @@ impl Gate {
     /// Explains like [`Gate::explain`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made.
+    /// [`StoreError`] if no decision could be made.
     pub async fn explain_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -141,9 +141,10 @@ impl Explanation {
         Self::of(set, request, decision, |_| true, |policy| key_text(set, policy, request))
     }
 
-    /// Explains a decision by those policies of `set` whose places `asked` accepts; `key` writes a policy's key as the readers may see it.
+    /// Explains a decision by those policies of `set` whose indices `asked` accepts; `key` formats a policy's key in the form that the readers may
+    /// see.
     ///
-    /// The decision may be of a set with fewer policies: they are found by name.
+    /// The decision may come from a set with fewer policies: they are matched by name.
     pub fn of(
         set: &PolicySet,
         request: &Descriptor<'_>,
@@ -236,8 +237,8 @@ fn limits(policy: &Policy, request: &Descriptor<'_>, decision: &GateDecision) ->
     .collect()
 }
 
-/// Returns the least limit that would have allowed the request (what is spent and what is asked for, beside what is kept back), the largest
-/// cost (what is left for it), and the least level of priority (from which less is kept back).
+/// Returns the smallest limit that would have allowed the request (what is spent, plus the cost, plus what is kept back), the largest cost (what is
+/// left for the request), and the lowest level of priority (at which little enough is kept back).
 fn allowed_with(
     limit: &LimitDecision,
     quota: Option<&Quota>,
@@ -246,7 +247,7 @@ fn allowed_with(
     let standing = limit.decision.standing;
     let spent = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
     let needed = keep_for.least_capacity(priority, spent.saturating_add(limit.cost.units()));
-    // No word of the file makes a limit larger that a law moves.
+    // No key of the file enlarges a limit that a law moves.
     let needed = needed.filter(|_| !quota.is_some_and(kept_back::moves));
     let most = if quota.is_some_and(Quota::is_guard) { Concurrency::MAX_PLACES } else { Rate::MAX_COUNT };
     let passes = |level: &Criticality| {
@@ -262,7 +263,7 @@ fn allowed_with(
     }
 }
 
-/// Returns the policy file's word for how much a limit holds, and the text after the number.
+/// Returns the policy file's word for the size of a limit, and the text after the number.
 fn word(quota: &Quota) -> (&'static str, &'static str) {
     match quota {
         Quota::Concurrency(_) => ("max", ""),

@@ -1,11 +1,13 @@
-//! An answer in the words of HTTP: a status, rate-limit headers, and a problem that tells a refused caller what to do.
+//! Turns an answer into HTTP: a status, rate-limit headers, and a problem document that tells a refused caller what to
+//! do.
 //!
-//! For programs that ask a limiter or a gate themselves and speak HTTP; the decision server tells its callers the same, by the same code.
-//! [`NamedLimit`] turns the answers of a limiter or a bulkhead into an [`HttpAnswer`], [`HttpAnswer::of_gate`] the decisions of a gate. That
-//! writes into a `HeaderMap` of the `http` crate, or hands out names and values for everything else.
+//! For programs that use a limiter or a gate directly and speak HTTP; the decision server answers its callers with the
+//! same code. [`NamedLimit`] turns the answers of a limiter or a bulkhead into an [`HttpAnswer`], and
+//! [`HttpAnswer::of_gate`] the decisions of a gate. The answer writes its headers into a `HeaderMap` of the `http`
+//! crate, or returns names and values for other frameworks.
 //!
 //! # Examples
-//! A handler of any framework that goes by the `http` crate:
+//! A handler of any framework that uses the `http` crate:
 //! ```
 //! use http::{HeaderMap, Response};
 //! use tidegate::http_answer::NamedLimit;
@@ -55,8 +57,8 @@ use crate::gate::GateDecision;
 pub use crate::header_form::HeaderForm;
 use crate::policy::Descriptor;
 
-/// What the decision server, a crate of its own, shares with the answers here: it keeps the windows of its quotas, and its bodies tell more.
-/// Changes with any release.
+/// What the decision server, a separate crate, shares with this module: it caches the windows of its quotas, and its
+/// bodies contain more. May change with any release.
 #[doc(hidden)]
 pub mod server_parts {
     pub use super::limit_headers::insert;
@@ -70,7 +72,7 @@ pub mod server_parts {
 /// The media type of a refusal's body.
 pub const PROBLEM_JSON: HeaderValue = HeaderValue::from_static("application/problem+json");
 
-/// One answer in the words of HTTP, for its caller: strangers may read all of it.
+/// One answer in HTTP terms. All of it may be shown to any caller.
 #[derive(Clone, Debug)]
 pub struct HttpAnswer<'a> {
     shown: ShownLimits<'a>,
@@ -83,11 +85,11 @@ impl<'a> HttpAnswer<'a> {
         Self { shown, refusal, form: HeaderForm::Draft11 }
     }
 
-    /// Puts the decision of a gate about `request` into the words of HTTP.
+    /// Turns the decision of a gate about `request` into an HTTP answer.
     ///
-    /// Of each policy that can refuse, headers show the tightest limit, with the window of the quota that held: the one that the check
-    /// brought ([`Check::quota`](field@crate::Check::quota)), or the policy's own. Works the windows out anew each time, which costs
-    /// about as much as deciding the limits.
+    /// For each policy that can refuse, the headers show its tightest limit, with the window of the quota that applied:
+    /// the one that the check brought ([`Check::quota`](field@crate::Check::quota)), or the policy's own. Computes the
+    /// windows anew each time, which costs about as much as deciding the limits.
     ///
     /// # Examples
     /// ```
@@ -114,19 +116,20 @@ impl<'a> HttpAnswer<'a> {
         Self::new(shown, (!decision.allowed).then(|| Refusal::of_gate(decision)))
     }
 
-    /// Chooses the form of the rate-limit headers; [`HeaderForm::Draft11`] unless chosen.
+    /// Sets the form of the rate-limit headers; by default [`HeaderForm::Draft11`].
     #[must_use]
     pub fn with_form(self, form: HeaderForm) -> Self {
         Self { form, ..self }
     }
 
-    /// Says whether the request may pass.
+    /// Reports whether the request may pass.
     #[must_use]
     pub const fn is_allowed(&self) -> bool {
         self.refusal.is_none()
     }
 
-    /// Returns the status: 200 for a request that may pass; of a refusal 429 unless the policy that binds has another.
+    /// Returns the status: 200 if the request may pass; for a refusal 429, unless the policy that binds has another
+    /// status.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         self.refusal.map_or(StatusCode::OK, |refusal| refusal.status())
@@ -138,16 +141,17 @@ impl<'a> HttpAnswer<'a> {
         self.refusal?.policy()
     }
 
-    /// Writes the rate-limit headers, in place of those of the same names.
+    /// Writes the rate-limit headers; headers of the same names are replaced.
     ///
-    /// At most 2,048 bytes of lists of limits: where there are more, those that leave most stay out, and a header says how many. On a refusal
-    /// with a known wait `retry-after` says whole seconds, at least one; `access-control-expose-headers` lets scripts of browsers
-    /// read them.
+    /// The lists of limits take at most 2,048 bytes: if there are more limits, those with most left are omitted, and a
+    /// header says how many. For a refusal with a known wait, `retry-after` holds whole seconds, at least one, and
+    /// `access-control-expose-headers` lets browser scripts read these headers.
     pub fn write_headers(&self, out: &mut HeaderMap) {
         self.shown.write(self.form, out);
     }
 
-    /// Returns the rate-limit headers as names, in lower case, and values: for frameworks with types of their own.
+    /// Returns the rate-limit headers as pairs of names, in lower case, and values, for frameworks with types of their
+    /// own.
     #[must_use]
     pub fn pairs(&self) -> Vec<(String, String)> {
         let mut headers = HeaderMap::new();
@@ -156,7 +160,7 @@ impl<'a> HttpAnswer<'a> {
         headers.iter().map(|(name, value)| (name.as_str().to_owned(), text(value))).collect()
     }
 
-    /// Returns the body of a refusal, JSON of the type `application/problem+json`; `None` for a request that may pass.
+    /// Returns the body of a refusal, JSON of the type `application/problem+json`; `None` if the request may pass.
     ///
     /// # Examples
     /// ```
@@ -186,8 +190,8 @@ impl<'a> HttpAnswer<'a> {
         Some(refusal.public(refusal.status(), None).to_json())
     }
 
-    /// Returns the response to a refused request: status, rate-limit headers, a problem as its body, and that no cache may keep it. `None` for a
-    /// request that may pass.
+    /// Returns the response to a refused request: status, rate-limit headers, a problem document as its body, and
+    /// `cache-control: no-store`. `None` if the request may pass.
     #[must_use]
     pub fn refusal<B: From<String>>(&self) -> Option<Response<B>> {
         let mut response = Response::new(B::from(self.body()?));

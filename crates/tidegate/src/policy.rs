@@ -1,12 +1,14 @@
-//! Who is limited, by what.
+//! Policies: which requests are limited, under which keys, by which limits.
 //!
-//! A [`Policy`] says which requests it is for ([`Match`]), whose capacity they are charged to (`by`) and under which [`Limit`]s; a [`PolicySet`] is the
-//! whole file's policies. A request is a [`Descriptor`]; the set makes a [`Plan`] of it, which a store settles.
+//! A [`Policy`] says which requests it applies to ([`Match`]), which attributes make the key that they are charged to
+//! (`by`), and under which [`Limit`]s; a [`PolicySet`] holds the policies of a whole file. A request is a
+//! [`Descriptor`]. The set turns it into a [`Plan`], which a store settles.
 //!
-//! Two rules decide what a request means here. *The path* is normalised before it is matched: query cut off, escapes decoded
-//! once, `//` and dot segments resolved, and a path that servers read in several ways (an escaped slash, a backslash, a
-//! `;parameter`) is matched in each. *A missing attribute* of the key counts as a value of its own, distinct from the empty
-//! text; when all are missing there is nobody to charge and the policy is skipped, unless [`Absent`] says otherwise.
+//! Two rules decide how a request is read. *The path* is normalised before it is matched: the query is cut off, escapes
+//! are decoded once, `//` and dot segments are resolved, and a path that servers read in several ways (an escaped
+//! slash, a backslash, a `;parameter`) is matched in each reading. *A missing attribute* of the key counts as a value
+//! of its own, distinct from the empty text; if all attributes of the key are missing, the policy is skipped, unless
+//! [`Absent`] says otherwise.
 
 mod access;
 mod among;

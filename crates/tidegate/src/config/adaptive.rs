@@ -1,4 +1,5 @@
-//! Makes the terms of a limit on work in flight that a law moves, `algorithm: adaptive`.
+//! Builds the terms of an adaptive concurrency limit (`algorithm: adaptive`): a law moves the number of requests in
+//! flight that it allows.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,13 +16,13 @@ use super::node::{Node, Spot};
 use super::words::{Owner, Words};
 use crate::policy::{Terms, span, whole_number};
 
-/// The law unless the file names one.
+/// The law if the file names none.
 const DEFAULT: &str = "hill-climb";
 
-/// After which time without use what was learnt is forgotten, unless the file says otherwise.
+/// After how long without use a learned limit is forgotten, unless the file says otherwise.
 const FORGET_AFTER: &str = "1h";
 
-/// The words of such a limit, with those of its law behind them.
+/// The words of an adaptive limit; a missing word falls back to the default of its law.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
     law: &'static LawWords,
@@ -44,10 +45,11 @@ impl<'n> Stated<'_, 'n> {
         share(self.text(key)?)
     }
 
-    /// Returns the bounds: those of the file, and beside them those of the law, as far as they go together.
+    /// Returns the bounds of the file. A bound that the file leaves out comes from the law, as far as the two are
+    /// compatible.
     ///
     /// # Errors
-    /// [`QuotaError`] where those of the file do not go together.
+    /// [`QuotaError`] if the bounds of the file contradict each other.
     fn bounds(&self, law: &Adaptive) -> Result<Bounds, QuotaError> {
         let (least, most) = (self.words.whole("min"), self.words.whole("max"));
         let start = self.words.whole("start");
@@ -60,7 +62,7 @@ impl<'n> Stated<'_, 'n> {
                 Concurrency::MAX_PLACES
             }
         });
-        // Where the law's own least does not leave it any room, one place is the least.
+        // If the law's own minimum leaves no room below the maximum, the minimum is one place.
         let low = least.unwrap_or_else(|| {
             if own.least() < high && own.least() <= start.unwrap_or(high) { own.least() } else { 1 }
         });
@@ -69,7 +71,7 @@ impl<'n> Stated<'_, 'n> {
     }
 }
 
-/// Returns what holds for a key that a limit of the file leaves out, in the words of the file.
+/// Returns the default for a key that a limit of the file leaves out, as the file would write it.
 pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     let words = &Words { node, base: None };
     let name = words.text("law").unwrap_or(DEFAULT);
@@ -86,8 +88,8 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<String> {
     }
 }
 
-/// Makes the terms, and checks that one request can enter at all; words that are not possible by themselves were reported with the
-/// shape.
+/// Builds the terms and checks that one request can enter at all. Words that are invalid by themselves were reported by
+/// the shape check.
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,
@@ -139,7 +141,7 @@ pub(super) fn terms(
     }
 }
 
-/// Sets the knobs of a law. One that is missing was reported with the shape, and keeps its default.
+/// Sets the parameters of a law. A missing parameter keeps its default; an invalid one was reported by the shape check.
 fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError> {
     Ok(match law {
         Adaptive::Aimd(law) => {
@@ -170,9 +172,9 @@ fn knobs(law: Adaptive, stated: &Stated<'_, '_>) -> Result<Adaptive, QuotaError>
             )
         }
         Adaptive::Bbr(law) => {
-            // Readings are smoothed already where they are taken.
+            // The sensor smooths its readings already.
             let law = law.smoothing(0.0)?;
-            // A share of at most one is at most a thousand thousandths.
+            // The share is at most 1, thus the result is at most 1000 thousandths and fits a `u16`.
             let busy = stated.part("busy_from").map(|share| (share * 1000.0).round() as u16);
             let law = busy.map_or(Ok(law), |from| law.threshold(from))?;
             Adaptive::Bbr(stated.time("cool_off").map_or(Ok(law), |span| Bbr::cool_off(law, span))?)
@@ -191,7 +193,7 @@ fn guard(law: Adaptive, stated: &Stated<'_, '_>) -> Result<AdaptiveConcurrency, 
     }
 }
 
-/// Returns the key of the file that a mistake of core speaks of, and the mistake in the words of the file.
+/// Returns the key of the file that an error of the core crate is about, and the error in the words of the file.
 fn told(error: &QuotaError, stated: &Stated<'_, '_>) -> (&'static str, String) {
     let QuotaError::Parameter { name, .. } = error else { return ("algorithm", error.to_string()) };
     let written = |key: &str| stated.text(key).unwrap_or_default();

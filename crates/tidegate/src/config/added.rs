@@ -1,7 +1,8 @@
-//! Policies that are kept apart from the file, each in a text of its own, and are in force beside the file's.
+//! Policies that are kept outside the file, each in a text of its own, and are in force together with the file's
+//! policies.
 //!
-//! They follow the rules of the file: its `defaults` hold for them, its policies may go by them and they by its policies, and all of them
-//! together are bounded as one file is.
+//! The rules of the file hold for them: its `defaults` apply, policies of the file and added ones may refer to each
+//! other, and all of them together have the bounds of a single file.
 
 use super::budget;
 use super::diagnostic::Findings;
@@ -11,23 +12,26 @@ use super::written::Written;
 use super::{Config, Diagnostic, Format};
 use crate::visible::excerpt;
 
-/// One policy in a text of its own: what would stand in the list `policies` of a file.
+/// One policy in a text of its own: an element of the list `policies` of a file.
 #[derive(Clone, Copy, Debug)]
 pub struct AddedPolicy<'a> {
-    /// Its name. The text may repeat it, and may leave it out.
+    /// The name of the policy. The text may repeat the name or leave it out.
     pub name: &'a str,
     /// The policy, in YAML, JSON or TOML.
     pub text: &'a str,
 }
 
 impl Config {
-    /// Validates a file with policies added behind its own, in this order. Reads the file's tree and not the file.
+    /// Validates a file with policies appended to its own, in this order. Uses the parsed tree of the file and does not
+    /// read the file again.
     ///
-    /// Returns the warnings beside the configuration. Diagnostics of an added policy have the name `policy NAME`, and the line and column of
-    /// its text. Takes as long as to validate the whole file, and is bounded as [`Self::parse`] is.
+    /// Returns the configuration and the warnings. Diagnostics of an added policy have the path `policy NAME`, and the
+    /// line and column in its text. Takes as long as validating the whole file; the work is bounded as in
+    /// [`Self::parse`].
     ///
     /// # Errors
-    /// As [`Self::read`]; also a text that repeats another name than its own, and more values than a file may have.
+    /// As [`Self::read`]. Also if a text gives a name other than its own, and if the policies together have more values
+    /// than a file may have.
     ///
     /// # Examples
     /// ```
@@ -57,7 +61,7 @@ impl Config {
     }
 }
 
-/// Reads the text of one policy.
+/// Parses the text of one policy and fills in its name.
 fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> Result<Node, Vec<Diagnostic>> {
     let path = format!("policy {}", excerpt(policy.name));
     let mut findings = Findings::of(&path);
@@ -96,7 +100,7 @@ fn read_one(policy: &AddedPolicy<'_>, all: &mut Findings, room: &mut usize) -> R
     Ok(node)
 }
 
-/// Puts a policy behind those of a tree.
+/// Appends a policy to the list `policies` of a tree.
 fn push(tree: &mut Node, policy: Node) {
     let Value::Map(entries) = &mut tree.value else { return };
     let list = entries.iter_mut().find(|(name, _)| name.text == "policies");

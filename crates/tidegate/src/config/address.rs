@@ -1,4 +1,4 @@
-//! Where a server listens: an address of the network, or a socket in the file system.
+//! The address where a server listens: a network address or a Unix socket.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -17,7 +17,7 @@ use std::str::FromStr;
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Address {
-    /// An address and port.
+    /// An IP address and port.
     Tcp(SocketAddr),
     /// A Unix socket.
     Unix(UnixAddress),
@@ -30,7 +30,7 @@ pub struct UnixAddress {
     mode: u32,
 }
 
-/// Why a text is no address. Prints as the end of a sentence about the text.
+/// Why a text is not an address. Prints as the end of a sentence about the text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum NoAddress {
@@ -39,15 +39,15 @@ pub enum NoAddress {
         "is not an address and port, as 127.0.0.1:8080, or 8080 for this machine alone, nor a socket, as unix:/run/tidegate.sock"
     )]
     Unknown,
-    /// The path is relative: it would mean another socket wherever the server is started.
+    /// The path is relative: it would name a different socket depending on the directory in which the server starts.
     #[error(
         "is a socket whose path does not begin with `/`; write the whole path, as unix:/run/tidegate.sock"
     )]
     Relative,
-    /// The system takes no longer path.
+    /// The path is longer than the operating system accepts.
     #[error("is a socket whose path has more than {} bytes", UnixAddress::LONGEST)]
     Long,
-    /// What follows the path is no mode.
+    /// The text after the path is not a file mode.
     #[error(
         "has something else than its mode behind the path; write three octal digits, as unix:/run/tidegate.sock,mode=660"
     )]
@@ -55,22 +55,22 @@ pub enum NoAddress {
 }
 
 impl UnixAddress {
-    /// The most bytes of a path: what every system takes.
+    /// The longest path in bytes that every operating system accepts.
     const LONGEST: usize = 100;
 
-    /// Makes the address of a socket that its owner alone may use.
+    /// Creates the address of a socket that only its owner may use (mode 0o600).
     #[must_use]
     pub fn new(path: impl Into<PathBuf>) -> Self {
         Self { path: path.into(), mode: 0o600 }
     }
 
-    /// Returns where it lies.
+    /// Returns the path of the socket.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Returns who may connect: those who may write to it. 0o600 unless it was said.
+    /// Returns the file mode, which decides who may connect: those with write permission. 0o600 unless set.
     #[must_use]
     pub const fn mode(&self) -> u32 {
         self.mode
@@ -78,7 +78,7 @@ impl UnixAddress {
 }
 
 impl Address {
-    /// Says whether only this machine reaches it: a loopback address, or a Unix socket.
+    /// Reports whether only this machine can reach the address: a loopback address or a Unix socket.
     #[must_use]
     pub fn is_local(&self) -> bool {
         match self {
@@ -87,7 +87,7 @@ impl Address {
         }
     }
 
-    /// Returns the address and port; `None` of a Unix socket.
+    /// Returns the IP address and port; `None` for a Unix socket.
     #[must_use]
     pub const fn tcp(&self) -> Option<SocketAddr> {
         match self {
@@ -140,7 +140,7 @@ impl FromStr for Address {
     }
 }
 
-/// Reads an address and port. A port alone, and `localhost`, are this machine's; no other name is looked up.
+/// Parses an address and port. A port alone and the host `localhost` mean 127.0.0.1; other host names are not resolved.
 fn tcp(text: &str) -> Option<SocketAddr> {
     let of_this_machine = || {
         let (host, port) = text.rsplit_once(':').unwrap_or(("localhost", text));

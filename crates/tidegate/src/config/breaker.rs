@@ -1,4 +1,4 @@
-//! Makes the terms of a circuit breaker, `algorithm: breaker`.
+//! Builds the terms of a circuit breaker (`algorithm: breaker`).
 
 use std::fmt::Write as _;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use super::shares::percent;
 use super::words::Words;
 use crate::policy::{Terms, span, whole_number};
 
-/// What trips a breaker: where a file names any of them, those of the profile do not hold.
+/// The conditions that trip a breaker. If a file sets any of them, those of the profile do not apply.
 const TRIPS: [&str; 4] = ["failures", "consecutive", "slow_after", "slow_calls"];
 
-/// The words of a breaker, with those of its profile behind them.
+/// The words of a breaker; a missing word falls back to its profile.
 struct Stated<'w, 'n> {
     words: &'w Words<'n>,
     profile: &'static Profile,
@@ -30,7 +30,7 @@ impl<'n> Stated<'_, 'n> {
         self.words.text(key).map(str::trim).or_else(|| self.default(key))
     }
 
-    /// Returns what holds where the file says nothing of a key.
+    /// Returns the profile's value for a key, unless other words of the file rule it out.
     fn default(&self, key: &str) -> Option<&'static str> {
         let calls = || self.text("window").and_then(window);
         let hidden = TRIPS.contains(&key) && self.trips
@@ -44,7 +44,7 @@ impl<'n> Stated<'_, 'n> {
     }
 }
 
-/// Returns what holds for a key that a breaker of the file leaves out, in the words of the file.
+/// Returns the default for a key that a breaker of the file leaves out, as the file would write it.
 pub(super) fn in_effect(node: &Node, key: &str) -> Option<&'static str> {
     let words = &Words { node, base: None };
     let profile = Profile::named(words.text("profile").unwrap_or("tidegate"))?;
@@ -53,7 +53,7 @@ pub(super) fn in_effect(node: &Node, key: &str) -> Option<&'static str> {
     Stated { words, profile, trips, judges }.default(key)
 }
 
-/// Makes the terms; words that are not possible by themselves were reported with the shape.
+/// Builds the terms. Words that are invalid by themselves were reported by the shape check.
 pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> Option<Terms> {
     let spot_of = |key: &str| words.get(key).map_or(spot, |node| node.spot);
     let judging: Vec<&str> = JUDGED_BY_NAMES.into_iter().filter(|key| words.get(key).is_some()).collect();
@@ -90,7 +90,7 @@ pub(super) fn terms(words: &Words<'_>, spot: Spot, findings: &mut Findings) -> O
     }
 }
 
-/// Describes the breaker; `None` where a word is not possible, which was reported with the shape.
+/// Describes the breaker to the builder; `None` if a word is invalid, which the shape check reported.
 fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let text = |key: &str| stated.text(key);
     let time = |key: &str| text(key).map(span).and_then(Result::ok);
@@ -98,11 +98,11 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     let window = match window(text("window")?)? {
         WrittenWindow::Calls(calls) => Window::Calls(calls),
         WrittenWindow::Time(span) => {
-            // A profile by calls says nothing of the parts of a time.
+            // A profile with a window of calls sets no buckets for a window of time.
             Window::Time { span, buckets: stated.number("buckets").unwrap_or(10) }
         }
     };
-    // The profile's least number of calls may be more than a shorter window of the file holds.
+    // The profile's minimum number of calls may exceed a shorter window of the file.
     let min_calls = match (window, stated.words.get("min_calls")) {
         (Window::Calls(calls), None) => stated.number("min_calls")?.min(calls),
         _ => stated.number("min_calls")?,
@@ -128,7 +128,7 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     }
     let first = time("open_for")?;
     let longest = match stated.words.get("open_at_most") {
-        // `open_for` alone may be longer than the longest of the profile.
+        // `open_for` alone may exceed the profile's longest open time.
         None => time("open_at_most").map_or(first, |longest| longest.max(first)),
         Some(_) => time("open_at_most")?,
     };
@@ -153,7 +153,7 @@ fn builder(stated: &Stated<'_, '_>) -> Option<BreakerBuilder> {
     })
 }
 
-/// Returns the key of the file that a mistake of core speaks of.
+/// Returns the key of the file that an error of the core crate is about.
 fn key_of(error: &QuotaError) -> &'static str {
     match error {
         QuotaError::Parameter { name, .. } => match *name {
@@ -166,7 +166,7 @@ fn key_of(error: &QuotaError) -> &'static str {
     }
 }
 
-/// Says a mistake of core in the words of the file.
+/// Words an error of the core crate in the terms of the file.
 fn told(error: &QuotaError) -> String {
     match error {
         QuotaError::Parameter { name: "slow_ratio", .. } => {
@@ -179,7 +179,7 @@ fn told(error: &QuotaError) -> String {
     }
 }
 
-/// Returns the breaker as people read it: `breaker 50% of 20 calls or more in 10s, open 5s`.
+/// Returns the breaker in short form, as `breaker failures 50% in 10s open 5s`.
 fn label(stated: &Stated<'_, '_>) -> String {
     let text = |key: &str| stated.text(key).unwrap_or_default();
     let mut label = "breaker".to_owned();

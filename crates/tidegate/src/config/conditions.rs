@@ -1,4 +1,4 @@
-//! `when` of a policy; `follows`, `floor` and `between` of a limit.
+//! Reads `when` of a policy, and `follows`, `floor` and `between` of a limit.
 
 use tidegate_core::{QuotaError, Rate};
 
@@ -9,13 +9,13 @@ use super::suggest::instead;
 use crate::policy::{Condition, ConditionError, Follows, Limit, Source, SourceError, WrittenRate};
 use crate::visible::excerpt;
 
-/// The keys of a limit whose rate follows a number: none is without the others.
+/// The keys of a limit whose rate follows a number. They come all three together or not at all.
 const KEYS: [&str; 3] = ["follows", "floor", "between"];
 
 /// Reads a condition.
 ///
 /// # Errors
-/// What is wrong, with the nearest word.
+/// A message that says what is wrong and suggests the nearest word.
 pub(super) fn condition(text: &str) -> Result<Condition, String> {
     text.parse().map_err(|error| match error {
         ConditionError::Source(error) => said(&error),
@@ -30,7 +30,7 @@ pub(super) fn condition(text: &str) -> Result<Condition, String> {
 /// Reads the name of a number.
 ///
 /// # Errors
-/// What is wrong, with the nearest word.
+/// A message that says what is wrong and suggests the nearest word.
 pub(super) fn source(text: &str) -> Result<Source, String> {
     text.parse().map_err(|error| said(&error))
 }
@@ -45,23 +45,24 @@ fn said(error: &SourceError) -> String {
     }
 }
 
-/// Splits `70%..90%`.
+/// Splits a range such as `70%..90%` into its two ends.
 ///
 /// # Errors
-/// How it is written.
+/// A message that shows how a range is written.
 pub(super) fn between(text: &str) -> Result<(&str, &str), String> {
     let ends = text.split_once("..").map(|(low, high)| (low.trim(), high.trim()));
     ends.filter(|(low, high)| !low.is_empty() && !high.is_empty() && !high.contains(".."))
         .ok_or_else(|| format!("\"{}\" is not a range; write 70%..90%, or 100..1000", excerpt(text)))
 }
 
-/// Builds the conditions of a policy; those with a mistake were reported with the shape.
+/// Builds the conditions of a policy. Invalid ones were reported by the shape check.
 pub(super) fn conditions(policy: &Node) -> Vec<Condition> {
     let written = policy.get("when").map_or(&[][..], Node::each);
     written.iter().filter_map(|node| condition(node.text()?).ok()).collect()
 }
 
-/// Has the rate of a limit follow a number, if its words say so; `None`, and reported, where they do not fit together.
+/// Makes the rate of a limit follow a number, if its words say so. `None`: the words do not fit together, which is
+/// reported.
 pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut Findings) -> Option<Limit> {
     let Some((first, _)) = KEYS.iter().find_map(|key| node.entry(key)) else { return Some(limit) };
     let missing: Vec<_> = KEYS.into_iter().filter(|key| node.get(key).is_none()).collect();
@@ -135,7 +136,7 @@ pub(super) fn follow(node: &Node, spec: &LimitSpec, limit: Limit, findings: &mut
     }
 }
 
-/// Returns the limit at the floor, where the rate of a limit follows a number: it too has to let one request pass.
+/// Returns the limit with its rate at the floor, if the rate follows a number: the floor too must let one request pass.
 pub(super) fn at_floor(node: &Node, spec: &LimitSpec) -> Option<(LimitSpec, Spot)> {
     let floor = node.get("floor")?;
     Some((LimitSpec { rate: floor.text()?.parse().ok()?, ..spec.clone() }, floor.spot))

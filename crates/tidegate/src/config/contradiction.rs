@@ -1,12 +1,12 @@
-//! Matches that no request can fit, found before one is asked.
+//! Finds matches that no request can fit, when the file is read.
 //!
-//! Only what is easy to decide is found: two different demands on one attribute, a direction that another word of the policy excludes,
-//! a `not` that excludes all that the rest includes. Two patterns with wildcards are not compared with each other.
+//! Only easy cases are found: two incompatible demands on one attribute, a direction that another key of the policy
+//! excludes, and a `not` that excludes everything that the rest includes. Two patterns with wildcards are not compared.
 
 use crate::policy::{Absent, Direction, Glob, Match, PathGlob, Policy, Want};
 
 impl Policy {
-    /// Says why no request can be charged, as the end of a sentence; `None` when one may be.
+    /// Returns why no request can be charged, as the end of a sentence; `None` if a request may be.
     pub(crate) fn contradiction(&self) -> Option<String> {
         let excluded = |name: &&String| {
             let mut asked = self.matching.attributes().iter();
@@ -26,9 +26,9 @@ impl Policy {
 }
 
 impl Match {
-    /// Says why no request fits, as the end of a sentence; `None` when one may.
+    /// Returns why no request fits, as the end of a sentence; `None` if one may.
     ///
-    /// Quadratic in the attributes asked for.
+    /// Quadratic in the number of attributes of the match.
     fn contradiction(&self, direction: Direction) -> Option<String> {
         let attributes = self.attributes();
         for (at, (name, want)) in attributes.iter().enumerate() {
@@ -55,7 +55,7 @@ impl Match {
                 "request.direction" if direction == Direction::Outbound => {
                     ("direction: outbound", fits(want, "outbound"))
                 }
-                // Without the attribute a request is inbound.
+                // A request without the attribute is inbound.
                 "request.direction" => {
                     let inbound = *want == Want::Absent || fits(want, "inbound");
                     ("direction: inbound, which holds unless the policy says outbound", inbound)
@@ -70,8 +70,8 @@ impl Match {
         covered.then(|| "`not` excludes everything that the rest of the match includes".to_owned())
     }
 
-    /// Says whether every request that fits `other` fits this match too, as far as that is easy to decide; this match has no `not` of its
-    /// own.
+    /// Reports whether every request that fits `other` also fits this match, as far as that is easy to decide. `false`
+    /// if this match has a `not` of its own.
     fn covers(&self, other: &Self) -> bool {
         let methods = self.methods().is_empty()
             || !other.methods().is_empty()
@@ -86,7 +86,8 @@ impl Match {
                             texts.all(|text| self.hosts().iter().any(|own| own.matches(text)))
                         })
                 });
-        // Every request has a path, but for those that a program describes without one: they are asked for as such.
+        // Every request has a path, except those that a program describes without one; a program tests such requests
+        // explicitly.
         let paths = self.paths().is_empty()
             || self.paths().iter().any(|own| matches!(own.source(), "/**" | "**"))
             || !other.paths().is_empty()
@@ -107,7 +108,7 @@ impl Match {
     }
 }
 
-/// Says whether one value can be what both ask for.
+/// Reports whether a single value can satisfy both demands.
 fn agree(one: &Want, other: &Want) -> bool {
     match (one, other) {
         (Want::Absent, Want::Absent) => true,
@@ -130,7 +131,7 @@ fn fits(want: &Want, value: &str) -> bool {
     }
 }
 
-/// Says whether a value that a want asks for may have a property; of patterns with wildcards it is taken for granted.
+/// Reports whether a value that `want` asks for can satisfy `has`. A pattern with wildcards counts as satisfying it.
 fn can_be(want: &Want, mut has: impl FnMut(&str) -> bool) -> bool {
     match want {
         Want::OneOf(globs) => globs.iter().any(|glob| match glob.literals() {

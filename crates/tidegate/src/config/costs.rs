@@ -1,4 +1,4 @@
-//! The `cost` of a policy: what a check takes, and what its settlement makes of it.
+//! Reads the `cost` of a policy: what a check takes, and how its settlement corrects it.
 
 use tidegate_core::Cost;
 
@@ -16,29 +16,29 @@ use crate::policy::{CostRule, is_attribute_name};
 use crate::policy::{SettleBy, SettleRule};
 use crate::visible::excerpt;
 
-/// The cost of a policy, read.
+/// The parsed cost of a policy.
 #[derive(Debug, Default)]
 pub(super) struct Costs {
     pub(super) cost: Option<CostRule>,
-    /// Whether a cost in the check goes before it.
+    /// Whether a cost sent with the check takes precedence over `cost`.
     pub(super) caller: bool,
     pub(super) settle: Option<SettleRule>,
 }
 
-/// What the names in an expression stand for.
+/// Where the names in an expression get their values from.
 #[derive(Clone, Copy)]
 enum Of {
     Request,
     Settlement,
 }
 
-/// Returns how many bytes of expressions a cost holds.
+/// Returns the number of bytes of expressions in a cost.
 pub(super) fn length(cost: &Node) -> usize {
     let text = |node: Option<&Node>| node.and_then(Node::text).map_or(0, str::len);
     text(Some(cost)) + text(cost.get("estimate")) + text(cost.get("settle"))
 }
 
-/// Reads a cost; what is wrong with it is among the findings.
+/// Reads a cost. Its mistakes are among the findings.
 pub(super) fn costs(node: &Node, findings: &mut Findings) -> Costs {
     let Value::Map(_) = node.value else {
         return Costs { cost: rule(node, "cost", findings), ..Costs::default() };
@@ -90,7 +90,7 @@ fn estimated(node: &Node, findings: &mut Findings) -> Costs {
         if settle.is_none() && !findings.refused() {
             findings.error(node.spot, "cost.missing needs cost.settle");
         }
-        // The check takes what its caller says.
+        // Without an estimate, the check takes the cost that its caller sends.
         return Costs { settle: settle.flatten().map(rule), ..Costs::default() };
     };
     if let (Some((name, _)), None) = (node.entry("missing"), &settle) {
@@ -140,7 +140,7 @@ fn units(node: &Node) -> Option<Cost> {
     whole_number(node.text()?).ok().and_then(Cost::new)
 }
 
-/// Reads a number, an attribute or an expression; `key` is what messages call it.
+/// Reads a number, an attribute or an expression; `key` is its name in messages.
 fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
     let text = node.text().filter(|_| is_sound(node, &Kind::Cost))?;
     if let Value::Number(_) = node.value {
@@ -149,7 +149,7 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
         }
         return units(node).map(CostRule::Fixed);
     }
-    // What YAML calls infinite, or no number, has a dot as the names of attributes have.
+    // YAML's infinity and not-a-number contain a dot, as names of attributes do.
     if matches!(text.trim_start_matches(['-', '+']).to_ascii_lowercase().as_str(), ".nan" | ".inf") {
         findings.error(node.spot, format_args!("{key}: {text} is not a whole number of 1 or more"));
         return None;
@@ -171,7 +171,7 @@ fn rule(node: &Node, key: &str, findings: &mut Findings) -> Option<CostRule> {
     return no_expression(node, key, Of::Request, findings);
 }
 
-/// Reads by what a policy settles.
+/// Reads what a policy is settled by.
 fn settle(node: &Node, findings: &mut Findings) -> Option<SettleBy> {
     let key = "cost.settle";
     let text = node.text().filter(|_| is_sound(node, &Kind::Settle))?;
@@ -231,10 +231,12 @@ fn expression(
     }
 }
 
-/// Checks that an expression can settle. If it could not, nobody would notice: every settlement would leave its estimate as it is.
+/// Checks that an expression can settle. A failure at run time would go unnoticed: every settlement would leave its
+/// estimate uncorrected.
 #[cfg(feature = "cel")]
 fn settles(expression: &crate::policy::Expression, node: &Node, findings: &mut Findings) -> bool {
-    // Further mistakes would only be counted, and a name that no settlement can tell was reported already.
+    // In these cases the check is skipped: more errors would only be counted, or an impossible name was reported
+    // already.
     if findings.is_full() || expression.names().any(|name| names::usage(name).is_err()) {
         return true;
     }

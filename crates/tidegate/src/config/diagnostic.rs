@@ -1,4 +1,4 @@
-//! Mistakes of a file, each with its place, the words found and the words possible.
+//! Collects the mistakes of a file, each with its place, the words found and the words possible.
 
 use std::fmt;
 
@@ -11,7 +11,7 @@ use super::node::Spot;
 pub enum Severity {
     /// The file is refused.
     Error,
-    /// The file works, perhaps not as meant.
+    /// The file works, but perhaps not as meant.
     Warn,
 }
 
@@ -30,18 +30,18 @@ impl fmt::Display for Severity {
 pub struct Diagnostic {
     /// The file's name, as given.
     pub path: String,
-    /// The line, from 1; 0 when the mistake is not in the text (a file that cannot be read).
+    /// The line, from 1; 0 if the mistake has no place in the text (for example, the file cannot be read).
     pub line: usize,
-    /// The column in characters, from 1; 0 as for the line.
+    /// The column in characters, from 1; 0 if `line` is 0.
     pub column: usize,
-    /// How bad it is.
+    /// Whether the mistake refuses the file.
     pub severity: Severity,
-    /// What is wrong and what would be right, as one sentence without full stop.
+    /// What is wrong and what would be right, as one sentence without a full stop.
     pub message: String,
 }
 
 impl Diagnostic {
-    /// Makes one of a whole file, which has no place in its text.
+    /// Creates a diagnostic for a whole file, without a line and column.
     #[must_use]
     pub fn of_file(path: &str, severity: Severity, message: String) -> Self {
         Self { path: path.to_owned(), line: 0, column: 0, severity, message }
@@ -61,7 +61,7 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Renders mistakes as a table with a count below; empty for none.
+/// Formats mistakes as a table with a count below; empty if there are none.
 #[must_use]
 pub fn report(diagnostics: &[Diagnostic]) -> String {
     use fmt::Write as _;
@@ -81,21 +81,22 @@ pub fn report(diagnostics: &[Diagnostic]) -> String {
     out
 }
 
-/// Collects the mistakes of one file: the first hundred, and as many warnings; of more it keeps the number.
+/// Collects the mistakes of one file: the first hundred errors and the first hundred warnings. Later ones are only
+/// counted.
 #[derive(Debug, Default)]
 pub(super) struct Findings {
-    /// What each text is called, by its number in a [`Spot`].
+    /// The name of each text, indexed by its number in a [`Spot`].
     paths: Vec<String>,
-    /// What the words before each message are now: `policy "per-ip": `, or nothing.
+    /// The prefix of the messages that follow: `policy "per-ip": `, or empty.
     pub(super) subject: String,
     found: Vec<Diagnostic>,
     errors: usize,
     warnings: usize,
-    /// Whether the file holds more than it may: then what is in it is not looked at further.
+    /// Whether the file holds more than is allowed. If so, its content is not checked further.
     pub(super) beyond: bool,
     alternatives: usize,
     steps: usize,
-    /// How often expressions were tried with samples.
+    /// How many samples expressions have been evaluated with.
     #[cfg(feature = "cel")]
     pub(super) samples: usize,
 }
@@ -105,13 +106,13 @@ impl Findings {
         Self { paths: vec![path.to_owned()], ..Self::default() }
     }
 
-    /// Takes one more text; returns its number. Beyond 65,535 of them the last number stands for all.
+    /// Adds a text and returns its number. From 65,535 texts on, they share the last number.
     pub(super) fn another(&mut self, path: &str) -> u16 {
         self.paths.push(path.to_owned());
         u16::try_from(self.paths.len() - 1).unwrap_or(u16::MAX)
     }
 
-    /// Returns what each text is called, by its number.
+    /// Returns the names of the texts, indexed by number.
     pub(super) fn paths(&self) -> &[String] {
         &self.paths
     }
@@ -128,24 +129,24 @@ impl Findings {
         self.add(spot, Severity::Warn, message);
     }
 
-    /// Refuses a file that holds too much.
+    /// Refuses a file that holds more than is allowed.
     pub(super) fn beyond(&mut self, spot: Spot, message: impl fmt::Display) {
         self.beyond = true;
         self.error(spot, message);
     }
 
-    /// Says whether more mistakes would only be counted.
+    /// Reports whether further errors are only counted.
     pub(super) fn is_full(&self) -> bool {
         self.errors >= budget::FINDINGS
     }
 
-    /// Counts patterns, and the steps that matching them may take for each byte.
+    /// Adds to the number of patterns and of steps that matching them may take for each byte.
     pub(super) fn patterns(&mut self, alternatives: usize, steps: usize) {
         self.alternatives += alternatives;
         self.steps += steps;
     }
 
-    /// Refuses a file whose patterns together are too many, once they are counted.
+    /// Refuses the file if its patterns together are too many or take too many steps. Called once all are counted.
     pub(super) fn check_patterns(&mut self) {
         if self.alternatives > budget::ALTERNATIVES {
             let message = format!(
@@ -177,7 +178,7 @@ impl Findings {
         }
         let mut message = format!("{}{message}", self.subject);
         if message.contains(is_control) {
-            // A parser quotes what it stumbled over as it is.
+            // A parser quotes the offending text unescaped.
             let escape = |letter: char| match is_control(letter) {
                 true => letter.escape_unicode().to_string(),
                 false => letter.to_string(),
@@ -193,12 +194,12 @@ impl Findings {
         });
     }
 
-    /// Says whether the file is to be refused.
+    /// Reports whether the file has an error.
     pub(super) fn refused(&self) -> bool {
         self.errors > 0
     }
 
-    /// Returns the mistakes in the order of the file, each once.
+    /// Returns the mistakes in the order of the file, without duplicates.
     pub(super) fn finish(mut self) -> Vec<Diagnostic> {
         let Self { found, paths, .. } = &mut self;
         if paths.len() > 1 {

@@ -1,11 +1,11 @@
-//! Reads small regular files, in one piece, and refuses everything else.
+//! Reads small regular files whole and refuses everything else.
 //!
-//! A path may lead anywhere: to a pipe whose other end never writes, to a device that never ends, to a terminal. Reading one of
-//! those would never return. So the path is examined before it is opened and again when it is open, and no more bytes are read than
-//! the caller allows. Symlinks are followed, since Kubernetes mounts files as symlinks.
+//! A path may lead to a pipe whose other end never writes, to an endless device, or to a terminal: reading one of those
+//! would never return. So the file type is checked before the file is opened and again when it is open, and no more
+//! bytes are read than the caller allows. Symlinks are followed, since Kubernetes mounts files as symlinks.
 //!
-//! A regular file may still be slow, on a file system whose server is gone. That cannot be seen from here: a caller who must not wait
-//! reads on a thread of its own.
+//! A regular file may still be slow, on a file system whose server does not respond. This module cannot detect that: a
+//! caller that must not block reads on a separate thread.
 
 use std::fs::{File, FileType, OpenOptions};
 use std::io::{self, Read as _};
@@ -18,45 +18,45 @@ pub enum ReadError {
     /// The system refused.
     #[error("cannot be read: {0}")]
     System(io::Error),
-    /// The path leads to something else than a regular file.
+    /// The path leads to something other than a regular file.
     #[error("is {what}; only a regular file is read")]
     NotRegular {
-        /// What it leads to, with its article.
+        /// The kind of file, with its article.
         what: &'static str,
     },
-    /// It is longer than allowed.
+    /// The file is longer than allowed.
     #[error("is longer than {}", size(*.most))]
     TooLong {
         /// The most bytes that were allowed.
         most: u64,
     },
-    /// It is no text.
+    /// The file is not UTF-8 text.
     #[error("is not UTF-8 text: byte {at} is something else")]
     NotText {
-        /// Where, counted from 0.
+        /// The position of the first invalid byte, from 0.
         at: usize,
     },
 }
 
-/// Reads a file of at most `most` bytes whole.
+/// Reads a whole file of at most `most` bytes.
 ///
-/// Opens without waiting, so a pipe, a device or a socket is an error at once. Waits as long as the file system takes to
-/// read a regular file. Allocates as it reads, never more than twice what was read.
+/// Opens without waiting, so a pipe, a device or a socket is an error at once. For a regular file, blocks as long as
+/// the file system takes. Allocates as it reads, never more than twice the bytes read.
 ///
 /// # Errors
-/// [`ReadError`]; a path that leads nowhere is `System` with the kind `NotFound`.
+/// [`ReadError`]; a path that does not exist is `System` with the kind `NotFound`.
 pub fn read_file(path: &Path, most: u64) -> Result<Vec<u8>, ReadError> {
-    // Before it is opened, because opening is enough to start some devices.
+    // Checked before opening, because opening alone starts some devices.
     regular(std::fs::metadata(path).map_err(ReadError::System)?.file_type())?;
     let file = open(path).map_err(ReadError::System)?;
-    // And after, because the path may lead elsewhere by now.
+    // Checked again after opening, because the path may lead elsewhere by now.
     regular(file.metadata().map_err(ReadError::System)?.file_type())?;
     let mut bytes = Vec::new();
     file.take(most.saturating_add(1)).read_to_end(&mut bytes).map_err(ReadError::System)?;
     if bytes.len() as u64 > most { Err(ReadError::TooLong { most }) } else { Ok(bytes) }
 }
 
-/// Reads a text file of at most `most` bytes whole: as [`read_file`], and the bytes must be UTF-8.
+/// Reads a whole text file of at most `most` bytes: as [`read_file`], but the bytes must be UTF-8.
 ///
 /// # Errors
 /// [`ReadError`].
@@ -97,7 +97,7 @@ fn name(kind: FileType) -> &'static str {
     if kind.is_dir() { "a folder" } else { "no file" }
 }
 
-/// Writes a size in the largest unit that is whole.
+/// Formats a size in the largest unit that divides it.
 fn size(bytes: u64) -> String {
     match bytes {
         _ if bytes >= 1 << 20 && bytes.is_multiple_of(1 << 20) => format!("{} MiB", bytes >> 20),
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!([10, 1024, 1536, 4 << 20].map(size), ["10 bytes", "1 KiB", "1536 bytes", "4 MiB"]);
     }
 
-    /// A pipe that nobody writes to and a device that never ends used to hold their reader for ever.
+    /// Formerly a pipe without a writer and an endless device blocked their reader for ever.
     #[cfg(unix)]
     #[test]
     fn what_is_no_regular_file_is_refused_at_once() {
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(error, "is not UTF-8 text: byte 2 is something else");
     }
 
-    /// A symlink to a regular file is one, as config maps are mounted.
+    /// A symlink to a regular file counts as regular, since Kubernetes mounts config maps as symlinks.
     #[cfg(unix)]
     #[test]
     fn symlinks_to_files_are_followed() {

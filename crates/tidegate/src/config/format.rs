@@ -12,8 +12,8 @@ pub enum Format {
 }
 
 impl Format {
-    /// Returns the format of a text that has no name, by its first line that is neither empty nor a comment: TOML where that begins a table or
-    /// gives a key its value by `=`, YAML where not.
+    /// Guesses the format of a text without a file name from its first line that is neither empty nor a comment: TOML
+    /// if that line opens a table or assigns a key with `=`, otherwise YAML.
     ///
     /// # Examples
     /// ```
@@ -34,7 +34,7 @@ impl Format {
         if is_toml { Self::Toml } else { Self::Yaml }
     }
 
-    /// Returns the format of a file by its name: TOML for `.toml`, YAML for every other.
+    /// Returns the format of a file by its extension: TOML for `.toml`, YAML for every other.
     #[must_use]
     pub fn of(path: &Path) -> Self {
         let is_toml = path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("toml"));

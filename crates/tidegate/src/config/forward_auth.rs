@@ -1,7 +1,8 @@
-//! How a proxy's sub-requests tell of the original request: the `forward_auth` section.
+//! Reads the `forward_auth` section: the headers in which a proxy's sub-requests describe the original request.
 //!
-//! A proxy sets one family of headers, and passes all others on as its caller sent them. A request does not show which family that is,
-//! since the caller may have sent any header; so it is configured, and until then no header is believed.
+//! A proxy sets one family of headers and passes on all others as its caller sent them. A request does not show which
+//! family the proxy sets, since the caller may have sent any header. So the family is configured, and without that no
+//! header is trusted.
 
 use tidegate_core::Priority;
 
@@ -10,7 +11,7 @@ use super::node::{Node, Spot};
 use crate::policy::Named;
 use crate::visible::excerpt;
 
-/// The headers in which a proxy tells of the original request.
+/// The headers in which a proxy describes the original request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OriginalHeaders {
@@ -35,7 +36,7 @@ impl OriginalHeaders {
     /// The words that [`OriginalHeaders::named`] knows.
     pub const NAMES: [&'static str; 3] = ["nginx", "caddy", "traefik"];
 
-    /// Returns what is known of a proxy by its name: `nginx`, `caddy` or `traefik`.
+    /// Returns the headers of a proxy by its name: `nginx`, `caddy` or `traefik`.
     #[must_use]
     pub fn named(proxy: &str) -> Option<Self> {
         match proxy {
@@ -77,26 +78,27 @@ impl OriginalHeaders {
     }
 }
 
-/// What the forward-auth door of a server believes and answers.
+/// Which headers the forward-auth door of a server trusts, and how it answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ForwardAuth {
-    /// Where the original request is read from; nothing else is believed.
+    /// The headers from which the original request is read; no others are trusted.
     pub original: OriginalHeaders,
-    /// The status of every refusal, 400 to 599, where the file or the caller states one.
+    /// The status of every refusal, 400 to 599, if the file or the caller sets one.
     pub stated_status: Option<u16>,
     /// Whether a browser's preflight is limited like any request; by default it passes uncharged.
     pub charge_preflights: bool,
-    /// The header in which the proxy tells the request's priority, in lower case; `None`: all requests have [`ForwardAuth::default_priority`]. Believed of peers
-    /// among [`ClientIp::trusted_proxies`](crate::policy::ClientIp::trusted_proxies) alone.
+    /// The header, in lower case, in which the proxy tells the request's priority; `None`: all requests have
+    /// [`ForwardAuth::default_priority`]. Trusted only from peers among
+    /// [`ClientIp::trusted_proxies`](crate::policy::ClientIp::trusted_proxies).
     pub priority_header: Option<String>,
-    /// The priority of a request whose header is missing, empty or not believed, and of all where no header is named; `critical` unless the
-    /// file says another.
+    /// The priority of a request whose header is missing, empty or not trusted, and of every request if no header is
+    /// named; `critical` unless the file sets another.
     pub default_priority: Priority,
 }
 
 impl ForwardAuth {
-    /// Makes the settings for a proxy, with what is usual for it.
+    /// Creates the settings for a proxy, with its usual defaults.
     #[must_use]
     pub fn of(original: OriginalHeaders) -> Self {
         Self {
@@ -108,15 +110,15 @@ impl ForwardAuth {
         }
     }
 
-    /// Returns the headers that are the proxy's word, and not its caller's.
+    /// Returns the headers that come from the proxy and not from its caller.
     pub fn headers(&self) -> impl Iterator<Item = &str> {
         let original = [self.original.method(), self.original.uri(), self.original.host()];
         original.into_iter().chain(self.priority_header.as_deref())
     }
 
-    /// Returns the status of every refusal; `None` where each policy has its own.
+    /// Returns the status of every refusal; `None`: each policy has its own.
     ///
-    /// For nginx it is 403 unless stated: `auth_request` makes 500 of any refusal but 401 and 403.
+    /// For nginx it is 403 unless set: `auth_request` turns any refusal but 401 and 403 into a 500.
     #[must_use]
     pub fn deny_status(&self) -> Option<u16> {
         let usual = matches!(self.original, OriginalHeaders::Nginx).then_some(403);
@@ -126,11 +128,11 @@ impl ForwardAuth {
 
 const HEADERS: [&str; 3] = ["method", "uri", "host"];
 
-/// Headers of a sub-request that belong to its connection or to the server: they tell nothing of the original request.
+/// Headers of a sub-request that concern its connection or the server: they say nothing about the original request.
 const OF_THE_SUB_REQUEST: [&str; 4] =
     ["connection", "content-length", "transfer-encoding", "x-tidegate-token"];
 
-/// Returns a complaint about a header that policies name and that, in a sub-request, is never the caller's.
+/// Returns an error text if policies name a header that in a sub-request never comes from the original caller.
 pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     let header = named.names().filter_map(|name| name.strip_prefix("request.header."));
     let header = header.into_iter().find(|name| *name == "host" || OF_THE_SUB_REQUEST.contains(name))?;
@@ -140,7 +142,7 @@ pub(super) fn never_of_the_caller(named: &Named) -> Option<String> {
     ))
 }
 
-/// Builds the section; `None` where there is none, or where its mistakes are among the findings.
+/// Builds the section. `None`: there is no section, or its mistakes are among the findings.
 pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<ForwardAuth> {
     let (name, section) = file.entry("forward_auth")?;
     let original = match (section.entry("proxy"), HEADERS.map(|key| section.get(key))) {
@@ -211,7 +213,7 @@ pub(super) fn forward_auth(file: &Node, findings: &mut Findings) -> Option<Forwa
     Some(ForwardAuth { original, stated_status, charge_preflights, priority_header, default_priority })
 }
 
-/// Reads the name of the header of priorities, which nothing else may be read from.
+/// Reads the name of the priority header. No other value may come from the same header.
 fn priority_header(
     file: &Node,
     section: &Node,
@@ -242,14 +244,14 @@ fn priority_header(
     Some(name)
 }
 
-/// Reads the name of a header, in lower case. That it is one was checked with the shape of the file.
+/// Reads the name of a header, in lower case. The shape check made sure that it is a valid name.
 fn header(key: &str, node: Option<&Node>, section: Spot, findings: &mut Findings) -> Option<String> {
     let Some(node) = node else {
         findings.error(section, format_args!("forward_auth has no {key}; name the header that holds it"));
         return None;
     };
     let name = node.text()?.to_ascii_lowercase();
-    // A proxy hands the credentials of the caller on as they are, or sends its own.
+    // A proxy passes on the caller's credentials or sends its own.
     if name == "authorization" || OF_THE_SUB_REQUEST.contains(&name.as_str()) {
         let example = key.trim_end_matches("_header");
         findings.error(node.spot, format_args!("forward_auth.{key}: {name} cannot tell of the original request; use a header that the proxy sets, as x-original-{example}"));

@@ -1,4 +1,4 @@
-//! Small grammars of single keys: what is read, and how a value that is not is answered.
+//! Grammars of single keys: how their values are parsed and how invalid ones are reported.
 
 use std::time::Duration;
 
@@ -7,14 +7,14 @@ use tidegate_core::breaker::{Evaluate, Window};
 use super::shares::percent;
 use crate::policy::{span, whole_number};
 
-/// The grammar of a value that one key or two have.
+/// The grammar of a value that only one or two keys use.
 #[derive(Debug)]
 pub(super) struct Grammar {
-    /// Says whether a text is such a value.
+    /// Reports whether a text is a valid value.
     pub(super) reads: fn(&str) -> bool,
-    /// As the end of a sentence that begins with the text.
+    /// The end of an error message that begins with the text.
     pub(super) expected: &'static str,
-    /// Values that are.
+    /// Valid values.
     pub(super) examples: &'static [&'static str],
 }
 
@@ -56,7 +56,7 @@ pub(super) enum WrittenWindow {
     Time(Duration),
 }
 
-/// Reads `100 calls` or `10s`.
+/// Parses `100 calls` or `10s`.
 pub(super) fn window(text: &str) -> Option<WrittenWindow> {
     let text = text.trim();
     match text.strip_suffix("calls").or_else(|| text.strip_suffix("call")) {
@@ -72,7 +72,7 @@ pub(super) enum Failures {
     Count(u32),
 }
 
-/// Reads `50%` or `20`.
+/// Parses `50%` or `20`.
 pub(super) fn failures(text: &str) -> Option<Failures> {
     let text = text.trim();
     if text.ends_with('%') {
@@ -82,7 +82,7 @@ pub(super) fn failures(text: &str) -> Option<Failures> {
     (1..=Window::MAX_CALLS).contains(&count).then_some(Failures::Count(count))
 }
 
-/// Reads `0%` to `100%`, as a part of one.
+/// Parses `0%` to `100%` into a fraction of 1.
 pub(super) fn share(text: &str) -> Option<f64> {
     let text = text.trim();
     let percent = match text.strip_suffix('%')?.trim() {
@@ -92,14 +92,14 @@ pub(super) fn share(text: &str) -> Option<f64> {
     Some(f64::from(percent) / 100.0)
 }
 
-/// Reads `1.5`.
+/// Parses a decimal number from 1 to 1000, as `1.5`.
 pub(super) fn factor(text: &str) -> Option<f64> {
     let is_plain = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let factor: f64 = text.parse().ok().filter(|_| is_plain)?;
     (1.0..=1000.0).contains(&factor).then_some(factor)
 }
 
-/// Reads `each-call`, `each-failure` or `500ms`.
+/// Parses `each-call`, `each-failure` or `500ms`.
 pub(super) fn evaluate(text: &str) -> Option<Evaluate> {
     match text {
         "each-call" => Some(Evaluate::EachCall),
@@ -108,7 +108,7 @@ pub(super) fn evaluate(text: &str) -> Option<Evaluate> {
     }
 }
 
-/// Reads `5min`, or `never` as `None`.
+/// Parses `5min`; `Some(None)` for `never`.
 pub(super) fn forget(text: &str) -> Option<Option<Duration>> {
     match text {
         "never" => Some(None),

@@ -1,8 +1,9 @@
-//! Files of other rate limiters, read as policies.
+//! Converts files of other rate limiters into a policy file.
 //!
-//! Each file is read into policies that ask about what the gRPC door says of a descriptor (`rls.domain`, `rls.keys`, `rls.index`), and these
-//! are written as a policy file. That text is validated like any other, and a mistake found there is told at the line of the original. So
-//! what is served and what `init` writes are the same.
+//! Each file is read into policies whose matches use the attributes that the gRPC door sets for a descriptor
+//! (`rls.domain`, `rls.keys`, `rls.index`), and these are written as a policy file. That text is validated like any
+//! other file, and a mistake found there is reported at the line of the original. So the server and `init` use the same
+//! text.
 
 #[cfg(feature = "cel")]
 mod condition;
@@ -22,33 +23,33 @@ use super::node::Spot;
 use super::read;
 use super::{Config, Diagnostic, MAX_BYTES};
 
-/// Whose file it is.
+/// The rate limiter that a file is from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Peer {
     /// envoyproxy/ratelimit: a domain and a tree of descriptors.
     Envoy,
-    /// Limitador: a list of limits. Needs the feature `cel`, in which its conditions are written.
+    /// Limitador: a list of limits. Needs the feature `cel`, since its conditions are CEL expressions.
     Limitador,
 }
 
-/// Files of other rate limiters as one policy file.
+/// Files of other rate limiters, converted into one policy file.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Imported {
     /// The policy file, YAML with comments that name the original lines.
     pub text: String,
-    /// What the text holds.
+    /// The configuration that the text yields.
     pub config: Config,
-    /// What is done differently than there, or not at all, each at its line of the original.
+    /// What works differently from the original or not at all, each at its line of the original.
     pub notes: Vec<Diagnostic>,
 }
 
 impl Imported {
-    /// Reads files whole and converts them; see [`Imported::of`].
+    /// Reads and converts files; see [`Imported::of`].
     ///
     /// # Errors
-    /// As [`Imported::of`], and a file that cannot be read.
+    /// As [`Imported::of`], and if a file cannot be read.
     pub fn read(files: &[(Peer, &Path)]) -> Result<Self, Vec<Diagnostic>> {
         let mut texts = Vec::with_capacity(files.len());
         for (peer, path) in files {
@@ -66,12 +67,12 @@ impl Imported {
         Self::of(&texts)
     }
 
-    /// Converts texts, each with the name that diagnostics call it. Descriptors of one domain may stand in several files.
+    /// Converts texts, each with its name for diagnostics. Descriptors of one domain may be spread over several files.
     ///
-    /// Never panics, whatever the texts, and its work is bounded.
+    /// Never panics, whatever the texts, and does a bounded amount of work.
     ///
     /// # Errors
-    /// Every mistake, and everything that no policy can say, with the place and what would work.
+    /// All mistakes, and everything that a policy cannot express, with the place and what would work.
     ///
     /// # Examples
     /// ```
@@ -107,7 +108,7 @@ impl Imported {
         let refused = all.iter().any(Findings::refused);
         let found: Vec<Diagnostic> = all.into_iter().flat_map(Findings::finish).collect();
         if refused {
-            // Differences are for a file that works.
+            // Notes about differences matter only for files that can be converted.
             return Err(found.into_iter().filter(|one| one.severity == Severity::Error).collect());
         }
         let placed = |one: Diagnostic| sheet.placed(one);
@@ -121,5 +122,5 @@ impl Imported {
     }
 }
 
-/// What a mistake of the written file names, where it comes from no line of an original.
+/// The path in diagnostics about written lines that come from no line of an original.
 const CONVERTED: &str = "the converted file";

@@ -1,4 +1,4 @@
-//! The part of a limit that is kept for requests of higher priority: the words of `keep_for`.
+//! Reads `keep_for`: the part of a limit that is reserved for requests of higher priority.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::words::{Owner, Words};
 use crate::policy::{KeepFor, Limit, Terms, most_at_once};
 use crate::store::kept_back;
 
-/// Builds what a limit keeps, and checks it against each of the limit's terms.
+/// Builds the `keep_for` of a limit and checks it against each of the limit's terms.
 pub(super) fn keep_for(
     words: &Words<'_>,
     limit: &Limit,
@@ -37,7 +37,8 @@ pub(super) fn keep_for(
     keep_for
 }
 
-/// Warns of a cost that fits the limit and not what is left of it for the lowest level: such a request would never pass.
+/// Warns if a request's cost fits the limit but exceeds what `keep_for` leaves for the lowest level: such a request
+/// would never pass.
 fn warn_of_costs(
     keep_for: &KeepFor,
     (terms, max_wait): (&Terms, Duration),
@@ -46,7 +47,7 @@ fn warn_of_costs(
 ) {
     let (Some(quota), Some(cost)) = (&terms.quota, owner.cost) else { return };
     if kept_back::moves(quota) {
-        // Whoever finds nobody inside passes, whatever it costs.
+        // A request that finds the limit empty passes, whatever it costs.
         return;
     }
     let kept_back = keep_for.kept_back(Criticality::Sheddable.into(), quota.capacity());

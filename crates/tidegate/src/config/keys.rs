@@ -1,8 +1,8 @@
-//! Every key of the file: its name, what it holds, its default, what it is for.
+//! The table of all keys of the file: name, kind of value, default and purpose.
 //!
-//! The table has three readers: the validator takes from it what is allowed where, the JSON Schema is made of it, and `config show`
-//! prints its defaults. Keys that are planned and not in this version are here too, marked: a file that uses one is told so, instead of
-//! that the key is unknown.
+//! The table has three users: the validator learns which keys are allowed where, the JSON Schema is generated from it,
+//! and `config show` prints its defaults. Planned keys are listed too and marked as unavailable, so that a file with
+//! such a key gets that message instead of "unknown key".
 
 mod adaptive;
 mod breaker;
@@ -23,7 +23,7 @@ use super::kind::{Kind, Table, key};
 use super::otlp;
 use super::tls::DoorName;
 
-/// How long a ticket can be settled, unless the file says otherwise.
+/// How long a ticket can be settled if the file does not set `tickets.ttl`.
 pub(in crate::config) const TICKET_TTL: &str = "10min";
 
 const SERVER: Table = Table {

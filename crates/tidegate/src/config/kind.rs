@@ -1,14 +1,14 @@
-//! What a key of the file may hold.
+//! The kinds of values that keys of the file may hold.
 
 use super::grammars::Grammar;
 
-/// Words that were called something else in earlier versions, with what they are called now.
+/// Words of earlier versions, each with its present name.
 pub(super) const RENAMED: [(&str, &str); 1] = [("whole", "full")];
 
-/// What a value may be.
+/// The kind of a value.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Kind {
-    /// A value, compared as it is.
+    /// Any text.
     Text,
     /// The name of a policy.
     Name,
@@ -22,9 +22,9 @@ pub(super) enum Kind {
     Problem,
     /// `llm.tokens`, or an expression
     Cost,
-    /// `llm.output`, or an expression over what a settlement tells
+    /// `llm.output`, or an expression over the values that a settlement reports
     Settle,
-    /// The name of a value that a settlement tells, as `llm.output`.
+    /// The name of a value that a settlement reports, as `llm.output`.
     Usage,
     /// A whole number in a range.
     Whole(u64, u64),
@@ -56,23 +56,23 @@ pub(super) enum Kind {
     Glob,
     /// `10.0.0.0/8` or `user.id=42`
     Entry,
-    /// One of these words.
+    /// One of the words of the first list. Words of the second list are not available in this version.
     Word(&'static [&'static str], &'static [&'static str]),
     /// A list.
     List(&'static Kind),
-    /// One, or a list.
+    /// A single value or a list.
     OneOrMany(&'static Kind),
-    /// A map with keys of the author's choice: of the first kind, with values of the second.
+    /// A map with keys of the author's choice. The first kind is that of the keys, the second that of the values.
     Map(&'static Kind, &'static Kind),
     /// A map with these keys.
     Table(&'static Table),
     /// A scalar of the first kind, or a map or list of the second.
     Either(&'static Kind, &'static Kind),
-    /// What one key or two have a grammar of their own for.
+    /// A value whose grammar only one or two keys use.
     Read(&'static Grammar),
-    /// Known, and not in this version.
+    /// A key that is known but not available in this version.
     Unavailable,
-    /// Not a key here, though it might be looked for; the text says what to write.
+    /// Not a key here, though authors may expect it; the text says what to write instead.
     Elsewhere(&'static str),
 }
 
@@ -81,7 +81,7 @@ pub(super) enum Kind {
 pub(super) struct Key {
     pub(super) name: &'static str,
     pub(super) kind: Kind,
-    /// As it would be written.
+    /// The default, as a file would write it.
     pub(super) default: Option<&'static str>,
     pub(super) doc: &'static str,
 }
@@ -89,7 +89,7 @@ pub(super) struct Key {
 /// A map with known keys.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// What it is called in messages.
+    /// The name of the section in messages.
     pub(super) name: &'static str,
     pub(super) keys: &'static [Key],
     pub(super) required: &'static [&'static str],

@@ -1,4 +1,4 @@
-//! The limits of a policy: algorithms with their parameters, tiers, overrides.
+//! Builds the limits of a policy: algorithms with their parameters, tiers, overrides.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,7 +22,7 @@ use super::words::{Owner, Words};
 use crate::policy::{Choice, Limit, Terms, WrittenRate};
 use crate::visible::excerpt;
 
-/// Builds a limit; `base` is the limit from which a shadow limit takes the words that it does not have itself.
+/// Builds a limit. `base` is the limit from which a shadow limit takes the words that it lacks.
 pub(super) fn limit(
     node: &Node,
     base: Option<&Node>,
@@ -33,7 +33,8 @@ pub(super) fn limit(
     let words = Words { node, base: base.filter(|_| node.get("algorithm").is_none()) };
     let algorithm = words.text("algorithm").unwrap_or("gcra");
     let Some(known) = ALGORITHMS.iter().find(|known| known.name == algorithm) else {
-        // An unknown word was reported with the shape. Should that ever fail, this must: a limit left out would let everybody pass.
+        // An unknown word was reported by the shape check. If that check ever misses one, this must not: a missing
+        // limit would let every request pass.
         if !findings.refused() {
             findings.error(node.spot, format_args!("algorithm {algorithm} is not known"));
         }
@@ -115,7 +116,7 @@ pub(super) fn limit(
         findings.error(slack.spot, "slack needs queue: only a queue saves up");
         complete = false;
     }
-    // Values out of range were reported with the shape; core would report them again.
+    // Values out of range were reported by the shape check; the core crate would report them again.
     if !complete || !is_sound(node, &Kind::Table(table)) {
         return None;
     }
@@ -156,7 +157,7 @@ fn replace(words: &Words<'_>) -> Replace {
     }
 }
 
-/// Finds the rate that everyone has: `rate`, or `otherwise` beside tiers.
+/// Returns the rate without a tier: `rate`, or `otherwise` if there are tiers.
 fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Option<WrittenRate> {
     let tiered = node.entry("rate_by").or(node.entry("rates")).or(node.entry("otherwise"));
     match (node.entry("rate"), tiered) {
@@ -184,7 +185,7 @@ fn chosen_rate(node: &Node, words: &Words<'_>, findings: &mut Findings) -> Optio
     }
 }
 
-/// Makes the terms of a specification, and checks that one request can pass at all.
+/// Builds the terms of a specification and checks that one request can pass at all.
 fn terms(spec: &LimitSpec, spot: Spot, owner: Owner<'_>, findings: &mut Findings) -> Option<Terms> {
     if let (Some(grants), Some(cost)) = (spec.grants(), owner.cost)
         && cost > grants
@@ -236,7 +237,8 @@ fn overrides(node: &Node, spec: &LimitSpec, owner: Owner<'_>, findings: &mut Fin
         }
         let words = Words { node: one, base: None };
         let (Some(value), Some(rate)) = (value.text(), words.rate("rate")) else { continue };
-        // The burst of the limit was chosen for its rate; another rate has its own, or its count.
+        // The limit's burst was chosen for its own rate. An override has a burst of its own, by default the count of
+        // its rate.
         let spec = LimitSpec { rate, burst: words.whole("burst"), ..spec.clone() };
         let Some(terms) = terms(&spec, one.spot, owner, findings) else { continue };
         let at = choices.iter().position(|choice| choice.by == name.text).unwrap_or_else(|| {

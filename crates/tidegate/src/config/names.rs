@@ -1,11 +1,11 @@
-//! Checks that a request can have what the file names: attributes, methods, hosts, paths and addresses, in the form in which they
-//! reach the policies.
+//! Checks that a request can have what the file names (attributes, methods, hosts, paths and addresses), in the form in
+//! which they reach the policies.
 //!
-//! A policy that names anything else would limit nobody, and nobody would notice. So each word is compared with the form that the
-//! server and the normalisation give it, and refused with the word that was probably meant.
+//! A policy that names anything else would limit no request, and nobody would notice. So each word is compared with the
+//! form that the server and the normalisation produce, and an impossible word is refused with a suggestion.
 //!
-//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent to `/v1/check` in
-//! any spelling, so it is accepted unless it is probably a slip of one of Tidegate's.
+//! `client.ip` and names that begin with `request.` are Tidegate's. Any other name is the caller's own and can be sent
+//! to `/v1/check` in any spelling, so it is accepted unless it is probably a misspelling of one of Tidegate's.
 
 mod host;
 
@@ -21,10 +21,10 @@ use super::suggest::nearest;
 use crate::policy::{BUILT_IN, Glob, PathGlob, canonical, host_name, path};
 use crate::visible::excerpt;
 
-/// What a header's attribute begins with.
+/// The prefix of a header's attribute.
 pub(super) const HEADER: &str = "request.header.";
 
-/// What people write for a header's attribute.
+/// Prefixes that people write by mistake for a header's attribute.
 const HEADER_SLIPS: [&str; 7] = [
     HEADER,
     "request.headers.",
@@ -35,7 +35,7 @@ const HEADER_SLIPS: [&str; 7] = [
     "http.request.header.",
 ];
 
-/// What people write for the others, as other systems call them.
+/// Names that people write for the other attributes, as other systems call them.
 const SLIPS: [(&str, &str); 22] = [
     ("client.addr", "client.ip"),
     ("client.address", "client.ip"),
@@ -61,13 +61,13 @@ const SLIPS: [(&str, &str); 22] = [
     ("request.url_path", "request.path"),
 ];
 
-/// Says whether a character may not stand in a name: where the name is shown, it would end the line, move the cursor or turn the text
-/// around.
+/// Reports whether a character is forbidden in a name: printed, it would end the line, move the cursor or reverse the
+/// direction of the text.
 pub(super) fn is_control(letter: char) -> bool {
     crate::visible::is_acted_on(letter) || letter == '\u{feff}'
 }
 
-/// Checks the name of a policy. It stands in answers, logs and URLs.
+/// Checks the name of a policy, which appears in answers, logs and URLs.
 pub(super) fn policy(name: &str) -> Result<(), String> {
     if name.trim() != name {
         return Err(format!("\"{}\" begins or ends with a space", excerpt(name)));
@@ -110,11 +110,11 @@ pub(super) fn attribute(name: &str) -> Result<(), String> {
     }
 }
 
-/// Attributes whose last word people write alone in a cost.
+/// Attributes of which people write the last word alone as a cost.
 const COSTS: [&str; 4] = ["llm.tokens", "llm.input", "llm.output", "llm.total"];
 
-/// Says what to write for a cost that is one word, as `tokens`; `None` for every other text. As an expression the word would be text,
-/// which is no cost: each request would be charged 1.
+/// Returns what to write instead of a cost that is a single word, as `tokens`; `None` for any other text. As an
+/// expression, such a word would evaluate to text, which is not a cost, and each request would be charged 1.
 pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     let text = text.trim();
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_' || byte == b'-';
@@ -133,7 +133,7 @@ pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
         COSTS.into_iter().find(|name| last(name) == word)
     });
     let attribute = meant.unwrap_or("llm.tokens");
-    // A name with a hyphen is two names in an expression.
+    // In an expression, a name with a hyphen is a subtraction of two names.
     let own = match text.contains('-') {
         true => String::new(),
         false => format!(", or 'int({text})' for a value of your own that has none"),
@@ -141,13 +141,15 @@ pub(super) fn instead_of_a_word(text: &str) -> Option<String> {
     Some(format!("is one word, and the name of an attribute has a dot; write {attribute}{own}"))
 }
 
-/// Checks a name in an expression, where the beginning of names, as `request.header`, is the map of those that begin so.
+/// Checks a name in an expression. A prefix of names, as `request.header`, is allowed there: it is the map of all names
+/// that begin with it.
 #[cfg(feature = "cel")]
 pub(super) fn attribute_of_expression(name: &str) -> Result<(), String> {
     if matches!(name, "request" | "request.header" | "client") { Ok(()) } else { attribute(name) }
 }
 
-/// Checks the name of a value that a settlement tells. It knows nothing of the request, so that it can be made anywhere.
+/// Checks the name of a value that a settlement reports. A settlement has no access to the request, so that it can be
+/// sent from anywhere.
 pub(super) fn usage(name: &str) -> Result<(), String> {
     attribute(name)?;
     let own = |name: &str| name == "client.ip" || name.starts_with("request.");
@@ -160,7 +162,7 @@ pub(super) fn usage(name: &str) -> Result<(), String> {
     }
 }
 
-/// Returns the name that a lower-case one was probably meant to be.
+/// Returns the name that was probably meant by a lower-case name.
 fn meant(lower: &str) -> Option<String> {
     for slip in HEADER_SLIPS {
         let Some(header) = lower.strip_prefix(slip) else { continue };
@@ -178,7 +180,7 @@ fn meant(lower: &str) -> Option<String> {
     if let Some(same) = BUILT_IN.iter().find(|built_in| bare(built_in) == bare_name) {
         return Some((*same).to_owned());
     }
-    // Near ones only where the name cannot be the caller's own: `client.id` may well be one.
+    // Similar names are suggested only if the name cannot be the caller's own: `client.id` may well be one.
     let own = lower.strip_prefix("request.")?;
     let built_in = BUILT_IN.iter().filter_map(|name| name.strip_prefix("request."));
     nearest(own, built_in).map(|name| format!("request.{name}"))
@@ -199,7 +201,7 @@ pub(super) fn header_name(name: &str) -> Result<(), String> {
     ))
 }
 
-/// Says whether a text is a token of RFC 9110, section 5.6.2, which methods and header names are.
+/// Reports whether a text is a token of RFC 9110, section 5.6.2. Methods and names of headers are tokens.
 fn is_token(text: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte);
     // A token may have a star, but no existing name has one: a pattern was meant.
@@ -217,7 +219,7 @@ pub(super) fn method(text: &str) -> Result<(), String> {
     Err(format!("\"{}\" is not a method; write GET, or a list as [GET, POST]", excerpt(text)))
 }
 
-/// Checks a method where it is compared as it is.
+/// Checks a method that is compared exactly.
 fn exact_method(text: &str) -> Result<(), String> {
     const KNOWN: [&str; 9] = ["GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH"];
     method(text)?;
@@ -227,7 +229,7 @@ fn exact_method(text: &str) -> Result<(), String> {
     }
 }
 
-/// Checks a path pattern: each alternative must be a path that normalisation leaves as it is.
+/// Checks a path pattern: normalisation must leave each alternative unchanged.
 pub(super) fn path_pattern(glob: &PathGlob) -> Result<(), String> {
     glob.alternatives().try_for_each(|alternative| {
         let segments = alternative.split('/').skip(1).count();
@@ -256,7 +258,7 @@ fn or_root(path: &str) -> &str {
     if path.is_empty() { "/" } else { path }
 }
 
-/// Checks that normalisation leaves a path, or a pattern of one, as it is.
+/// Checks that normalisation leaves a path or a path pattern unchanged.
 fn normal_path(text: &str) -> Result<(), String> {
     if let Some((before, _)) = text.split_once('#') {
         return Err(format!(
@@ -277,7 +279,7 @@ fn normal_path(text: &str) -> Result<(), String> {
     ))
 }
 
-/// Checks a network: IPv4 addresses are compared as IPv4, however they were sent.
+/// Checks a network. IPv4 addresses are compared as IPv4, in whichever form they were sent.
 pub(super) fn network(network: IpNet) -> Result<(), String> {
     let IpNet::V6(v6) = network else { return Ok(()) };
     let Some(mapped) = v6.addr().to_ipv4_mapped() else { return Ok(()) };
@@ -291,7 +293,7 @@ pub(super) fn network(network: IpNet) -> Result<(), String> {
     }
 }
 
-/// Checks the value of an attribute, where the whole value is compared.
+/// Checks the value of an attribute that is compared as a whole.
 pub(super) fn value(attribute: &str, text: &str) -> Result<(), String> {
     match attribute {
         "request.method" => exact_method(text),
@@ -357,7 +359,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
                 host(alternative)
             }
             "request.path" => {
-                // The slash at the start of a path is written out, or is part of what the first wildcard stands for.
+                // The leading slash of a path is either written out or part of what the first wildcard matches.
                 let first = if alternative.starts_with(['*', '?']) { "/" } else { "" };
                 let rest = alternative.strip_prefix('?').filter(|_| !first.is_empty()).unwrap_or(alternative);
                 let sample = format!("{first}{}", rest.replace(['*', '?'], "x"));
@@ -374,7 +376,7 @@ pub(super) fn pattern(attribute: &str, glob: &Glob) -> Result<(), String> {
     })
 }
 
-/// Checks the problem type of a refusal.
+/// Checks the problem type (RFC 9457) of a refusal.
 pub(super) fn problem(text: &str) -> Result<(), String> {
     const KNOWN: [&str; 3] = ["quota-exceeded", "temporary-reduced-capacity", "abnormal-usage-detected"];
     let allowed = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);

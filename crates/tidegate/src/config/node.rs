@@ -1,12 +1,12 @@
-//! One tree for both formats: what was written, and where.
+//! The tree that both formats are parsed into: values and their places in the text.
 //!
-//! The validator reads this tree only, so YAML and TOML follow the same rules and get the same messages. Scalars keep the text that
-//! was written (`1.10` stays `1.10`), since it depends on the key what the text means.
+//! The validator reads only this tree, so YAML and TOML follow the same rules and get the same messages. Scalars keep
+//! their text as written (`1.10` stays `1.10`), since its meaning depends on the key.
 
-/// A place in the text: line and column from 1; zeroes when there is none.
+/// A place in the text: line and column from 1; both 0 if there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Spot {
-    /// Which text, where a tree is made of several: 0 is the file, the others are policies that were added.
+    /// The number of the text, in a tree made of several texts: 0 is the file, the others are added policies.
     pub(super) text: u16,
     pub(super) line: usize,
     pub(super) column: usize,
@@ -40,7 +40,7 @@ pub(super) struct Name {
 }
 
 impl Node {
-    /// Returns what kind of value it is, for messages.
+    /// Returns a name for the kind of the value, for messages.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
@@ -52,7 +52,7 @@ impl Node {
         }
     }
 
-    /// Returns a scalar's text; numbers and truth values count as the text they were written as.
+    /// Returns the text of a scalar; for numbers and booleans the text as written.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Bool(true) => Some("true"),
@@ -62,7 +62,7 @@ impl Node {
         }
     }
 
-    /// Returns the entries of a map; none of anything else.
+    /// Returns the entries of a map; empty for any other value.
     pub(super) fn entries(&self) -> &[(Name, Self)] {
         match &self.value {
             Value::Map(entries) => entries,
@@ -75,13 +75,13 @@ impl Node {
         self.entry(key).map(|(_, value)| value)
     }
 
-    /// Returns a key, with its place, and its value. A key without value counts as not there.
+    /// Returns a key and its value. A key without a value counts as missing.
     pub(super) fn entry(&self, key: &str) -> Option<(&Name, &Self)> {
         let found = self.entries().iter().find(|(name, _)| name.text == key)?;
         (found.1.value != Value::Null).then_some((&found.0, &found.1))
     }
 
-    /// Says which text it was read from.
+    /// Sets the number of the text that this node and all below it were read from.
     pub(super) fn number(&mut self, text: u16) {
         self.spot.text = text;
         match &mut self.value {
@@ -94,7 +94,7 @@ impl Node {
         }
     }
 
-    /// Returns the elements of a list; a single value counts as a list of one, nothing as an empty one.
+    /// Returns the elements of a list. A single value counts as a list of one, a missing value as an empty list.
     pub(super) fn each(&self) -> &[Self] {
         match &self.value {
             Value::List(nodes) => nodes,

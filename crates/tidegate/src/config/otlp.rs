@@ -1,11 +1,11 @@
-//! Where a server sends spans of its decisions.
+//! Settings for sending spans of decisions to an OpenTelemetry collector.
 
 use super::grammars::Grammar;
 use super::node::Node;
 
-/// How the collector is spoken to.
+/// The protocols for the collector.
 pub(super) const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
-/// Whether the keys of decisions are sent as they are.
+/// How the keys of decisions are sent: as digests or in clear text.
 pub(super) const KEYS: [&str; 2] = ["digest", "revealed"];
 
 pub(super) const ENDPOINT: Grammar = Grammar {
@@ -19,21 +19,23 @@ pub(super) const SAMPLE: Grammar = Grammar {
     examples: &["10%", "0.1%"],
 };
 
-/// Where a server sends spans of its decisions, by the protocol of OpenTelemetry (OTLP). Read at the start only.
+/// Where a server sends spans of its decisions over OTLP, the protocol of OpenTelemetry. Read only when the server
+/// starts.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct OtlpSettings {
-    /// The collector, as `http://127.0.0.1:4317`; `None`: the one that the environment names, if any.
+    /// The collector, as `http://127.0.0.1:4317`; `None`: the one that the environment variables name, if any.
     pub endpoint: Option<String>,
-    /// How it is spoken to.
+    /// The protocol for the collector.
     pub protocol: OtlpProtocol,
-    /// Which part of the calls is sent whose caller says nothing about that, 0 to 1; `None`: what the environment says, else all.
+    /// The share of calls to send, 0 to 1, among calls whose caller does not decide about sampling; `None`: the share
+    /// that the environment says, otherwise all.
     pub sample: Option<f64>,
-    /// Whether keys are sent as they are, and not as digests.
+    /// Whether keys are sent in clear text instead of as digests.
     pub reveal_keys: bool,
 }
 
-/// How a collector is spoken to.
+/// The protocol for a collector.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OtlpProtocol {
@@ -45,7 +47,8 @@ pub enum OtlpProtocol {
 }
 
 impl OtlpProtocol {
-    /// Reads the name that the file and the environment have for it; `None` for any other, as `http/json`.
+    /// Returns the protocol for the name used in the file and the environment; `None` for any other name, as
+    /// `http/json`.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         let all = [Self::Grpc, Self::HttpProtobuf];
@@ -53,7 +56,7 @@ impl OtlpProtocol {
     }
 }
 
-/// Reads the settings of a table that is valid.
+/// Reads the settings from a table that passed the shape check.
 pub(super) fn read(node: &Node) -> OtlpSettings {
     let text = |key: &str| node.get(key)?.text();
     OtlpSettings {
@@ -64,7 +67,8 @@ pub(super) fn read(node: &Node) -> OtlpSettings {
     }
 }
 
-/// Says whether a text has a scheme that is spoken and a host; whether it can be dialled, its client says.
+/// Reports whether a text has a supported scheme and a host. Whether the address can be reached shows only in its
+/// client.
 fn is_endpoint(text: &str) -> bool {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     rest.is_some_and(|rest| {
@@ -72,10 +76,10 @@ fn is_endpoint(text: &str) -> bool {
     })
 }
 
-/// Reads `10%` or `0.1%`, as a part of one.
+/// Parses `10%` or `0.1%` into a fraction of 1.
 fn sample(text: &str) -> Option<f64> {
     let digits = text.trim().strip_suffix('%')?.trim_end();
-    // Nothing but digits and a point: a float may be written as `inf`, or with an exponent.
+    // Only digits and a point: `parse` would also accept `inf` and exponents.
     let plain = digits.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
     let percent: f64 = digits.parse().ok().filter(|_| plain)?;
     (0.0..=100.0).contains(&percent).then_some(percent / 100.0)

@@ -1,4 +1,4 @@
-//! Reads `deadline`, `over` and `demote_to`, and what does not go with them.
+//! Reads `deadline`, `over` and `demote_to`, and reports settings that exclude them.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use super::diagnostic::Findings;
 use super::node::Node;
 use crate::policy::{ChargeOn, Limit, Over, Policy, span};
 
-/// Puts both into a policy whose limits and lists are read already.
+/// Stores all three in a policy whose limits and lists are already read.
 pub(super) fn read(policy: &mut Policy, node: &Node, findings: &mut Findings) {
     let text = |key: &str| node.get(key).and_then(Node::text);
     policy.deadline = text("deadline").and_then(|text| span(text).ok());

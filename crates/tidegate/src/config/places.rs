@@ -1,4 +1,4 @@
-//! Makes the terms of a limit on work in flight, `algorithm: concurrency`.
+//! Builds the terms of a limit on requests in flight (`algorithm: concurrency`).
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::node::Spot;
 use super::words::{Owner, Words};
 use crate::policy::{Terms, span};
 
-/// Makes the terms of `algorithm: concurrency`, and checks that one request can enter at all; words that are
-/// not possible were reported with the shape.
+/// Builds the terms of `algorithm: concurrency` and checks that one request can enter at all. Invalid words were
+/// reported by the shape check.
 pub(super) fn terms(
     words: &Words<'_>,
     spot: Spot,

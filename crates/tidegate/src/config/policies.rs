@@ -1,4 +1,4 @@
-//! Builds policies from the tree of the file.
+//! Builds the policies from the tree of the file.
 
 use std::collections::HashMap;
 use std::collections::hash_map::DefaultHasher;
@@ -27,7 +27,7 @@ use crate::policy::{Match, Want};
 use crate::store::OnStoreError;
 use crate::visible::excerpt;
 
-/// Builds the policies that have no mistake; the mistakes of the others are among the findings.
+/// Builds the policies that have no mistake. The mistakes of the others are among the findings.
 pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     let mut built: Vec<Policy> = Vec::new();
     let mut names: HashMap<&str, usize> = HashMap::new();
@@ -59,7 +59,8 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
             share::check_split(&mut policy, node, file, findings);
             share::check_regional(&policy, node, file, findings);
             told.add(&policy, node, findings);
-            // Only policies of the same match need to be compared: comparing all with all would take long for a long file.
+            // Only policies with the same match and key are compared: comparing all pairs of a long file would take too
+            // long.
             let mut hasher = DefaultHasher::new();
             (&policy.matching, &policy.by).hash(&mut hasher);
             let likely = alike.entry(hasher.finish()).or_default();
@@ -90,7 +91,7 @@ pub(super) fn policies(file: &Node, findings: &mut Findings) -> Vec<Policy> {
     built
 }
 
-/// How many policies of one match and key are looked at for a twin.
+/// How many earlier policies with the same match and key a policy is compared with.
 const TWINS_LOOKED_AT: usize = 16;
 
 fn are_twins(a: &Policy, b: &Policy) -> bool {
@@ -184,7 +185,7 @@ fn policy(node: &Node, defaults: Option<&Node>, findings: &mut Findings) -> Opti
     Some(policy)
 }
 
-/// Builds `limit` or `limits`; `None` when any of them could not be.
+/// Builds the limits of `limit` or `limits`; `None` if any of them is invalid.
 fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<Vec<Limit>> {
     match (node.get("limit"), node.entry("limits")) {
         (Some(one), None) => limits::limit(one, None, owner, findings).map(|limit| vec![limit]),
@@ -192,7 +193,7 @@ fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<
             if many.each().is_empty() {
                 findings.error(name.spot, "limits is empty");
             }
-            // All are built before the policy is given up, so that the mistakes of each are reported.
+            // All limits are built before the policy is given up, so that the mistakes of each are reported.
             let built: Vec<_> =
                 many.each().iter().map(|one| limits::limit(one, None, owner, findings)).collect();
             built.into_iter().collect()
@@ -201,7 +202,7 @@ fn all_limits(node: &Node, owner: Owner<'_>, findings: &mut Findings) -> Option<
             findings.error(name.spot, "limit and limits exclude each other");
             None
         }
-        // A `limit` without a value was reported with the shape.
+        // A `limit` without a value was reported by the shape check.
         (None, None) => {
             let silent = node.entries().iter().any(|(name, _)| name.text == "limit" || name.text == "limits");
             if !silent && matches!(node.value, Value::Map(_)) {
@@ -217,7 +218,7 @@ fn texts(node: Option<&Node>) -> Vec<String> {
     nodes.iter().filter_map(Node::text).map(str::to_owned).collect()
 }
 
-/// Builds a match; patterns with a mistake were reported with the shape.
+/// Builds a match. Invalid patterns were reported by the shape check.
 fn matching(node: &Node) -> Match {
     let mut built = Match::any();
     for method in texts(node.get("method")) {
@@ -257,7 +258,7 @@ fn deny(node: &Node, status: u16) -> Deny {
     deny
 }
 
-/// Builds the lists; entries with a mistake were reported with the shape.
+/// Builds the access lists. Invalid entries were reported by the shape check.
 pub(super) fn access(node: Option<&Node>) -> Access {
     let list = |key: &str| -> AccessList {
         texts(node.and_then(|node| node.get(key))).iter().filter_map(|text| text.parse().ok()).collect()

@@ -1,31 +1,31 @@
-//! Commented files to start from, and what `serve` enforces without a file.
+//! Commented example files to start from, and the file that `serve` uses if there is none.
 //!
-//! Each is a valid file as it is, and tests make sure of that.
+//! Each is a valid file as it stands; tests check that.
 
 use std::fmt;
 use std::str::FromStr;
 
 use super::format::Format;
 
-/// What a starting file is for.
+/// The use case of an example file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Preset {
-    /// An HTTP API: a shield for all, a limit per address, tiers per user.
+    /// An HTTP API: one limit for all callers, a limit per address, tiers per user.
     Api,
     /// A login form: guesses per address and name, messages per phone.
     Login,
-    /// Calls that we make to somebody else, whose limit we keep by ourselves.
+    /// Outbound calls to a third-party API whose limit we keep ourselves.
     Outbound,
-    /// All of them.
+    /// All of these.
     All,
 }
 
 impl Preset {
-    /// Every preset, in the order they are offered.
+    /// All presets, in the order they are offered.
     pub const EVERY: [Self; 4] = [Self::Api, Self::Login, Self::Outbound, Self::All];
 
-    /// Returns the word for it.
+    /// Returns the preset's name.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -44,7 +44,8 @@ impl Preset {
 
     /// Returns the file in a format, with comments. Both formats hold the same settings and policies.
     ///
-    /// A policy whose key is `client.ip` brings a warning: whether there is a proxy is for the reader of the file to say.
+    /// A policy with the key `client.ip` causes a warning, since only the reader of the file knows whether there is a
+    /// proxy.
     ///
     /// # Examples
     /// ```
@@ -75,7 +76,7 @@ impl fmt::Display for Preset {
     }
 }
 
-/// The word names no preset.
+/// The name is not a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("unknown preset \"{found}\"; possible are api, login, outbound, all")]
 pub struct UnknownPreset {
@@ -91,7 +92,7 @@ impl FromStr for Preset {
     }
 }
 
-/// What `serve` enforces when there is no file: so little that fifteen requests in a row see a refusal.
+/// The configuration of `serve` without a file. Its limits are so low that fifteen requests in a row meet a refusal.
 pub const QUICKSTART: &str = "\
 # yaml-language-server: $schema=./tidegate.schema.json
 version: 1
@@ -105,7 +106,7 @@ policies:
     limit: { algorithm: gcra, rate: 5/s, burst: 10 }
 ";
 
-/// What stands above the policies, then the policies of the API, of the login and of calls to others.
+/// The text above the policies, then the policies of `api`, `login` and `outbound`.
 const YAML: [&str; 4] = [
     include_str!("preset/header.yaml"),
     include_str!("preset/api.yaml"),

@@ -1,9 +1,9 @@
-//! `defaults.priority_header`: the name under which answers tell the priority that is left of a request.
+//! Reads `defaults.priority_header`: the header in which answers tell the priority of a request that a policy demotes.
 
 use super::diagnostic::Findings;
 use super::node::Node;
 
-/// Headers that mean something else to whoever reads an answer, or a request that they are copied into.
+/// Headers with another meaning, in an answer or in a request that the answer's headers are copied into.
 const TAKEN: [&str; 21] = [
     "age",
     "authorization",
@@ -27,14 +27,15 @@ const TAKEN: [&str; 21] = [
     "upgrade",
     "www-authenticate",
 ];
-/// What begins the names of the headers that our own answers have, and of those in which proxies tell of a request.
+/// Prefixes of the headers of our own answers, and of the headers in which proxies describe a request.
 const TAKEN_BEGINNINGS: [&str; 5] =
     ["access-control-", "ratelimit", "x-forwarded-", "x-ratelimit-", "x-tidegate-"];
 
-/// Reads it, in lower case; `None` where the file does not say, or its mistake is among the findings.
+/// Reads the header's name in lower case. `None`: the file does not set it, or the name is refused with an error among
+/// the findings.
 pub(super) fn read(defaults: Option<&Node>, findings: &mut Findings) -> Option<String> {
     let node = defaults?.get("priority_header")?;
-    // That it is the name of a header was checked with the shape of the file.
+    // The shape check made sure that this is a valid header name.
     let name = node.text()?.to_ascii_lowercase();
     let taken = TAKEN.contains(&name.as_str())
         || TAKEN_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning));

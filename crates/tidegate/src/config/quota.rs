@@ -1,4 +1,5 @@
-//! Makes a quota of the words of a limit: the only code that knows the words of the file and the constructors of core.
+//! Builds a quota from the words of a limit. Only this module knows both the words of the file and the constructors of
+//! the core crate.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -8,7 +9,7 @@ use tidegate_core::{Quota, QuotaBuilder, QuotaError, Rate};
 
 use crate::policy::{Unit, WrittenRate};
 
-/// A limit as written, every word of it read.
+/// A limit as written, with all its words parsed.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LimitSpec {
     pub(super) algorithm: String,
@@ -24,10 +25,10 @@ pub(super) struct LimitSpec {
 }
 
 impl LimitSpec {
-    /// Makes the quota; `None` when the rate is unlimited.
+    /// Builds the quota; `None` if the rate is unlimited.
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is out of range.
+    /// [`QuotaError`] with the name of the number that is out of range.
     pub(super) fn quota(&self) -> Result<Option<Quota>, QuotaError> {
         let WrittenRate::Per { count, unit, times } = self.rate else { return Ok(None) };
         let period = self.rate.period().unwrap_or(Duration::MAX);
@@ -53,9 +54,9 @@ impl LimitSpec {
         quota.map(Some)
     }
 
-    /// The limits that calculate exactly as another library does, under that library's name.
+    /// Builds a limit that calculates exactly as another library does; the algorithm has that library's name.
     fn profile(&self, count: u64, period: Duration) -> Result<Quota, QuotaError> {
-        // The peers take events a second as a float.
+        // The other libraries take events per second as a float.
         let per_second = count as f64 / period.as_secs_f64();
         let warm_up = self.warm_up.unwrap_or_default();
         match self.algorithm.as_str() {
@@ -77,8 +78,8 @@ impl LimitSpec {
         }
     }
 
-    /// A leaky bucket that refuses, or with `queue` one that delays. `slack` is how many unused places a pause saves up, beside the unit
-    /// that is due.
+    /// Builds a leaky bucket that refuses, or with `queue` one that delays. `slack` is the number of unused places that
+    /// a pause saves up, in addition to the unit that is due.
     fn leaky_bucket(&self, builder: QuotaBuilder) -> Result<Quota, QuotaError> {
         match self.queue {
             None => builder.leaky_bucket(),
@@ -86,17 +87,17 @@ impl LimitSpec {
         }
     }
 
-    /// Returns the most that a full limit grants at once; `None` when unlimited.
+    /// Returns the most units that an idle limit grants at once; `None` if unlimited.
     pub(super) fn grants(&self) -> Option<u64> {
         match (self.rate, self.queue) {
             (WrittenRate::Unlimited, _) => None,
-            // One goes at once, as many as were saved up go with it, and the others wait in the queue.
+            // One unit passes at once, the saved-up ones pass with it, and the others wait in the queue.
             (_, Some(places)) => Some(places.saturating_add(self.slack.unwrap_or(0)).saturating_add(1)),
             (WrittenRate::Per { count, .. }, None) => Some(self.burst.unwrap_or(count)),
         }
     }
 
-    /// Returns the limit as people read it: `gcra 100/s burst 200`.
+    /// Returns the limit in short form, as `gcra 100/s burst 200`.
     pub(super) fn label(&self) -> String {
         if self.rate == WrittenRate::Unlimited {
             return "unlimited".to_owned();
@@ -116,7 +117,7 @@ impl LimitSpec {
     }
 }
 
-/// Returns the calendar's unit of a rate: one whole unit of a second or longer.
+/// Returns the calendar unit of a rate. The period must be exactly one unit, of a second or longer.
 fn calendar_unit(times: u64, unit: Unit) -> Result<CalendarUnit, QuotaError> {
     let calendar = match unit {
         Unit::Second => Some(CalendarUnit::Second),

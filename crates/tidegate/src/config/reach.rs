@@ -1,6 +1,6 @@
-//! Finds demands that no request can meet: values that an attribute never has, lists with nothing in them.
+//! Finds conditions that no request can meet: values that an attribute never has, and empty lists.
 //!
-//! A name or a pattern by itself is checked with the shape; here is checked what depends on two words of the file.
+//! Single names and patterns are checked with the shape. This module checks what depends on two words of the file.
 
 use super::diagnostic::Findings;
 use super::kind::Table;
@@ -9,7 +9,7 @@ use super::node::{Name, Node, Value};
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// Checks the entries of one table whose shape is right.
+/// Checks the entries of a table that passed the shape check.
 pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     match table.name {
         "limit" | "shadow_limit" => by_value(node, "rate_by", "rates", findings),
@@ -28,7 +28,7 @@ pub(super) fn check(node: &Node, table: &Table, findings: &mut Findings) {
     }
 }
 
-/// Checks the values of an attribute that chooses among rates or costs.
+/// Checks the values of the attribute that selects a rate or a cost.
 fn by_value(node: &Node, by: &str, values: &str, findings: &mut Findings) {
     let Some(attribute) = node.get(by).and_then(Node::text) else { return };
     for (Name { spot, text }, _) in node.get(values).map_or(&[][..], Node::entries) {

@@ -1,7 +1,7 @@
-//! Reads a text in either format into the tree.
+//! Parses a text in YAML or TOML into the tree.
 //!
-//! Nothing here panics or grows without bound, whatever the text: its size, its depth, and the size to which YAML's aliases may
-//! multiply it are limited (see `budget`). A key that is given twice is kept twice, so that the validator can report both.
+//! Never panics and never grows without bound, whatever the text: its size, its depth and the expansion of YAML aliases
+//! are limited (see `budget`). A key that is given twice is kept twice, for the validator to report both.
 
 use serde::de::{Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_saphyr::options::{DuplicateKeyPolicy, NonFiniteFloatPolicy};
@@ -14,7 +14,7 @@ use super::diagnostic::Findings;
 use super::format::Format;
 use super::node::{Name, Node, Spot, Value};
 
-/// Reads a text; `None` when it cannot be read at all, with the reason among the findings.
+/// Parses a text. `None`: the text cannot be parsed; the reason is among the findings.
 pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Option<Node> {
     if text.len() > budget::TEXT {
         findings.error(Spot::default(), format_args!("the file is larger than {} MiB", budget::TEXT >> 20));
@@ -34,8 +34,8 @@ pub(super) fn read(text: &str, format: Format, findings: &mut Findings) -> Optio
     }
 }
 
-/// Finds the place where a tree is larger or deeper than it may be. The parser of YAML has such bounds of its own, that of
-/// TOML has none for the size.
+/// Finds the first place where a tree is larger or deeper than allowed. The YAML parser enforces such bounds itself;
+/// the TOML parser does not bound the size.
 pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spot, String)> {
     if depth == 0 {
         return Some((node.spot, format!("the file is nested deeper than {} levels", budget::DEPTH)));
@@ -53,8 +53,8 @@ pub(super) fn beyond(node: &Node, depth: usize, room: &mut usize) -> Option<(Spo
 
 fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     let options = serde_saphyr::options! {
-        // Everything that is not bounded here is bounded by the size of the text. By default the parser refuses more than ten
-        // aliases of an anchor; that is switched off, since one limit may well be shared by a hundred policies.
+        // Whatever has no bound here is bounded by the size of the text. The parser's default of at most ten aliases
+        // per anchor is switched off, since a hundred policies may well share one limit.
         budget: serde_saphyr::budget! {
             max_depth: budget::DEPTH,
             max_documents: 1,
@@ -88,7 +88,7 @@ fn yaml(text: &str, findings: &mut Findings) -> Option<Node> {
     }
 }
 
-/// Replaces messages in which the parser speaks of its own internals.
+/// Replaces messages that name the parser's internals.
 fn plain_words(words: &str) -> &str {
     match words {
         words if words.contains("Documents") => "the file holds more than one document",
@@ -97,7 +97,7 @@ fn plain_words(words: &str) -> &str {
     }
 }
 
-/// Cuts a parser's message to its first line, without the place, which is printed before it.
+/// Reduces a parser's message to its first line, without the place, which the diagnostic prints itself.
 fn tidy(words: &str) -> &str {
     let line = words.lines().map(str::trim).find(|line| !line.is_empty()).unwrap_or("unknown reason");
     let line = line.strip_prefix("error: ").unwrap_or(line);
@@ -109,7 +109,7 @@ fn spot_of(location: Location) -> Spot {
     Spot { text: 0, line: number(location.line()), column: number(location.column()) }
 }
 
-/// A YAML value as the parser hands it over.
+/// A YAML value as the parser delivers it.
 enum Raw {
     Null,
     Bool(bool),
@@ -208,12 +208,13 @@ fn raw_node(raw: Spanned<Raw>, source: &str) -> Node {
 
 fn raw_name(raw: Spanned<Raw>, source: &str) -> Name {
     let node = raw_node(raw, source);
-    // A key that is a list or a map has no name: it gets the name of its kind, and is refused as unknown.
+    // A key that is a list or a map has no name. It gets the name of its kind, and the validator refuses that as
+    // unknown.
     let text = node.text().map_or_else(|| format!("<{}>", node.kind()), str::to_owned);
     Name { spot: node.spot, text }
 }
 
-/// Returns the text of a number where the parser says which bytes it was.
+/// Returns the text of a number, if the parser tells its bytes.
 fn as_written(location: Location, source: &str) -> Option<String> {
     let span = location.span();
     let start = usize::try_from(span.byte_offset()?).ok()?;
@@ -223,8 +224,8 @@ fn as_written(location: Location, source: &str) -> Option<String> {
     is_number.then(|| text.to_owned())
 }
 
-/// Counts the dots of a text in TOML that stand outside quotes. Quotes end with their line, so of a text of several lines all but
-/// the first may be counted.
+/// Counts the dots of a TOML text that stand outside quotes. A quote ends at the end of its line, so dots of a
+/// multi-line string may be counted from its second line on.
 fn dots(text: &str) -> usize {
     let (mut dots, mut quote, mut escaped) = (0, None, false);
     for byte in text.bytes() {

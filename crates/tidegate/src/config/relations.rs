@@ -1,4 +1,4 @@
-//! Policies that go by other policies of the file: limit one while another is busy.
+//! Checks policies that refer to other policies of the file, for example to limit one while another is busy.
 
 use std::collections::HashSet;
 
@@ -10,7 +10,7 @@ use super::suggest::instead;
 use crate::policy::Source;
 use crate::visible::excerpt;
 
-/// Checks that the policies that others go by are in the file.
+/// Checks that the policies that `when` and `follows` refer to are in the file.
 pub(super) fn check(file: &Node, findings: &mut Findings) {
     let list = file.get("policies").map_or(&[][..], Node::each);
     let names: HashSet<&str> = list.iter().filter_map(|node| node.get("name")?.text()).collect();

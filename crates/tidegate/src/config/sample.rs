@@ -1,32 +1,35 @@
-//! Tries an expression of `settle` with sample values when the file is read, since a failure later would go unnoticed.
+//! Evaluates an expression of `settle` with sample values when the file is read, since failures at run time would go
+//! unnoticed.
 //!
-//! An expression of the wrong kind (`llm.output > 5`, a function that does not exist) fails at every settlement, and then the estimate is
-//! never corrected. The file does not say whether a name stands for a number or a word, so both are tried.
+//! An expression with a type error (`llm.output > 5`, a function that does not exist) fails at every settlement, so the
+//! estimate is never corrected. The file does not tell whether a name stands for a number or a text, so both are tried.
 
 use crate::policy::Expression;
 use crate::policy::Usage;
 
-/// The most evaluations for one expression. If none has given a number by then and there is more to try, the expression is accepted.
+/// The most evaluations for one expression. If they are used up without a number as result, the expression is accepted.
 const MOST_TRIED: usize = 64;
 
-/// The most evaluations for all expressions of a file, the first of each not counted; after that expressions are accepted.
+/// The most evaluations for all expressions of a file, not counting the first of each. Once they are used up,
+/// expressions are accepted.
 const MOST_OF_A_FILE: usize = 5000;
 
-/// Numbers that all names are tried with.
+/// The numbers that are assigned to all names at once.
 const NUMBERS: [u64; 4] = [1, 1000, 0, LARGE];
 
-/// A number that is large beside all others, so that `llm.input - llm.cached - 5000` comes out above zero.
+/// A number much larger than all others, so that `llm.input - llm.cached - 5000` is positive if only `llm.input` has
+/// it.
 const LARGE: u64 = 1 << 40;
 
-/// The word that names are tried with.
+/// The text that names are tried with.
 const WORD: &str = "x";
 
-/// Returns what an expression gives in place of a number of 0 or more, if no sample makes it give one; `None` for an expression that
-/// can settle.
+/// Returns the error of an expression that yields no number of 0 or more for any sample; `None` if the expression can
+/// settle.
 ///
-/// At most 64 evaluations, one for most expressions; `tried` counts those after the first for the whole file.
+/// Makes at most 64 evaluations, for most expressions one. `tried` counts those after the first across the whole file.
 pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Option<String> {
-    // An expression that looks names up by values cannot be tried: which names it would find is not known.
+    // An expression that computes names cannot be tried: it is unknown which names it would look up.
     if expression.looks_up() {
         return None;
     }
@@ -58,10 +61,10 @@ pub(super) fn never_settles(expression: &Expression, tried: &mut usize) -> Optio
     (!found).then(|| first.to_string())
 }
 
-/// How many names are tried as words.
+/// How many names are tried as texts.
 const MOST_WORDS: usize = 16;
 
-/// Sets of names as bits, small sets first: it is likelier that one or two names stand for words than all.
+/// Yields sets of names as bit masks, small sets first: it is likelier that one or two names stand for texts than all.
 fn words(names: usize) -> impl Iterator<Item = u64> {
     let names = names.min(MOST_WORDS);
     (1..=names as u32).flat_map(move |ones| (1..1_u64 << names).filter(move |set| set.count_ones() == ones))

@@ -1,4 +1,4 @@
-//! The JSON Schema of the file, made of the same keys that the validator reads.
+//! Generates the JSON Schema of the file from the keys that the validator uses.
 
 use serde_json::{Map, Value, json};
 use tidegate_core::Rate;
@@ -8,8 +8,9 @@ use super::kind::{Kind, Table};
 
 /// Returns the JSON Schema (2020-12) of the file, for editors and for checks before deployment.
 ///
-/// It accepts what [`super::Config::parse`] accepts, and refuses unknown keys and wrong kinds; what values mean together is
-/// for the validator alone. Keys that are not available in this version are left out.
+/// The schema accepts every file that [`super::Config::parse`] accepts, and refuses unknown keys and values of the
+/// wrong kind. Relations between values are checked by the validator only. Keys that are not available in this version
+/// are left out.
 #[must_use]
 pub fn schema() -> Value {
     let mut schema = table(&FILE);
@@ -79,12 +80,12 @@ fn table(table: &Table) -> Value {
     schema
 }
 
-/// Which parameters an algorithm takes and needs.
+/// Returns the schema of the parameters that an algorithm takes and needs.
 fn parameters(algorithm: &AlgorithmKeys) -> Value {
     let stated =
         json!({ "properties": { "algorithm": { "const": algorithm.name } }, "required": ["algorithm"] });
     let meant = match algorithm.name {
-        // The default algorithm: a limit that names none has it too.
+        // The default algorithm also applies to a limit that names none.
         "gcra" => json!({ "anyOf": [stated, { "not": { "required": ["algorithm"] } }] }),
         _ => stated,
     };

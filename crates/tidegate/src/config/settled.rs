@@ -1,4 +1,5 @@
-//! What settling a policy has to do with the rest of the file: names that other policies settle by, places, the life of tickets.
+//! Checks how settling a policy fits the rest of the file: names of usage in other policies, places, and the life of
+//! tickets.
 
 use std::collections::HashSet;
 
@@ -11,22 +12,22 @@ use crate::policy::Policy;
 use crate::policy::span;
 use crate::visible::excerpt;
 
-/// The names that settlements are told, each with the policy that goes by it first.
+/// The names of usage that policies settle by, each with the first policy that uses it.
 #[derive(Default)]
 pub(super) struct Told {
     all: HashSet<String>,
-    /// Those that names are compared with.
+    /// The names that further names are compared with, each with its policy.
     compared: Vec<(String, String)>,
 }
 
-/// How many names a name is compared with: comparing all with all would take long for a file full of them.
+/// How many names a name is compared with. Comparing all pairs would take too long for a file full of names.
 const COMPARED: usize = 100;
 
-/// The length from which a name may be a slip: `gpu.s` and `gpu.ms` are both taken as they are.
+/// The shortest name that may be reported as a typing error: `gpu.s` and `gpu.ms` are both accepted.
 const SHORTEST: usize = 8;
 
 impl Told {
-    /// Adds the names that a policy settles by; those that are probably slips of others are warnings.
+    /// Adds the names that a policy settles by. Warns of names that are probably typing errors of others.
     pub(super) fn add(&mut self, policy: &Policy, node: &Node, findings: &mut Findings) {
         let Some(rule) = &policy.settle else { return };
         let spot =
@@ -57,8 +58,9 @@ impl Told {
     }
 }
 
-/// Returns the name that another is probably a slip of: where a letter is missing, is doubled, or has changed places with the next. Two
-/// names of which one letter differs, as `cpu.seconds` and `gpu.seconds`, are taken as they are.
+/// Returns the known name that `name` is probably a typing error of: a letter is missing or doubled, or two
+/// neighbouring letters are swapped. Two names that differ by one substituted letter, as `cpu.seconds` and
+/// `gpu.seconds`, are accepted.
 fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w str> {
     let sorted = |text: &str| {
         let mut letters: Vec<char> = text.chars().collect();
@@ -71,7 +73,7 @@ fn slip_of<'w>(name: &str, known: impl Iterator<Item = &'w str>) -> Option<&'w s
     is_slip.then_some(found)
 }
 
-/// Refuses numbers of a settlement for a policy that counts places.
+/// Reports settlement by units in a policy that counts places, where units mean nothing.
 pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings) {
     let limits = policy.limits.iter().chain(&policy.shadow_limit);
     let Some(guard) = limits.into_iter().find(|limit| limit.is_guard()) else { return };
@@ -91,7 +93,7 @@ pub(super) fn check_places(policy: &Policy, node: &Node, findings: &mut Findings
     }
 }
 
-/// Warns of places that are held for longer than their ticket can be settled.
+/// Warns of places that are held longer than their ticket can be settled.
 pub(super) fn check_lives(file: &Node, findings: &mut Findings) {
     let stated = file.get("tickets").and_then(|tickets| tickets.get("ttl"));
     let tickets = stated.and_then(Node::text).unwrap_or(TICKET_TTL);

@@ -1,7 +1,7 @@
-//! Checks that the tree has the shape that the table of keys describes: known keys, values of the right kind, known words.
+//! Checks the tree against the table of keys: known keys, values of the right kind, known words.
 //!
-//! What several values mean together is checked where policies and settings are built of them. That code may assume that a value it can
-//! read is in range, and need not report one that it cannot read: it was reported here.
+//! Relations between values are checked where policies and settings are built. That code may assume that a value that
+//! it can parse is in range, and need not report one that it cannot parse: it was reported here.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -25,7 +25,7 @@ use crate::policy::{Glob, PathGlob};
 use crate::policy::{WrittenRate, span, whole_number};
 use crate::visible::excerpt;
 
-/// Checks a value against its kind; `name` is its key, for messages.
+/// Checks a value against its kind; messages call it `name`.
 pub(super) fn check(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
     match kind {
         Kind::Table(table) => check_table(node, table, findings),
@@ -98,7 +98,7 @@ fn check_list(node: &Node, of: &Kind, name: &str, findings: &mut Findings) {
     }
 }
 
-/// Checks the number of elements; reports too many.
+/// Checks the number of elements, and reports too many.
 fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut Findings) -> bool {
     if count > most {
         findings.beyond(node.spot, format_args!("{name} has {count} entries; at most {most} are possible"));
@@ -106,7 +106,7 @@ fn is_within(count: usize, most: usize, node: &Node, name: &str, findings: &mut 
     count <= most
 }
 
-/// Returns how messages about a policy begin.
+/// Returns the prefix of messages about a policy.
 pub(super) fn subject(policy: &Node, at: usize) -> String {
     match policy.get("name").and_then(Node::text) {
         Some(name) => format!("policy \"{}\": ", excerpt(name)),
@@ -131,7 +131,7 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
                     .error(name.spot, format_args!("{} has no value; give it one or leave it out", key.name));
             }
             Some(key) => check(value, &key.kind, &qualified(table, key.name), findings),
-            // Keys that begin with `x-` may hold anything, as anchors that the file refers to.
+            // Keys that begin with `x-` may hold anything, such as anchors for other parts of the file.
             None if table.name == "file" && name.text.starts_with("x-") => {}
             None => {
                 let available = |key: &&Key| !matches!(key.kind, Kind::Unavailable | Kind::Elsewhere(_));
@@ -157,18 +157,18 @@ fn check_table(node: &Node, table: &Table, findings: &mut Findings) {
     reach::check(node, table, findings);
 }
 
-/// Returns the algorithm of a limit, whose keys are those that are possible in it; `None` where it is not known here.
+/// Returns the algorithm of a limit, which decides its possible keys; `None` if the algorithm is not known here.
 fn algorithm_of(node: &Node, table: &Table) -> Option<&'static AlgorithmKeys> {
     let named = match (table.name, node.get("algorithm")) {
         ("limit", None) => "gcra",
         ("limit" | "shadow_limit", Some(named)) => named.text()?,
-        // A shadow limit that names none has that of its limit.
+        // A shadow limit without an algorithm has that of its limit.
         _ => return None,
     };
     ALGORITHMS.iter().find(|known| known.name == named)
 }
 
-/// Returns a key as messages name it: with its section, where the key alone would not be clear.
+/// Returns a key as messages name it: with its section, if the key alone would be ambiguous.
 fn qualified(table: &Table, key: &str) -> String {
     match table.name {
         "file" | "policy" | "limit" | "shadow_limit" => key.to_owned(),
@@ -176,7 +176,7 @@ fn qualified(table: &Table, key: &str) -> String {
     }
 }
 
-/// Says whether a value has the shape of its kind, reporting nothing.
+/// Reports whether a value has the shape of its kind, without adding findings.
 pub(super) fn is_sound(node: &Node, kind: &Kind) -> bool {
     let mut scratch = Findings::of("");
     check(node, kind, "", &mut scratch);
@@ -204,7 +204,7 @@ fn check_scalar(node: &Node, kind: &Kind, name: &str, findings: &mut Findings) {
         return;
     };
     if let Err(reason) = scalar(text, kind, findings) {
-        // A zone, a network and a word name themselves; a number needs its key's name.
+        // A message about a time zone says what the value is; every other message needs the name of the key.
         let plain = matches!(kind, Kind::Zone);
         let message = if plain { reason } else { format!("{name}: {reason}") };
         findings.error(node.spot, message);
@@ -228,7 +228,7 @@ fn expected(kind: &Kind) -> &'static str {
     }
 }
 
-/// Returns how many bytes a scalar may have.
+/// Returns the most bytes that a scalar may have.
 fn most_bytes(kind: &Kind) -> usize {
     match kind {
         Kind::Name => budget::NAME,
@@ -247,7 +247,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
     if text.len() > most {
         return Err(format!("\"{}\" has {} bytes; use at most {most}", excerpt(text), text.len()));
     }
-    // An expression may have several lines: unlike names, it is not shown in answers or logs.
+    // An expression may have several lines: unlike names, it does not appear in answers or logs.
     let broken =
         |letter: char| !(matches!(kind, Kind::Cost | Kind::Settle) && matches!(letter, '\n' | '\r' | '\t'));
     if let Some(letter) = text.chars().find(|letter| is_control(*letter) && broken(*letter)) {
@@ -264,7 +264,7 @@ fn scalar(text: &str, kind: &Kind, findings: &mut Findings) -> Result<(), String
             Ok(number) if (*least..=*most).contains(&number) => Ok(()),
             Ok(number) => Err(format!("{number} is out of range; use {}", range(*least, *most))),
             Err(_) => {
-                // All digits: more than any number here can be.
+                // All digits: a number larger than any that is valid here.
                 let is_number = text.bytes().all(|byte| byte.is_ascii_digit()) && !text.is_empty();
                 let wrong = if is_number { "is out of range" } else { "is not a whole number" };
                 Err(format!("\"{shown}\" {wrong}; use {}", range(*least, *most)))
@@ -357,7 +357,7 @@ fn range(least: u64, most: u64) -> String {
     }
 }
 
-/// Reads a network, or an address as a network of one.
+/// Parses a network; an address counts as a network of one.
 pub(super) fn network(text: &str) -> Option<IpNet> {
     text.parse().ok().or_else(|| text.parse::<std::net::IpAddr>().ok().map(IpNet::from))
 }

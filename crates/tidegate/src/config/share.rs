@@ -1,11 +1,12 @@
-//! `share`: where a policy is decided, when several nodes enforce it.
+//! Reads and checks `share`: where a policy is decided if several nodes enforce it.
 //!
-//! All words are words of the file; which of them can be kept depends on the store. One that is this process's own decides `local` and
-//! nothing else, and a file that says otherwise is refused: counters that are not shared, where their author thinks they are, would let
-//! through a multiple of the limit without a word.
+//! The grammar accepts every word; which words can be honoured depends on the store. A store inside this process can
+//! only decide `local`, and a file that says otherwise is refused: counters that are not shared, contrary to the
+//! author's belief, would silently let through a multiple of the limit.
 //!
-//! `split` divides limits among nodes, and not every limit can be divided: what cannot is refused here, and would otherwise refuse every
-//! request. `store.region` divides all limits that the engine decides among regions, and the same holds.
+//! `split` divides limits among nodes, and some limits cannot be divided. Those are refused here, since otherwise they
+//! would refuse every request. The same holds for `store.region`, which divides all limits that the engine decides
+//! among regions.
 
 use std::time::Duration;
 
@@ -18,19 +19,19 @@ use crate::cluster::Part;
 use crate::cluster::shares::Division;
 use crate::policy::{Limit, Policy, Share, whole_number};
 
-/// The words, as the file has them.
+/// The words as written in the file.
 pub(super) const WORDS: &[&str] =
     &[Share::ALL[0].word(), Share::ALL[1].word(), Share::ALL[2].word(), Share::ALL[3].word()];
 
-/// Reads the word of a policy, or that of `defaults`; `None` where neither says one, and the store decides.
+/// Reads the word of a policy, or else of `defaults`; `None`: neither sets one, and the store decides.
 pub(super) fn share(node: &Node, defaults: Option<&Node>) -> Option<Share> {
     let word = node.get("share").or_else(|| defaults?.get("share"))?.text()?;
     Share::ALL.into_iter().find(|share| share.word() == word)
 }
 
-/// Refuses a word of a policy, or of `defaults`, that the configured store cannot keep.
+/// Refuses a word of a policy or of `defaults` that the configured store cannot honour.
 ///
-/// `key` is how the message names it: `share`, or `defaults.share`.
+/// `key` is the name of the key in messages: `share` or `defaults.share`.
 pub(super) fn check(node: Option<&Node>, key: &str, file: &Node, findings: &mut Findings) {
     let kind = store::kind(file);
     let Some(said) = node.and_then(|node| node.get("share")) else { return };
@@ -66,7 +67,7 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
     let own = Division::among(most).own();
     let spot = node.get("share").map_or(node.spot, |said| said.spot);
     for terms in policy.limits.iter().flat_map(Limit::all_terms) {
-        // Breakers and adaptive limits are each region's own, and whole.
+        // Breakers and adaptive limits are not divided: each region has its own.
         let Some(quota) = terms.quota.as_ref().filter(|quota| !is_each_nodes(quota)) else { continue };
         let Some(fills) = quota.fills_within() else {
             let why = match &**quota {
@@ -95,14 +96,15 @@ pub(super) fn check_regional(policy: &Policy, node: &Node, file: &Node, findings
     }
 }
 
-/// Returns what a file says of regions, where its store has them.
+/// Returns the section `store.region`, if the kind of store has regions.
 fn region(file: &Node) -> Option<&Node> {
     file.get("store")?.get("region").filter(|_| store::has(store::kind(file), "region"))
 }
 
 /// Checks that the limits of a policy with `share: split` can be divided.
 ///
-/// Breakers and adaptive limits are each node's own: where `split` comes from `defaults`, such a policy is decided locally.
+/// Breakers and adaptive limits belong to each node: if `split` comes from `defaults`, such a policy is decided
+/// locally.
 pub(super) fn check_split(policy: &mut Policy, node: &Node, file: &Node, findings: &mut Findings) {
     if policy.share != Some(Share::Split) || store::is_own(file) {
         return;
@@ -156,12 +158,13 @@ pub(super) fn check_split(policy: &mut Policy, node: &Node, file: &Node, finding
     }
 }
 
-/// Says whether a limit goes by how calls end, which each node sees for itself.
+/// Reports whether a limit depends on how calls end (a breaker or an adaptive limit), which each node observes for
+/// itself.
 fn is_each_nodes(quota: &Quota) -> bool {
     quota.is_guard() && !matches!(quota, Quota::Concurrency(_))
 }
 
-/// Says why a limit cannot be divided among nodes, and what would work.
+/// Returns `Ok` if a limit can be divided among nodes, otherwise the reason and what to write instead.
 fn divides(quota: &Quota) -> Result<(), &'static str> {
     if quota.fills_within().is_some() {
         return Ok(());
@@ -174,18 +177,18 @@ fn divides(quota: &Quota) -> Result<(), &'static str> {
     })
 }
 
-/// Returns how many nodes share the engine, as the file says.
+/// Returns the number of nodes that share the engine, as the file states it.
 fn nodes(file: &Node) -> u64 {
     let said = file.get("store").and_then(|store| store.get("nodes")).and_then(Node::text);
     said.and_then(|text| whole_number(text).ok()).unwrap_or(1)
 }
 
-/// Says whether nodes agree on their parts, through an engine that can tell who is there.
+/// Reports whether nodes agree on their parts, through an engine that tells which nodes are present.
 fn agrees(file: &Node) -> bool {
     matches!(store::kind(file), "etcd" | "zookeeper")
 }
 
-/// Returns the least part that each node has, of [`Part::WHOLE`].
+/// Returns the smallest part of a limit that each node has, out of [`Part::WHOLE`].
 fn least_part(file: &Node) -> u32 {
     let nodes = nodes(file);
     if agrees(file) { Division::among(nodes).own() } else { Part::even(nodes).at(Tick::EPOCH) }

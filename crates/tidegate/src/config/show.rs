@@ -1,4 +1,4 @@
-//! The whole configuration as it is in effect, and where each value comes from.
+//! The whole configuration in effect, with the origin of each value.
 
 use std::collections::BTreeMap;
 
@@ -9,13 +9,13 @@ use super::kind::{Kind, Table};
 use super::node::{Node, Value};
 use crate::policy::WrittenRate;
 
-/// What is in effect: the values of the file, and defaults for what the file leaves out.
+/// The configuration in effect: the values of the file, and defaults for what the file leaves out.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct Effective {
     /// The tree of the file with every default filled in.
     pub value: Json,
-    /// Where each leaf comes from, by its path (`policies.0.limit.rate`): `tidegate.yaml:12` or `default`.
+    /// The origin of each leaf, by its path (`policies.0.limit.rate`): `tidegate.yaml:12` or `default`.
     pub origins: BTreeMap<String, String>,
 }
 
@@ -34,13 +34,13 @@ impl Effective {
     }
 }
 
-/// Returns a default as it would be read from the file.
+/// Returns a default as the file would be parsed: a number if possible, otherwise a text.
 pub(super) fn default_value(written: &str) -> Json {
     written.parse::<u64>().map_or_else(|_| Json::from(written), Json::from)
 }
 
 struct Walk<'a> {
-    /// What each text is called, by its number.
+    /// The name of each text, by its number.
     paths: &'a [String],
     defaults: Option<&'a Node>,
     origins: BTreeMap<String, String>,
@@ -86,7 +86,7 @@ impl Walk<'_> {
             self.origins.insert(at.to_owned(), "default".to_owned());
             return Some(default_value(default));
         }
-        // A limit shows the parameters of its own algorithm only; a shadow takes its own from the limit.
+        // A limit shows only the parameters of its own algorithm. A shadow limit takes missing ones from the limit.
         let algorithm = node.and_then(|node| node.get("algorithm")).and_then(Node::text).unwrap_or("gcra");
         if table.name == "limit" && name == "burst" && takes_burst(algorithm) {
             let WrittenRate::Per { count, .. } = node?.get("rate")?.text()?.parse().ok()? else {
@@ -123,7 +123,7 @@ impl Walk<'_> {
                 let kind = node.and_then(|node| node.get("kind")).and_then(Node::text).unwrap_or(KINDS[0]);
                 !super::store::has(kind, name)
             }
-            // A cost shows the keys of its own form only.
+            // A cost shows only the keys of its own form.
             "cost" => {
                 let has = |key: &str| node.is_some_and(|node| node.get(key).is_some());
                 let learned = node.and_then(|node| node.get("estimate")?.text()) == Some("learned");

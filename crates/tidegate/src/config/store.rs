@@ -1,4 +1,4 @@
-//! `store`: where counters live.
+//! Reads `store`: where counters are stored.
 
 mod addresses;
 mod check;
@@ -13,19 +13,19 @@ use crate::policy::{span, whole_number};
 use crate::store::{CapacityError, MemoryStore};
 pub(super) use check::{check, has, is_own, kind};
 
-/// Where counters live.
+/// Where counters are stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct StoreSettings {
-    /// What keeps them.
+    /// The kind of store.
     pub kind: StoreKind,
-    /// The most keys held by this process.
+    /// The most keys that this process holds.
     pub keys: usize,
-    /// Whether this process keeps keys in full, in twice the memory, and not by their fingerprints.
+    /// Whether this process stores full keys, in twice the memory, instead of their fingerprints.
     pub full_keys: bool,
 }
 
-/// What keeps counters.
+/// The kind of store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 #[allow(clippy::large_enum_variant, reason = "a process has a few, made at the start and at reloads")]
@@ -38,56 +38,58 @@ pub enum StoreKind {
     Engine(EngineSettings),
 }
 
-/// Counters that survive the process.
+/// Settings of a store on disk, whose counters survive the process.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct DiskSettings {
-    /// The folder; `None` leaves it to the server.
+    /// The folder; `None`: the server chooses it.
     pub path: Option<PathBuf>,
-    /// How often what has changed is written; `None` leaves it to the store.
+    /// How often changes are written; `None`: the store's default.
     pub flush: Option<Duration>,
-    /// Whether the file says that counters are kept on disk. Where it says nothing of a store and there is no folder, memory will do.
+    /// Whether the file sets `store.kind: disk`. If it does not and there is no folder, the server uses memory.
     pub stated: bool,
 }
 
-/// How an engine is reached. Holds no secret.
+/// How to connect to an engine. Holds no secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct EngineSettings {
     /// Which engine.
     pub engine: EngineKind,
-    /// Its addresses, one at least.
+    /// The addresses of the engine, at least one.
     pub urls: Vec<String>,
-    /// As whom it is asked.
+    /// The user name at the engine.
     pub user: Option<String>,
     /// The file with the password; not read here.
     pub password_file: Option<PathBuf>,
-    /// The file with the certificates by which it is known; not read here.
+    /// The file with the certificates that the engine's certificate is checked against; not read here.
     pub ca_file: Option<PathBuf>,
-    /// The files with the certificate that it is shown, and with that certificate's private key; not read here.
+    /// The files with the client certificate for the engine and with its private key; not read here.
     pub identity_files: Option<(PathBuf, PathBuf)>,
-    /// What its keys begin with.
+    /// The prefix of all keys in the engine.
     pub prefix: String,
-    /// How many nodes share it at most, 1 or more.
+    /// The most nodes that share the engine, 1 or more.
     pub nodes: u64,
-    /// How long it has to answer.
+    /// How long the engine has to answer.
     pub deadline: Duration,
-    /// Whether a node goes by the policies that were put for all nodes ([`crate::cluster::policies`]), once there are some, and not by its file's.
+    /// Whether a node uses the policies that were put for all nodes ([`crate::cluster::policies`]) instead of those of
+    /// its file, once there are some.
     pub cluster_policies: bool,
-    /// The region whose engine it is; `None` where there is one region.
+    /// The region to which the engine belongs; `None` if there is only one region.
     pub region: Option<RegionSettings>,
 }
 
-/// A region among others, each with an engine of its own, that divide the limits: see [`Regional`](crate::store::Regional).
+/// One of several regions that divide the limits, each with an engine of its own: see
+/// [`Regional`](crate::store::Regional).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RegionSettings {
-    /// Its name: the same on all its nodes.
+    /// The name of the region, the same on all its nodes.
     pub name: String,
-    /// How many regions there are at most, 1 or more.
+    /// The most regions there are, 1 or more.
     pub most: u64,
-    /// How the etcd or ZooKeeper is reached through which the nodes of all regions agree. What it says of nodes, deadlines and policies has no
-    /// meaning.
+    /// How to connect to the etcd or ZooKeeper through which the nodes of all regions agree. Its `nodes`, `deadline`
+    /// and `cluster_policies` have no meaning.
     pub through: Box<EngineSettings>,
 }
 
@@ -97,9 +99,9 @@ pub struct RegionSettings {
 pub enum EngineKind {
     /// Redis or Valkey.
     Redis {
-        /// What stands at the addresses.
+        /// What kind of servers the addresses belong to.
         topology: Topology,
-        /// How full limits start when the engine has lost what was spent.
+        /// How full limits start if the engine has lost what was spent.
         after_loss: AfterLoss,
     },
     /// etcd.
@@ -109,7 +111,7 @@ pub enum EngineKind {
 }
 
 impl EngineKind {
-    /// Returns the word of the file for it.
+    /// Returns the word for the engine in the file.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match self {
@@ -120,21 +122,21 @@ impl EngineKind {
     }
 }
 
-/// What stands at the addresses of Redis.
+/// What kind of servers the addresses of Redis belong to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Topology {
     /// One server.
     Single,
-    /// Servers that divide the keys among themselves.
+    /// Servers of a cluster that divides the keys among them.
     Cluster,
-    /// Sentinels, who know which server of a set is the master.
+    /// Sentinels, which know the master of a set of servers.
     Sentinel {
         /// The name of the set.
         master: String,
     },
 }
 
-/// How full limits start when the engine has lost what was spent.
+/// How full limits start if the engine has lost what was spent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterLoss {
     /// Empty: nothing is granted twice, and requests are refused until limits have filled.
@@ -147,22 +149,22 @@ pub enum AfterLoss {
 }
 
 impl StoreSettings {
-    /// Makes a store in this process's memory, with room for `keys` in place of its own number where one is named.
+    /// Creates a store in this process's memory, with room for `keys` keys, or for the configured number if `None`.
     ///
     /// # Errors
-    /// [`CapacityError`] for a number out of range, or where the system hands out no memory for so many.
+    /// [`CapacityError`] if the number is out of range or the system cannot allocate the memory.
     pub fn memory(&self, keys: Option<usize>) -> Result<MemoryStore, CapacityError> {
         let keys = keys.unwrap_or(self.keys);
         if self.full_keys { MemoryStore::with_full_keys(keys) } else { MemoryStore::with_capacity(keys) }
     }
 
-    /// Says whether a node goes by the policies that were put for all nodes.
+    /// Reports whether a node uses the policies that were put for all nodes.
     #[must_use]
     pub const fn takes_cluster_policies(&self) -> bool {
         matches!(&self.kind, StoreKind::Engine(engine) if engine.cluster_policies)
     }
 
-    /// Returns the word of the file for what keeps counters.
+    /// Returns the word for the kind of store in the file.
     #[must_use]
     pub const fn word(&self) -> &'static str {
         match &self.kind {
@@ -175,7 +177,7 @@ impl StoreSettings {
 
 impl Default for StoreSettings {
     fn default() -> Self {
-        // Enough for a day's visitors of a large site, and tens of megabytes at most.
+        // Enough for a day's visitors of a large site, in tens of megabytes at most.
         Self { kind: StoreKind::Disk(DiskSettings::default()), keys: 1_000_000, full_keys: false }
     }
 }
@@ -184,7 +186,7 @@ fn word<'n>(node: &'n Node, key: &str) -> Option<&'n str> {
     node.get(key)?.text()
 }
 
-/// Reads the section; mistakes in it were reported before.
+/// Reads the section. Its mistakes were reported before.
 pub(super) fn read(file: &Node) -> StoreSettings {
     let default = StoreSettings::default();
     let Some(node) = file.get("store") else { return default };

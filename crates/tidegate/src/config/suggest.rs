@@ -1,17 +1,17 @@
-//! Which word an author probably meant.
+//! Suggests the word that an author probably meant.
 
 use super::budget;
 
-/// Returns the likeliest word meant, if any is near.
+/// Returns the most similar word, if one is similar enough.
 pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> Option<&'w str> {
-    // Comparing takes time in proportion to the length; no word of ours is as long.
+    // The time of a comparison grows with the length, and all our words are shorter.
     if found.len() > budget::WORD {
         return None;
     }
     // A third of the letters may be wrong: `Shangai` is near, `fnord` is not.
     let allowed = (found.chars().count() / 3).max(1);
     let lower = found.to_lowercase();
-    // One and many of a thing are near, though `policy` and `policies` differ in more than a third.
+    // Singular and plural count as equal, though `policy` and `policies` differ in more than a third.
     let one =
         |word: &str| word.strip_suffix("ies").map_or_else(|| word.to_owned(), |stem| format!("{stem}y"));
     let lower = one(&lower);
@@ -22,7 +22,7 @@ pub(super) fn nearest<'w>(found: &str, words: impl Iterator<Item = &'w str>) -> 
         .map(|(_, word)| word)
 }
 
-/// Ends a sentence about an unknown word: with the likeliest one, or with all that are possible.
+/// Returns the end of a message about an unknown word: the most similar word, or all possible ones.
 pub(super) fn instead<'w>(found: &str, words: impl Iterator<Item = &'w str> + Clone) -> String {
     match nearest(found, words.clone()) {
         Some(word) => format!("; did you mean \"{word}\"?"),

@@ -1,4 +1,4 @@
-//! What encrypts the doors of a server.
+//! Settings for TLS on the doors of a server.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -6,13 +6,13 @@ use std::str::FromStr;
 
 use super::node::Node;
 
-/// A door of a server, as a file and a flag name it.
+/// A door of a server, as named in the file and in flags.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum DoorName {
     /// Checks over HTTP.
     Http,
-    /// Metrics and administration over HTTP, where they have an address of their own.
+    /// Metrics and administration over HTTP, if they have an address of their own.
     Admin,
     /// Envoy's rate limit service.
     Grpc,
@@ -20,24 +20,25 @@ pub enum DoorName {
     Resp,
 }
 
-/// What encrypts the doors of a server: files that are read at the start and again whenever they change.
+/// TLS settings for the doors of a server. The files are read at the start and again whenever they change.
 ///
-/// Doors on Unix sockets are never encrypted: the mode of the socket says who may use it.
+/// Doors on Unix sockets are never encrypted: the file mode of the socket decides who may use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct TlsSettings {
-    /// The server's certificate and those between it and a root, in PEM, its own first.
+    /// The file with the server's certificate chain in PEM, the server's own certificate first.
     pub cert: PathBuf,
-    /// The certificate's private key, in PEM; not read here. May be the file of the certificate.
+    /// The file with the certificate's private key in PEM, not read here. May be the same file as `cert`.
     pub key: PathBuf,
-    /// The certificates, in PEM, that a caller's own must come from; `None`: callers need none.
+    /// The file with the certificates, in PEM, that issue client certificates; `None`: callers need no certificate.
     pub client_ca: Option<PathBuf>,
-    /// Doors that are not encrypted all the same.
+    /// Doors that stay unencrypted.
     pub plain: Vec<DoorName>,
 }
 
 impl TlsSettings {
-    /// Makes settings of the two files that are always needed: no caller needs a certificate, and no door is plain.
+    /// Creates settings from the two files that are always needed. Callers need no certificate, and all doors are
+    /// encrypted.
     pub fn new(cert: impl Into<PathBuf>, key: impl Into<PathBuf>) -> Self {
         Self { cert: cert.into(), key: key.into(), client_ca: None, plain: Vec::new() }
     }
@@ -47,7 +48,7 @@ impl DoorName {
     pub(super) const WORDS: [&'static str; 4] = ["http", "admin", "grpc", "resp"];
     const ALL: [Self; 4] = [Self::Http, Self::Admin, Self::Grpc, Self::Resp];
 
-    /// Returns the word of a file.
+    /// Returns the word for the door in the file.
     #[must_use]
     pub const fn word(self) -> &'static str {
         Self::WORDS[self as usize]
@@ -60,7 +61,7 @@ impl fmt::Display for DoorName {
     }
 }
 
-/// A word that names no door. Prints as the end of a sentence about the word.
+/// The word is not a door. Prints as the end of a sentence about the word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("is not a door; write http, admin, grpc or resp")]
 pub struct UnknownDoor;
@@ -73,7 +74,7 @@ impl FromStr for DoorName {
     }
 }
 
-/// Reads the settings of a table that is valid.
+/// Reads the settings from a table that passed the shape check.
 pub(super) fn read(node: &Node) -> Option<TlsSettings> {
     let file = |key: &str| node.get(key)?.text().map(PathBuf::from);
     let plain = node.get("plain").map_or(&[][..], Node::each);

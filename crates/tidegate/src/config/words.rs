@@ -1,11 +1,11 @@
-//! The words of a limit, and what it needs to know of its policy.
+//! Access to the words of a limit, and the facts about its policy that a limit needs.
 
 use std::time::Duration;
 
 use super::node::Node;
 use crate::policy::{WrittenRate, span, whole_number};
 
-/// What a limit needs to know of its policy.
+/// The facts about a policy that its limits need.
 #[derive(Clone, Copy)]
 pub(super) struct Owner<'a> {
     /// The names of the policy's key.
@@ -14,7 +14,7 @@ pub(super) struct Owner<'a> {
     pub(super) cost: Option<u64>,
 }
 
-/// The words of a limit, with those of another one behind them.
+/// The words of a limit, with those of a base limit as defaults.
 pub(super) struct Words<'n> {
     pub(super) node: &'n Node,
     pub(super) base: Option<&'n Node>,

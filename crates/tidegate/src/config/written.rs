@@ -1,11 +1,11 @@
-//! A validated file as it was written, for who adds policies to it.
+//! Keeps a validated file as it was written, as the base for added policies.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::node::{Node, Spot, Value};
 
-/// A validated file as it was written: its tree, as large as the file. Clones share it.
+/// A validated file as it was written: its tree, which is as large as the file. Clones share the tree.
 #[derive(Clone, Debug, Default)]
 pub struct Written(Arc<File>);
 
@@ -13,7 +13,7 @@ pub struct Written(Arc<File>);
 struct File {
     name: String,
     tree: Node,
-    /// Where each policy stands, by its name.
+    /// The place of each policy, by its name.
     places: HashMap<String, Spot>,
 }
 
@@ -36,13 +36,14 @@ impl Written {
         &self.0.tree
     }
 
-    /// Returns the name of the file, as diagnostics have it.
+    /// Returns the name of the file, as diagnostics print it.
     #[must_use]
     pub fn name(&self) -> &str {
         &self.0.name
     }
 
-    /// Returns where a policy stands in the file: `tidegate.yaml:12:5`; `None` where the file has none of this name.
+    /// Returns the place of a policy in the file, as `tidegate.yaml:12:5`; `None` if the file has no policy of this
+    /// name.
     #[must_use]
     pub fn place(&self, policy: &str) -> Option<String> {
         let spot = self.0.places.get(policy)?;

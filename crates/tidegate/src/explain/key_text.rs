@@ -1,8 +1,8 @@
-//! The key of a request as people read it.
+//! Formats the key of a request for people.
 
 use crate::policy::{Descriptor, Policy, PolicySet};
 
-/// Returns the key of a request under a policy of this set, for people: `client.ip=203.0.113.9`, or `(all)`.
+/// Returns the key of a request under a policy of this set in readable form: `client.ip=203.0.113.9`, or `(all)`.
 #[must_use]
 pub fn key_text(set: &PolicySet, policy: &Policy, request: &Descriptor<'_>) -> String {
     let pairs = policy.key_values(request, set.ipv6_prefix()).map(|(name, value)| match value {
@@ -29,7 +29,7 @@ mod tests {
             (48, "2001:db8:1:2:3::4", "client.ip=2001:db8:1::/48, request.path=/a"),
             (64, "::ffff:203.0.113.9", "client.ip=203.0.113.9, request.path=/a"),
             (64, "203.0.113.9", "client.ip=203.0.113.9, request.path=/a"),
-            // As the text of the key has it, so that it names the key again.
+            // In the form of the key's text, so that it can be used to name the key again.
             (64, "2001:db8:1:2::/64", "client.ip=2001:db8:1:2::/64, request.path=/a"),
         ] {
             let set = PolicySet::with(vec![policy.clone()], Access::default(), prefix).unwrap();

@@ -1,4 +1,4 @@
-//! The explanation as text for a terminal: a line per limit.
+//! Formats an explanation as text for a terminal, one line per limit.
 
 use std::fmt;
 
@@ -88,7 +88,7 @@ impl LimitReason {
     }
 }
 
-/// Writes milliseconds as seconds with two decimals, rounded up.
+/// Formats milliseconds as seconds with two decimals, rounded up.
 fn seconds(millis: u64) -> String {
     let hundredths = millis.div_ceil(10);
     format!("{}.{:02} s", hundredths / 100, hundredths % 100)

@@ -1,4 +1,4 @@
-//! What was admitted, as a value: finished, cancelled, handed on as a ticket, or dropped.
+//! An admission as a value, which is finished, cancelled, handed on as a ticket, or dropped.
 
 #[cfg(feature = "ticket")]
 mod into_ticket;
@@ -20,9 +20,9 @@ use crate::store::{DecidedBy, StoreError};
 #[must_use = "an admission that is dropped at once gives its places back"]
 #[allow(clippy::large_enum_variant, reason = "a decision is in both; moved once, to where it is used")]
 pub enum Entry<G: Deref<Target = Gate>> {
-    /// It may pass, now or after [`GateDecision::wait`].
+    /// The request may pass, now or after [`GateDecision::wait`].
     Admitted(Admission<G>),
-    /// It may not; nothing was charged.
+    /// The request may not pass; nothing was charged.
     Refused(GateDecision),
 }
 
@@ -45,27 +45,26 @@ impl<G: Deref<Target = Gate>> Entry<G> {
     }
 }
 
-/// Work that a gate has admitted: reads as its [`GateDecision`], and is ended once.
+/// Work that a gate has admitted. Dereferences to its [`GateDecision`], and is ended exactly once.
 ///
-/// * [`finish`](Admission::finish): the work was done; limits settle what it spent, guards and `charge: on-failure` learn how it went;
-/// * [`cancel`](Admission::cancel): it was not done, and nothing was spent;
-/// * `into_ticket`: somebody else will say, later;
-/// * dropped: places of guards are left, and nothing is learnt; limits keep what was charged, for the work may have been done.
-///   [`undo_if_dropped`](Admission::undo_if_dropped) chooses otherwise: then dropping is cancelling.
+/// * [`finish`](Admission::finish): the work was done; limits settle what it spent, and guards and `charge: on-failure` use the outcome;
+/// * [`cancel`](Admission::cancel): the work was not done, and nothing was spent;
+/// * `into_ticket`: another party reports the end later;
+/// * dropped: places of guards are left without an outcome; limits keep what was charged, for the work may have been done.
+///   [`undo_if_dropped`](Admission::undo_if_dropped) changes that: dropping then means cancelling.
 ///
-/// `G` leads to the gate: `&Gate` of [`Gate::admit`], `Arc<Gate>` of [`Gate::admit_owned`], which may be stored and spawned. About a
-/// kilobyte, mostly the decision. Ending it is one step of each store in which that changes something: where places are left, where the outcome
-/// decides what a charge becomes, and where more or less was spent than was charged. For all else no store is asked.
+/// `G` dereferences to the gate: `&Gate` from [`Gate::admit`], `Arc<Gate>` from [`Gate::admit_owned`], which may be stored and spawned. Takes about
+/// a kilobyte, mostly the decision. Ending it takes one step of each store in which something changes: where places are left, where the outcome
+/// decides about a charge, and where more or less was spent than was charged. Other stores are not asked.
 ///
 /// # A store that fails
-/// If a store does not settle an ending, the call returns an error, and the parts of other stores are settled all the same. What can be
-/// tried once more without harm is tried: places are left, and a cancelled admission is cancelled. Otherwise what limits were charged stays
-/// charged, whatever dropping means, because the work was done. A store that fails the second time too keeps what it holds, places until
-/// their time to live is over. So does one that was [`StoreError::Unavailable`]: it may have settled its part, and giving back twice would
-/// give back what others hold.
+/// If a store does not settle an ending, the call returns an error, and the parts of other stores are settled all the same. Steps that can be
+/// repeated safely are tried once more: leaving places, and cancelling. Otherwise the charges of limits stay, whatever dropping means, because the
+/// work was done. A store that fails the second time too keeps what it holds; places stay until their time to live is over. The same holds for a
+/// store that was [`StoreError::Unavailable`]: it may have settled its part, and giving back twice could give back what others hold.
 ///
 /// # Examples
-/// A call of a language model is admitted on an estimate and settled with what it used:
+/// A call to a language model is admitted on an estimate and settled with its real usage:
 /// ```
 /// use tidegate::gate::{Check, Entry};
 /// use tidegate::policy::Limit;
@@ -84,27 +83,27 @@ pub struct Admission<G: Deref<Target = Gate>> {
     gate: G,
     decision: GateDecision,
     charged: Charged,
-    /// When the answer came, by the gate's clock.
+    /// When the decision was returned, by the gate's clock.
     made: Tick,
     undo: bool,
-    /// Where policies go by how many are in flight, or how long they take.
+    /// Set if policies use the number in flight or the latency.
     begun: Option<Begun>,
-    /// Whether nothing is left to be done when it is dropped.
+    /// Whether nothing is left to do on drop.
     ended: bool,
 }
 
 impl Gate {
-    /// Decides like [`Gate::check`], and returns what was admitted as a value that is ended once; see [`Admission`].
+    /// Decides like [`Gate::check`], and returns the admission as a value that must be ended once; see [`Admission`].
     ///
-    /// Costs a check and two allocations, and a step of the store when it ends, if that changes something there.
+    /// Costs a check and two allocations, and one step of the store at the end if something changes there.
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made; nothing was charged then.
+    /// [`StoreError`] if no decision could be made; nothing was charged then.
     pub fn admit<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<Entry<&Self>, StoreError> {
         Admission::ask(self, check)
     }
 
-    /// Decides like [`Gate::admit`]; the admission holds the gate, so it may be stored and sent to other threads.
+    /// Decides like [`Gate::admit`]. The admission holds the gate, so it may be stored and sent to other threads.
     ///
     /// # Errors
     /// As [`Gate::admit`].
@@ -147,7 +146,7 @@ impl Gate {
 }
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Asks a gate through `G`. A check that only peeks charges nothing, so its admission has nothing to end.
+    /// Asks a gate through `G`. A check that only peeks charges nothing, so its admission leaves nothing to settle.
     ///
     /// # Errors
     /// As [`Gate::admit`].
@@ -186,24 +185,24 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         &self.charged
     }
 
-    /// Chooses what dropping means: cancelling, or (the default) leaving places and keeping charges.
+    /// Sets what dropping means: cancelling, or (the default) leaving places and keeping charges.
     ///
-    /// For work that is not done if the caller goes away: one who hangs up before it began has then spent nothing.
+    /// For work that is not done if the caller goes away: a caller that hangs up before the work began has then spent nothing.
     pub fn undo_if_dropped(mut self, undo: bool) -> Self {
         self.undo = undo;
         self
     }
 
-    /// Waits as long as the decision says, by the gate's clock, and returns the admission: only queues delay.
+    /// Waits as long as the decision says, by the gate's clock, and returns the admission. Only queues delay.
     ///
     /// # Cancel safety
-    /// Dropping the future before it ends cancels the admission, polled or not: a caller who hangs up while delayed has spent nothing, and
-    /// those who come later wait that much less. Ticks that were promised to others stay.
+    /// Dropping the future before it completes cancels the admission, polled or not: a caller that hangs up while delayed has spent nothing, and
+    /// later requests wait that much less. Ticks that were promised to other requests stay.
     pub fn delayed(self) -> impl Future<Output = Self> + use<G> {
         let undo = self.undo;
         let held = self.undo_if_dropped(true);
         async move {
-            // The wait counts from a tick of this gate's clock: an engine dates its decision by a clock of its own.
+            // The wait counts from a tick of this gate's clock, since an engine dates its decision by its own clock.
             let at = match held.decision.by {
                 DecidedBy::Local | DecidedBy::Lease => held.decision.at,
                 DecidedBy::Engine | DecidedBy::Fallback => held.made,
@@ -216,19 +215,19 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         }
     }
 
-    /// Ends it: the work was done, and every limit keeps what it was charged.
+    /// Ends the admission: the work was done, and every limit keeps what it was charged.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
+    /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
     pub fn finish(self, outcome: Outcome) -> Result<(), StoreError> {
         self.finish_with(outcome, |_| None)
     }
 
-    /// Ends it, each limit with what `used` says was really spent of it; `None` is what was charged. See [`Gate::finish`] for what
-    /// comes back, what is owed, and what the outcome decides.
+    /// Ends the admission, each limit with the units that `used` says were really spent of it; `None`: what was charged. See [`Gate::finish`] for
+    /// what is given back, what is owed, and what the outcome decides.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
+    /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
     pub fn finish_with(
         self,
         outcome: Outcome,
@@ -237,10 +236,10 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end(outcome, used, false)
     }
 
-    /// Ends it as [`Admission::finish_with`] does, and hands over what became of each charge. All their stores are asked.
+    /// Ends the admission like [`Admission::finish_with`], and passes to `told` what happened to each charge. Asks the stores of all charges.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it: limits keep what they were charged, and places are left if they can be.
+    /// [`StoreError`] if a store did not settle the ending: limits keep what they were charged, and places are left if possible.
     pub fn finish_and_tell<T>(
         mut self,
         outcome: Outcome,
@@ -250,39 +249,39 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.is_done(true);
         match self.gate.finish(&self.charged, Part::All, outcome, used) {
             Ok(finished) => {
-                // Set before `told` is called, which is the caller's code and may panic.
+                // Set before `told` is called, since `told` is the caller's code and may panic.
                 self.ended = true;
                 Ok(told(&finished))
             }
             Err(error) => {
-                // The work was done: dropping leaves places and keeps charges.
+                // The work was done, so dropping leaves places and keeps charges.
                 self.undo = false;
                 Err(error)
             }
         }
     }
 
-    /// Undoes it: as if it had not been asked for.
+    /// Cancels the admission: everything is as if it had not been asked for.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it; see [A store that fails](Admission#a-store-that-fails).
+    /// [`StoreError`] if a store did not settle it; see [A store that fails](Admission#a-store-that-fails).
     pub fn cancel(self) -> Result<(), StoreError> {
         self.end(Outcome::Ignored, |_| Some(0), true)
     }
 
-    /// Ends it like [`Admission::finish`], and waits for engines that answer later.
+    /// Ends the admission like [`Admission::finish`], and waits for engines that answer later.
     ///
     /// # Errors
     /// As [`Admission::finish`].
     ///
     /// # Cancel safety
-    /// If dropped before it ends, the places are left, an engine that is being asked settles its part in the background, and charges in
-    /// stores that were not asked yet stay. [`Admission::cancel_async`] gives those back too.
+    /// If dropped before completion, the places are left, an engine that is being asked settles its part in the background, and charges in stores
+    /// that were not asked yet stay. [`Admission::cancel_async`] gives those back too.
     pub fn finish_async(self, outcome: Outcome) -> impl Future<Output = Result<(), StoreError>> {
         self.finish_with_async(outcome, |_| None)
     }
 
-    /// Ends it like [`Admission::finish_with`], and waits for engines that answer later.
+    /// Ends the admission like [`Admission::finish_with`], and waits for engines that answer later.
     ///
     /// # Errors
     /// As [`Admission::finish_with`].
@@ -297,7 +296,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end_async(outcome, used, false)
     }
 
-    /// Undoes it like [`Admission::cancel`], and waits for engines that answer later.
+    /// Cancels the admission like [`Admission::cancel`], and waits for engines that answer later.
     ///
     /// # Errors
     /// As [`Admission::cancel`].
@@ -308,19 +307,19 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         self.end_async(Outcome::Ignored, |_| Some(0), true)
     }
 
-    /// Says whether its work was done, so that it counts among those that took a time.
+    /// Notes whether the work was done, so that its duration counts for the latency.
     fn is_done(&mut self, done: bool) {
         if let Some(begun) = &mut self.begun {
             begun.finished = done;
         }
     }
 
-    /// Notes whether it was ended; if not, `again` says whether dropping undoes it.
+    /// Notes whether the admission has ended; if not, `again` says whether dropping cancels it.
     fn has_ended(&mut self, ended: bool, again: bool) {
         (self.ended, self.undo) = (ended, again);
     }
 
-    /// Ends it.
+    /// Ends the admission.
     #[allow(
         clippy::manual_async_fn,
         reason = "an async fn keeps the admission twice: as its argument and as a variable"
@@ -332,8 +331,8 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         again: bool,
     ) -> impl Future<Output = Result<(), StoreError>> {
         async move {
-            // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. What no store was
-            // asked yet is undone by dropping if `again` says so.
+            // If the caller stops waiting, the engine settles what it was just asked, and that is not settled again. Parts that no store was asked
+            // for yet are undone on drop if `again` says so.
             self.has_ended(false, again);
             self.is_done(!again);
             let ended = self.gate.finish_changes_async(&self.charged, outcome, used).await;
@@ -342,7 +341,7 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         }
     }
 
-    /// Ends it. If that fails, `again` says whether dropping undoes it.
+    /// Ends the admission. If that fails, `again` says whether dropping cancels it.
     fn end(
         mut self,
         outcome: Outcome,

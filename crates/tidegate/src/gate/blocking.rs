@@ -1,7 +1,8 @@
-//! Keys that are refused by hand, for a while and for a reason, whatever their limits say.
+//! Manual blocks: requests of a key are refused for a while, whatever their limits say.
 //!
-//! They are this gate's own: nothing is written to a store, other nodes know nothing of them, and they end with the process. A check pays one
-//! relaxed load while there are none, and one look-up for each policy that matches while there are some.
+//! Blocks belong to this gate alone: nothing is written to a store, other nodes do not know them, and they end with the
+//! process. A check costs one relaxed load while there are no blocks, and one lookup per matching policy while there
+//! are some.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -9,34 +10,35 @@ use std::sync::Arc;
 use super::{Check, Gate};
 use crate::policy::{AccessEntry, Block, Descriptor, Policy, PolicySet, Refusal};
 
-/// Why a key is not blocked.
+/// Why a key could not be blocked.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum BlockError {
-    /// There is no such policy.
+    /// The policy does not exist.
     #[error("there is no policy {name:?}")]
     NoPolicy {
         /// The name.
         name: String,
     },
-    /// The key lacks an attribute of the policy's `by`: it would stand for all requests without it.
+    /// The key lacks an attribute of the policy's `by`, so it would stand for all requests without that attribute.
     #[error("the key has no {attribute:?}, by which the policy is keyed")]
     NoKey {
         /// The attribute.
         attribute: String,
     },
-    /// As many keys are blocked as may be.
+    /// The maximum number of keys is blocked.
     #[error("{} keys are blocked, which are as many as there may be; let some go first", Gate::MOST_BLOCKS)]
     TooMany,
 }
 
 impl Gate {
-    /// The most keys that are blocked at once. Many more are a matter for a deny-list, or for what stands before this process.
+    /// The most keys that may be blocked at once. For many more, use a deny-list or a filter in front of this process.
     pub const MOST_BLOCKS: usize = 10_000;
 
-    /// Refuses the requests of one key of a policy until a block ends. `key` has the attributes of the policy's `by`. Another block of the
-    /// same key is replaced. It holds for requests that the policy matches, in place of its limits, and survives a change of the policies
-    /// that leaves name and `by` as they are. A policy that is not enforced refuses nobody by it.
+    /// Refuses the requests of one key of a policy until the block ends. `key` has the attributes of the policy's `by`.
+    /// An earlier block of the same key is replaced. The block applies to requests that the policy matches, in place of
+    /// its limits, and survives a change of policies that keeps the name and `by`. For a policy that is not enforced,
+    /// the block has no effect.
     ///
     /// # Errors
     /// [`BlockError`].
@@ -69,7 +71,7 @@ impl Gate {
         let mut by_policy = self.blocks.by_policy.write();
         let known = by_policy.get(policy).is_some_and(|keys| keys.contains_key(&*bytes));
         if !known && self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
-            // Those of policies that are gone hold for nobody.
+            // Blocks of policies that no longer exist have no effect.
             by_policy.retain(|name, _| set.find(name).is_some());
             self.blocks.tidy(&mut by_policy, now);
             if self.blocks.count(&by_policy) >= Self::MOST_BLOCKS {
@@ -82,7 +84,7 @@ impl Gate {
         Ok(())
     }
 
-    /// Ends the block of a key; returns it, unless there is none.
+    /// Ends the block of a key; returns it if it was still in effect.
     pub fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> Option<Arc<Block>> {
         let bytes = blocked_key(&self.policies.load(), policy, key)?;
         let now = self.time.now();
@@ -93,7 +95,7 @@ impl Gate {
         ended.filter(|block| now < block.until)
     }
 
-    /// Returns the blocks of a policy that have not ended, in the order of their keys.
+    /// Returns the blocks of a policy that have not ended, ordered by key.
     #[must_use]
     pub fn blocks(&self, policy: &str) -> Vec<Arc<Block>> {
         if !self.blocks.any() {
@@ -108,7 +110,7 @@ impl Gate {
         found
     }
 
-    /// Returns how many keys of each policy are blocked, of those policies that have any.
+    /// Returns the number of blocked keys of each policy that has any.
     #[must_use]
     pub fn blocked_keys(&self) -> Vec<(String, usize)> {
         if !self.blocks.any() {
@@ -122,13 +124,14 @@ impl Gate {
         counted.filter(|(_, keys)| *keys > 0).collect()
     }
 
-    /// Returns how often keys were blocked and let go by hand: whoever keeps an answer asks again when it has grown.
+    /// Returns how often keys were blocked and unblocked. A caller that caches an answer must refresh it when the
+    /// number has changed.
     #[must_use]
     pub fn block_changes(&self) -> u64 {
         self.blocks.changes()
     }
 
-    /// Returns what refuses a request before any limit is asked: a list, the time that is left, or a block.
+    /// Returns the refusal of a request before any limit is checked: by a list, a deadline, or a block.
     #[inline(always)]
     pub(super) fn refusal(&self, policies: &PolicySet, check: &Check<'_, '_>) -> Option<Refusal> {
         let listed = policies.refusal(check.request, check.priority, check.among);
@@ -151,7 +154,7 @@ impl Gate {
     }
 }
 
-/// Returns the key of a policy as its first limit has it.
+/// Returns the key of a policy's first limit.
 fn blocked_key(set: &PolicySet, policy: &str, key: &Descriptor<'_>) -> Option<Box<[u8]>> {
     let (place, _) = set.find(policy)?;
     Some(set.key(place, 0, key)?.into())

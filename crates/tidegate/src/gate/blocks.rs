@@ -1,4 +1,4 @@
-//! Which keys are refused by hand, for a while and for a reason.
+//! The table of manually blocked keys.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use tidegate_core::Tick;
 
 use crate::policy::Block;
 
-/// The blocks, by the name of the policy and the key.
+/// The blocks, by policy name and key.
 #[derive(Debug, Default)]
 pub(super) struct Blocks {
-    /// How many there are, those that have ended included.
+    /// The number of blocks, including those that have ended.
     count: AtomicUsize,
-    /// How often one was set or ended by hand.
+    /// How often a block was set or ended manually.
     changes: AtomicU64,
     pub(super) by_policy: RwLock<ByPolicy>,
 }
@@ -23,15 +23,15 @@ pub(super) struct Blocks {
 pub(super) type ByPolicy = HashMap<Box<str>, HashMap<Box<[u8]>, Arc<Block>, RandomState>, RandomState>;
 
 impl Blocks {
-    /// Says whether there may be blocks.
+    /// Reports whether there may be blocks.
     #[inline(always)]
     pub(super) fn any(&self) -> bool {
-        // Relaxed: which of two checks at the same time meets a new block first does not matter.
+        // Relaxed: of two concurrent checks, it does not matter which sees a new block first.
         self.count.load(Ordering::Relaxed) > 0
     }
 
     pub(super) fn changed(&self) {
-        // Relaxed, as in `any`; one who asks after the answer to the change sees it.
+        // Relaxed, as in `any`: a caller that has seen the result of the change also sees the count.
         self.changes.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -43,7 +43,7 @@ impl Blocks {
         by_policy.values().map(HashMap::len).sum()
     }
 
-    /// Drops the blocks that have ended.
+    /// Removes the blocks that have ended.
     pub(super) fn tidy(&self, by_policy: &mut ByPolicy, now: Tick) {
         by_policy.retain(|_, keys| {
             keys.retain(|_, block| now < block.until);
@@ -53,7 +53,7 @@ impl Blocks {
     }
 
     pub(super) fn note(&self, by_policy: &ByPolicy) {
-        // Relaxed: as in `any`; the map itself is under its lock.
+        // Relaxed, as in `any`; the map itself is under its lock.
         self.count.store(self.count(by_policy), Ordering::Relaxed);
     }
 }

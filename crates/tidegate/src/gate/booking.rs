@@ -1,7 +1,8 @@
-//! Units that were spent elsewhere: they count here as well, whether there is room or not.
+//! Books units that were spent elsewhere: they count here too, whether there is room or not.
 //!
-//! A protocol that tells afterwards what it let pass cannot be refused. So its units are booked as settling books what was spent beyond a charge:
-//! as far as there is room they use it up, and the rest is a debt that time pays first.
+//! A protocol that reports afterwards what it let pass cannot be refused. So its units are booked the way a settlement
+//! books what was spent beyond a charge: they use up the available room, and the rest is a debt that returning capacity
+//! pays first.
 
 use smallvec::SmallVec;
 use tidegate_core::{Algorithm as _, Ask, Cost, Finish, Outcome, Quota, Receipt, Tick, Transition};
@@ -12,12 +13,13 @@ use crate::policy::Plan;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Books what a check of this cost would charge, in each limit that it meets, also beyond what the limit has left; refuses nothing.
+    /// Books what a check of this cost would charge in each limit that it meets, even beyond what the limit has left;
+    /// refuses nothing.
     ///
-    /// Limits of shadows are booked too. Places and breakers are not: they go by calls that enter and leave. A list that refuses the request
-    /// books nothing.
+    /// Shadow limits are booked too. Concurrency limits, adaptive limits and breakers are not, since they depend on
+    /// calls that enter and leave. If a deny-list, a deadline or a block refuses the request, nothing is booked.
     ///
-    /// One step for each store and tag: where one fails, those before it have booked.
+    /// Takes one step per store and tag. If a step fails, the steps before it have booked.
     ///
     /// # Errors
     /// As [`Gate::check`].
@@ -40,8 +42,8 @@ impl Gate {
         self.book_many(check, 1)
     }
 
-    /// Books like [`Gate::book`] what so many requests like this one would charge, each by what it costs under each policy. None book nothing;
-    /// more units than there are numbers count as the largest number.
+    /// Books like [`Gate::book`] for `requests` requests like this one, each with its cost under each policy. Zero
+    /// requests book nothing; more units than the number type holds count as its largest number.
     ///
     /// # Errors
     /// As [`Gate::check`].
@@ -73,7 +75,8 @@ impl Gate {
     /// As [`Gate::check_async`].
     ///
     /// # Cancel safety
-    /// If dropped before it ends, some limits may have booked and others not; an engine that is being asked books in the background.
+    /// If dropped before completion, some limits may have booked and others not; an engine that is being asked books in
+    /// the background.
     pub async fn book_async<'a, 'd: 'a>(&self, check: impl Into<Check<'a, 'd>>) -> Result<(), StoreError> {
         self.book_many_async(check, 1).await
     }
@@ -112,7 +115,8 @@ impl Gate {
             let Some(receipt) = one_unit(line.quota, at) else { continue };
             let store = self.routes.of(line.share)?;
             let tag = self.routes.tag(store, &plan.keys[line.key.clone()]);
-            // One unit that was charged, as the receipt says, and in the end it was that unit and these: so these are booked.
+            // The receipt stands for one charged unit, and the ending reports that unit plus the booked units as used;
+            // so exactly those are booked.
             let used = line.cost.units().saturating_mul(requests).saturating_add(1);
             let finish = Finish { used, outcome: Outcome::Success };
             lines.push((store, tag, place, Ending::new(receipt, finish)));
@@ -131,7 +135,7 @@ impl Gate {
     }
 }
 
-/// Returns the receipt of one unit that a full limit grants now.
+/// Returns the receipt of one unit that a full limit grants at a tick.
 fn one_unit(quota: &Quota, at: Tick) -> Option<Receipt> {
     match quota.decide(&quota.fresh(at), Ask::within(at, Cost::ONE, std::time::Duration::MAX)) {
         Transition::Allowed { receipt, .. } => Some(receipt),
@@ -150,7 +154,7 @@ mod tests {
     use crate::{Descriptor, ManualClock, Policy};
 
     proptest! {
-        /// The model is a number: units in use, also beyond the limit.
+        /// The model is a single number: the units in use, which may exceed the limit.
         #[test]
         fn what_is_booked_counts_whether_it_fits_or_not(
             steps in proptest::collection::vec((any::<bool>(), 1..9_u64), 1..12),
@@ -177,7 +181,7 @@ mod tests {
                     let standing = gate.peek(&request).unwrap().limits[0].decision.standing;
                     prop_assert_eq!(standing.remaining, u64::saturating_sub(10, used), "{:?}", quota);
                     prop_assert_eq!(standing.debt, used.saturating_sub(10), "{:?}", quota);
-                    // Less than any unit takes to come back.
+                    // Shorter than any unit takes to return.
                     clock.advance(Duration::from_millis(1));
                 }
             }

@@ -1,4 +1,4 @@
-//! What people ask of the breakers of policies.
+//! Views and manual control of the policies' breakers.
 
 use tidegate_core::{Quota, Tick};
 
@@ -8,24 +8,24 @@ use super::waits::{Waits, now};
 use crate::policy::Share;
 use crate::store::{BreakerView, Charge, Handling, Op, Step, StoreError};
 
-/// How the breaker of one key stands.
+/// The state of the breaker of one key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct KeyedView {
-    /// The bytes of the key, which [`text_of_key`](crate::policy::text_of_key) reads.
+    /// The bytes of the key, in the form that [`text_of_key`](crate::policy::text_of_key) parses.
     pub key: Box<[u8]>,
-    /// The policy it belongs to.
+    /// The name of the policy.
     pub policy: String,
-    /// The limit's place in its policy.
+    /// The index of the limit within its policy.
     pub limit: usize,
-    /// How it stands.
+    /// The state of the breaker.
     pub view: BreakerView,
-    /// When.
+    /// When the state was read.
     pub at: Tick,
 }
 
 impl KeyedView {
-    /// Makes the view of a breaker.
+    /// Creates the view of a breaker.
     #[must_use]
     pub fn new(key: &[u8], policy: &str, limit: usize, view: BreakerView, at: Tick) -> Self {
         Self { key: key.into(), policy: policy.to_owned(), limit, view, at }
@@ -33,14 +33,14 @@ impl KeyedView {
 }
 
 impl Gate {
-    /// Looks at the breakers that a check has charged: which state they are in after it, or after it was settled. One exchange with a store
-    /// for each of them, and none where there is none.
+    /// Returns the states of the breakers that a check has charged, after the check or after its settlement. Takes one
+    /// exchange with a store per breaker, and none if there are no breakers.
     ///
     /// # Errors
-    /// [`StoreError`] when a store did not answer.
+    /// [`StoreError`] if a store did not answer.
     ///
     /// # Cancel safety
-    /// It changes nothing.
+    /// Changes nothing, so it may be dropped at any time.
     pub async fn view_breakers_async(&self, charged: &Charged) -> Result<Vec<KeyedView>, StoreError> {
         let mut views = Vec::new();
         for made in charged.places().filter(|made| matches!(*made.quota, Quota::Breaker(_))) {
@@ -57,11 +57,12 @@ impl Gate {
         Ok(views)
     }
 
-    /// Looks at one breaker, or puts it in a state: the charge names its key and its limit, `share` is the policy's. `None` where the limit
-    /// is no breaker. The tick is that of the answer. One exchange with the store.
+    /// Reads the state of one breaker, or puts it into a state. The charge names its key and limit; `share` is the
+    /// policy's. The view is `None` if the limit is not a breaker; the tick is that of the answer. Takes one exchange
+    /// with the store.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it, or has to be waited for.
+    /// [`StoreError`] if the store did not settle it, or would have to be awaited.
     pub fn handle_breaker(
         &self,
         share: Option<Share>,
@@ -74,10 +75,10 @@ impl Gate {
     /// Handles a breaker like [`Gate::handle_breaker`], and waits for an engine that answers later.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it.
+    /// [`StoreError`] if the store did not settle it.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, an engine that is being asked does what it was asked all the same.
+    /// If dropped before completion, an engine that is being asked carries out the step all the same.
     pub async fn handle_breaker_async(
         &self,
         share: Option<Share>,

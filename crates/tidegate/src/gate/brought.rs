@@ -1,4 +1,4 @@
-//! The quota that a check brings in place of the limits' own, and where it holds.
+//! Decides where a quota that a check brings applies in place of the limits' own.
 
 use std::sync::Arc;
 
@@ -7,8 +7,9 @@ use tidegate_core::Quota;
 use super::{GateDecision, LimitDecision};
 use crate::policy::Descriptor;
 
-/// Says whether a quota that a caller brings holds in place of a limit's own. A guard is replaced by a guard of its kind only: a cell that goes
-/// from places to units, or to a breaker, and back forgets the places that are taken, and that a breaker was open.
+/// Reports whether a quota that a caller brings applies in place of a limit's own. A guard can only be replaced by a
+/// guard of the same kind: a cell that changed from places to units or to a breaker and back would forget the taken
+/// places, or that a breaker was open.
 pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
     match (brought.is_guard(), own.is_guard()) {
         (false, false) => true,
@@ -18,8 +19,8 @@ pub(super) fn holds_in_place_of(brought: &Quota, own: &Quota) -> bool {
 }
 
 impl GateDecision {
-    /// Returns the quota that held for a limit of the request that was decided, and whether the check brought it; `None` where nothing limits
-    /// it. Looks a tier or an override up again where the policy has some; else costs nothing.
+    /// Returns the quota that applied to a limit for the decided request, and whether the check brought it; `None`:
+    /// unlimited. If the policy has tiers or overrides, they are looked up again; otherwise the call costs nothing.
     #[must_use]
     pub fn quota_of(&self, limit: &LimitDecision, request: &Descriptor<'_>) -> Option<(&Arc<Quota>, bool)> {
         let own = self.policies.quota_in_force(limit.policy, limit.limit, request)?;

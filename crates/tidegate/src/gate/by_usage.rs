@@ -1,8 +1,8 @@
-//! Settling by reported usage: each policy works out its real cost from the usage, the charges are settled with that, and policies that
-//! learn an estimate learn it.
+//! Settles by reported usage: each policy computes its real cost from the usage, the charges are settled with that
+//! cost, and policies that learn an estimate learn it.
 //!
-//! One order for an admission that is finished in place and for a ticket that comes back: work out the real costs, settle, teach. So
-//! nothing is learnt of a settlement that failed.
+//! The order is the same for an admission that is finished in place and for a ticket: compute the real costs, settle,
+//! then learn. So a settlement that fails teaches nothing.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -23,14 +23,15 @@ use crate::policy::CostError;
 use crate::policy::{PolicySet, RealCost, Usage};
 use crate::store::StoreError;
 
-/// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could not be worked out.
+/// The charges that were settled by usage, in the order of the policies, each with the reason if its real cost could
+/// not be computed.
 #[cfg(feature = "ticket")]
 pub type FinishedBy<'c> = SmallVec<[(Followed<'c>, Option<CostError>); 2]>;
 
-/// What the work really cost under the policy of each charge, in the order of the charges.
+/// The real cost of the work under the policy of each charge, in the order of the charges.
 struct RealCosts<'p> {
     policies: &'p PolicySet,
-    /// The policy's place in the set, where it is still there.
+    /// The policy's index in the set, if the policy still exists.
     costs: SmallVec<[(Option<usize>, RealCost); 4]>,
 }
 
@@ -47,7 +48,7 @@ impl<'p> RealCosts<'p> {
         Self { policies, costs: lines.map(cost).collect() }
     }
 
-    /// Returns what [`Gate::finish`] asks for each charge, which it does once for each and in their order.
+    /// Returns the callback for [`Gate::finish`], which calls it once per charge, in order.
     fn used(&self) -> impl FnMut(&ChargedLine<'_>) -> Option<u64> {
         let mut costs = self.costs.iter();
         move |_| match costs.next() {
@@ -56,7 +57,7 @@ impl<'p> RealCosts<'p> {
         }
     }
 
-    /// Teaches the policies the real costs, and adds to each charge why its real cost could not be worked out.
+    /// Teaches the policies the real costs, and adds to each charge the reason if its real cost could not be computed.
     #[cfg(feature = "ticket")]
     fn concluded<'c>(&self, settled: Finished<'c>) -> FinishedBy<'c> {
         self.teach();
@@ -64,7 +65,8 @@ impl<'p> RealCosts<'p> {
         settled.into_iter().zip(&self.costs).map(|(one, (_, cost))| (one, why(cost))).collect()
     }
 
-    /// Teaches each policy what the work cost under it; once, however many limits it has, since the charges of a policy are adjacent.
+    /// Teaches each policy the cost of the work under it, once per policy, however many limits it has: the charges of a
+    /// policy are adjacent.
     fn teach(&self) {
         for costs in self.costs.chunk_by(|one, next| one.0 == next.0) {
             if let Some((Some(at), RealCost::Units(units))) = costs.first() {
@@ -75,13 +77,15 @@ impl<'p> RealCosts<'p> {
 }
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Ends it by the usage that the work reported, such as `llm.output`: each policy settles the real cost that it makes of that
-    /// ([`Policy::real_cost`](crate::Policy::real_cost)), under the policies by which it was admitted, and policies that learn an estimate
-    /// learn it. A charge stands as it was made if no usage that its policy goes by was reported, or if that makes no cost.
-    /// [`PolicySet::check_usage`](crate::PolicySet::check_usage) says whether any policy goes by a name.
+    /// Ends the admission by the usage that the work reported, such as `llm.output`. Each policy computes its real cost
+    /// from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it, under the policies of the
+    /// admission; policies that learn an estimate learn it. A charge stays as it was made if no usage for its policy
+    /// was reported, or if the usage yields no valid cost. [`PolicySet::check_usage`](crate::PolicySet::check_usage)
+    /// reports names that no policy uses.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it; see [A store that fails](Admission#a-store-that-fails). Nothing was learnt then.
+    /// [`StoreError`] if a store did not settle it; see [A store that fails](Admission#a-store-that-fails). In that
+    /// case nothing is learned.
     ///
     /// # Examples
     /// ```
@@ -107,13 +111,13 @@ impl<G: Deref<Target = Gate>> Admission<G> {
         Ok(())
     }
 
-    /// Ends it like [`Admission::finish_by`], and waits for engines that answer later.
+    /// Ends the admission like [`Admission::finish_by`], and waits for engines that answer later.
     ///
     /// # Errors
     /// As [`Admission::finish_by`].
     ///
     /// # Cancel safety
-    /// As [`Admission::finish_async`]; nothing is learnt then.
+    /// As [`Admission::finish_async`]; nothing is learned then.
     pub async fn finish_by_async(self, outcome: Outcome, usage: &Usage<'_>) -> Result<(), StoreError> {
         let policies = Arc::clone(&self.policies);
         let real = RealCosts::of(&policies, usage, self.charged().lines());
@@ -125,14 +129,16 @@ impl<G: Deref<Target = Gate>> Admission<G> {
 
 #[cfg(feature = "ticket")]
 impl Gate {
-    /// Settles a ticket as [`Gate::settle`] does, by the usage that the work reported: each policy that is in force settles the real cost
-    /// that it makes of that ([`Policy::real_cost`](crate::Policy::real_cost)), and policies that learn an estimate learn it.
+    /// Settles a ticket like [`Gate::settle`], by the usage that the work reported. Each policy in force computes its
+    /// real cost from the usage ([`Policy::real_cost`](crate::Policy::real_cost)) and settles it; policies that learn
+    /// an estimate learn it.
     ///
-    /// A charge stands as it was made if no usage that its policy goes by was reported, or if that makes no cost: then the reason is
-    /// returned with the charge. [`PolicySet::check_usage`] says whether any policy goes by a name.
+    /// A charge stays as it was made if no usage for its policy was reported, or if the usage yields no valid cost; in
+    /// the latter case the reason is returned with the charge. [`PolicySet::check_usage`] reports names that no policy
+    /// uses.
     ///
     /// # Errors
-    /// As [`Gate::settle`]; nothing was learnt then.
+    /// As [`Gate::settle`]; nothing is learned then.
     ///
     /// # Examples
     /// ```
@@ -171,7 +177,7 @@ impl Gate {
     /// As [`Gate::settle_by`].
     ///
     /// # Cancel safety
-    /// As [`Gate::settle_async`]; nothing is learnt then.
+    /// As [`Gate::settle_async`]; nothing is learned then.
     pub async fn settle_by_async<'t>(
         &self,
         ticket: &'t OpenTicket,

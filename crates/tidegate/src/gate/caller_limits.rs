@@ -1,4 +1,4 @@
-//! Limits that callers bring, under keys of their own: no policy knows them.
+//! Limits that callers bring, under keys of their own that belong to no policy.
 
 use super::Gate;
 use super::in_flight::InFlight;
@@ -6,17 +6,19 @@ use crate::precision::Precision;
 use crate::store::{Charge, Op, Settled, Settling, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Settles a charge of a key that is no policy's, in the store that the gate was made with: a limit that a caller brings under a name of
-    /// its own. Such a key begins with [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
+    /// Settles a charge of a key that belongs to no policy, in the store that the gate was created with: a limit that a
+    /// caller brings under its own name. Such a key begins with
+    /// [`CALLER_LIMIT`](crate::policy::key_space::CALLER_LIMIT).
     ///
-    /// Writes to `out`, whose memory the caller keeps; there are no receipts in it.
+    /// Writes to `out`, which the caller can reuse; the result contains no receipts.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it; [`StoreError::MustWait`] where an engine would have to be asked: it was not.
+    /// [`StoreError`] if the store did not settle it; [`StoreError::MustWait`] if an engine would have to be asked,
+    /// which was not done.
     pub fn settle_charge(&self, op: Op<'_>, charge: Charge<'_>, out: &mut Settled) -> Result<(), StoreError> {
         match self.begin_charge(op, charge, out)? {
             Settling::Done(done) => done,
-            // Dropped unpolled: the engine was not asked.
+            // Dropped without being polled, so the engine was not asked.
             Settling::Later(_) => Err(StoreError::MustWait),
         }
     }
@@ -24,7 +26,7 @@ impl Gate {
     /// Settles a charge like [`Gate::settle_charge`], and waits for an engine.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not settle it.
+    /// [`StoreError`] if the store did not settle it.
     pub async fn settle_charge_async(
         &self,
         op: Op<'_>,
@@ -48,7 +50,7 @@ impl Gate {
     ) -> Result<Settling, StoreError> {
         let store = self.routes.of(None)?;
         let tag = self.routes.tag(store, charge.key);
-        // As in a check: a tick that is a little old is good enough to permit by.
+        // As in a check, a slightly old tick is good enough for permitting.
         let by_tick =
             self.precision != Precision::Exact && matches!(op, Op::Take) && !self.routes.own_waits();
         let (now, clock) = if by_tick {

@@ -1,7 +1,7 @@
-//! What a check charged: enough to settle it later, and no more.
+//! The charges of a check: what is needed to settle it later, and no more.
 //!
-//! The charges themselves, not the request: policies may have changed in between, and headers that hold secrets need not be
-//! kept for a report. What is kept of a key are its bytes as the store has them, which hold the values of `by`; they are never
+//! Holds the charges, not the request: policies may change in between, and headers with secrets need not be kept for a
+//! report. Of a key, only the bytes are kept as the store has them. They contain the values of `by`, and are never
 //! printed.
 
 use std::fmt;
@@ -15,11 +15,12 @@ use tidegate_core::{Cost, Quota, Receipt, Tick};
 use crate::policy::{Plan, Share, policy_of_key};
 use crate::store::{Charge, Durable, Settled};
 
-/// The charges of one allowed check, which [`super::Gate::charge`] fills in; empty for a refused one.
+/// The charges of one allowed check, filled in by [`super::Gate::charge`]; empty for a refused one.
 ///
-/// Two allocations: the keys, and, from the second charge on, 96 bytes per charge. Settle each charge once, here or by one ticket. This
-/// value remembers which of its charges [`super::Gate::finish`] has settled, and settles none of them twice; a clone or a ticket of it does
-/// not know what becomes of the original, and is no second charge.
+/// Takes two allocations: the keys and, from the second charge on, a list with 96 bytes per charge. Each charge must be
+/// settled once, here or by one ticket. This value remembers which of its charges [`super::Gate::finish`] has settled,
+/// and settles none of them twice. A clone or a ticket does not see what happens to the original, and is not a second
+/// charge.
 #[derive(Clone, Default, PartialEq, Eq)]
 pub struct Charged {
     pub(super) keys: Box<[u8]>,
@@ -29,42 +30,42 @@ pub struct Charged {
 /// One charge that was made.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Made {
-    /// Where the key stands in [`Charged::keys`].
+    /// The range of the key's bytes in [`Charged::keys`].
     pub(super) key: Range<u32>,
-    /// The limit it was made under.
+    /// The quota that was charged.
     pub(super) quota: Arc<Quota>,
     pub(super) receipt: Receipt,
-    /// When the limit would be full again if nothing followed.
+    /// When the limit would be full again without further charges.
     pub(super) full_at: Tick,
-    /// The limit's place in its policy.
+    /// The index of the limit within its policy.
     pub(super) limit: u32,
     /// Whether the outcome decides if the charge stays.
     pub(super) on_failure: bool,
-    /// The number of its policy, see [`Charge::owner`].
+    /// The number of the policy, see [`Charge::owner`].
     pub(super) owner: u32,
-    /// The `share:` word of its policy, which chooses the store that settles it.
+    /// The `share:` word of the policy, which selects the store that settles the charge.
     pub(super) share: Option<Share>,
-    /// Whether it was made by the store that stands in for an engine.
+    /// Whether the fallback store made the charge in place of an engine.
     pub(super) by_fallback: bool,
-    /// When what ends the charge has to be on disk.
+    /// When the ending of the charge must be on disk.
     pub(super) durable: Durable,
-    /// Whether the caller had brought the quota, see [`Charge::passing`].
+    /// Whether the caller brought the quota, see [`Charge::passing`].
     pub(super) passing: bool,
     pub(super) settled: SettledOnce,
 }
 
-/// Whether a charge was settled, or is being settled.
+/// A flag that is set if a charge was settled or is being settled.
 #[derive(Debug, Default)]
 pub(super) struct SettledOnce(AtomicBool);
 
 impl SettledOnce {
-    /// Claims the charge for the caller, who settles it; `false` where somebody else has.
+    /// Claims the charge for the caller, who must then settle it; `false`: another caller has claimed it.
     pub(super) fn claim(&self) -> bool {
-        // Relaxed, all three: the flag alone says who may settle it, and publishes nothing.
+        // Relaxed, here and below: the flag alone decides who may settle the charge, and publishes no other data.
         !self.0.swap(true, Ordering::Relaxed)
     }
 
-    /// Gives up the claim: the charge was not settled after all.
+    /// Gives up the claim, because the charge was not settled after all.
     pub(super) fn reopen(&self) {
         self.0.store(false, Ordering::Relaxed);
     }
@@ -76,7 +77,7 @@ impl Clone for SettledOnce {
     }
 }
 
-/// Charges are equal by what was charged, settled or not.
+/// Charges are compared by what was charged, whether settled or not.
 impl PartialEq for SettledOnce {
     fn eq(&self, _: &Self) -> bool {
         true
@@ -85,34 +86,35 @@ impl PartialEq for SettledOnce {
 
 impl Eq for SettledOnce {}
 
-/// One charge, as it is shown to whoever settles it.
+/// One charge, as shown to the caller that settles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ChargedLine<'c> {
-    /// The policy it was made for.
+    /// The name of the policy.
     pub policy: &'c str,
-    /// The limit's place in its policy.
+    /// The index of the limit within its policy.
     pub limit: usize,
-    /// What was charged.
+    /// The units or places that were charged.
     pub charged: Cost,
     /// Whether the policy charges failures only: the outcome then decides whether the charge stays.
     pub on_failure: bool,
 }
 
-/// Which charges of a check are settled. Each is settled once; those that the outcome decides and the others may be settled apart.
+/// The part of a check's charges to settle. Each charge is settled once; those that the outcome decides may be settled
+/// separately from the others.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Part {
-    /// All of them.
+    /// All charges.
     #[default]
     All,
-    /// Those whose outcome says what becomes of them: of policies that charge failures only, and places of guards.
+    /// Charges that the outcome decides: those of policies that charge failures only, and places of guards.
     Outcome,
-    /// Those of limits that count what was spent.
+    /// Charges of limits that count what was spent.
     Spent,
 }
 
 impl Charged {
-    /// Says whether nothing was charged.
+    /// Reports whether nothing was charged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.lines.is_empty()
@@ -123,20 +125,20 @@ impl Charged {
         self.lines.iter().map(|made| self.line(made))
     }
 
-    /// Returns the most that one limit was charged, among the limits that settle by what was spent; 0 if there are none. No more than that
-    /// can come back.
+    /// Returns the largest charge among the limits that settle by what was spent, or 0 if there are none: the most that
+    /// can be given back.
     #[must_use]
     pub fn refundable(&self) -> u64 {
         self.of(Part::Spent).map(|made| made.receipt.cost.units()).max().unwrap_or(0)
     }
 
-    /// Says whether any charge waits for an outcome.
+    /// Reports whether any charge waits for an outcome.
     #[must_use]
     pub fn awaits_report(&self) -> bool {
         self.of(Part::Outcome).next().is_some()
     }
 
-    /// Returns the charges that are wanted, without the others: for a ticket that is to be short. Nobody settles the others then.
+    /// Returns only the charges that are wanted, for a short ticket. The other charges are then never settled.
     #[must_use]
     pub fn only(&self, mut wanted: impl FnMut(&ChargedLine<'_>) -> bool) -> Self {
         let lines = self.lines.iter().filter(|made| wanted(&self.line(made))).cloned().collect();
@@ -151,7 +153,7 @@ impl Charged {
         })
     }
 
-    /// The charges that are places of guards.
+    /// Returns the charges that are places of guards.
     pub(super) fn places(&self) -> impl Iterator<Item = &Made> + Clone {
         self.lines.iter().filter(|made| made.is_place())
     }
@@ -160,7 +162,7 @@ impl Charged {
         &self.keys[made.key.start as usize..made.key.end as usize]
     }
 
-    /// Returns the name of the policy that a charge was made for: the start of its key.
+    /// Returns the name of the policy of a charge, which its key begins with.
     pub(super) fn policy(&self, made: &Made) -> &str {
         policy_of_key(self.key(made)).unwrap_or_default()
     }
@@ -174,7 +176,7 @@ impl Charged {
         }
     }
 
-    /// Returns a charge in the form that stores take.
+    /// Returns a charge in the form for stores.
     pub(super) fn charge<'c>(&'c self, made: &'c Made) -> Charge<'c> {
         Charge {
             binding: false,
@@ -186,14 +188,14 @@ impl Charged {
         }
     }
 
-    /// Keeps the charges of a plan as they were settled.
+    /// Stores the charges of a plan as they were settled.
     fn keep(&mut self, plan: &Plan<'_>, settled: &Settled) {
         let mut keys = Vec::new();
         let lines = plan.lines.iter().zip(&settled.lines);
         for (line, settlement, receipt) in
             lines.filter_map(|(line, settlement)| Some((line, settlement, settlement.receipt?)))
         {
-            // Keys are made of requests, which are far below 4 GiB.
+            // Keys are made from requests, which are far below 4 GiB.
             let start = keys.len() as u32;
             keys.extend_from_slice(&plan.keys[line.key.clone()]);
             self.lines.push(Made {
@@ -221,7 +223,7 @@ impl Charged {
 }
 
 impl Made {
-    /// Says whether the charge is a place that is left, and not units that are spent.
+    /// Reports whether the charge is a place that is left, rather than units that are spent.
     pub(super) fn is_place(&self) -> bool {
         self.quota.is_guard()
     }
@@ -231,12 +233,12 @@ impl Made {
     }
 }
 
-/// Who keeps what a check charges: nobody, at no cost, or a [`Charged`].
+/// Where a check stores its charges: nowhere, at no cost (`()`), or in a [`Charged`].
 pub(super) trait Keep: Send {
-    /// Whether receipts are wanted at all.
+    /// Whether receipts are needed.
     const KEEPS: bool;
 
-    /// Called when it was allowed.
+    /// Called if the check was allowed.
     fn allowed(&mut self, plan: &Plan<'_>, settled: &Settled);
 }
 
@@ -257,7 +259,7 @@ impl Keep for Charged {
 
 impl fmt::Debug for Charged {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without the keys, which hold what callers sent.
+        // The keys are left out, since they contain what callers sent.
         f.debug_list()
             .entries(self.lines.iter().map(|made| (self.policy(made), made.limit, made.receipt.cost)))
             .finish()

@@ -1,4 +1,4 @@
-//! The question that a gate is asked.
+//! The question to a gate.
 
 use std::sync::Arc;
 
@@ -7,45 +7,49 @@ use tidegate_core::{Cost, Criticality, Priority, Quota};
 use crate::deadline::Deadline;
 use crate::policy::{Among, Descriptor};
 
-/// A question to a gate: who asks, for how much, how important it is, and which policies are asked.
+/// A question to a gate: the request, its cost, its priority, and the policies to apply.
 ///
-/// Made of a descriptor: `gate.check(&request)`; what is not usual is added: `gate.check(Check::of(&request).cost(5))`. Numbers are looked at
-/// when it is decided, so that a chain reads without question marks.
+/// Created from a descriptor: `gate.check(&request)`. Options are added: `gate.check(Check::of(&request).cost(5))`.
+/// Numbers are validated when the check is decided, so that the builder methods need no `?`.
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
 pub struct Check<'a, 'd> {
     /// The request.
     pub request: &'a Descriptor<'d>,
-    /// What the caller says it costs. Set by [`Check::cost`] and [`Check::maybe_cost`] alone; the last call holds.
+    /// The cost that the caller states. Set only by [`Check::cost`] and [`Check::maybe_cost`]; the last call counts.
     pub(super) cost: StatedCost,
-    /// How much the request matters: limits may keep a part of themselves for requests of higher priority
-    /// ([`KeepFor`](crate::policy::KeepFor)). Whoever decides it decides who is refused first, so it is not for callers to say.
+    /// The importance of the request: limits may reserve a part for requests of higher priority
+    /// ([`KeepFor`](crate::policy::KeepFor)). The priority decides which requests are refused first, so it should not
+    /// be taken from callers.
     pub priority: Priority,
-    /// Whether to decide as usual and spend nothing.
+    /// Whether to decide as usual but spend nothing.
     pub peek: bool,
-    /// Asks these policies only, and the lists that hold for all. They are those of its own set, whichever is in force.
+    /// Applies only these policies, and the lists that hold for all. They are policies of [`Among`]'s own set,
+    /// whichever set is in force.
     pub among: Option<&'a Among>,
-    /// A quota that the caller brings: it holds for this check in place of the limits' own, those of shadows included. Places of guards
-    /// stay under their own limits, or under one that is brought if that is a guard too; a guard that is brought holds for guards alone.
-    /// Where a policy does not limit a caller (no match, an unlimited tier), nothing does. A store takes no note of the quota but in the
-    /// keys that it charges, so callers may bring as many different ones as they like.
+    /// A quota that the caller brings. It applies to this check in place of the limits' own quotas, including those of
+    /// shadow limits. Places of guards stay under their own limits, unless the brought quota is a guard of the same kind;
+    /// a brought guard applies to guards only. If a policy does not limit a caller (no match, an unlimited tier), the
+    /// quota does not apply either. A store remembers the quota only in the keys that it charges, so callers may bring
+    /// any number of different ones.
     pub quota: Option<&'a Arc<Quota>>,
-    /// When the answer is of no use any more: an `Instant`, or a tick of the gate's clock.
+    /// The time after which the answer is useless: an `Instant`, or a tick of the gate's clock.
     ///
-    /// A queue refuses what it would delay beyond this; if an engine takes time to decide, the delay ends that much later. An engine that
-    /// has not answered by then is given up: the check is [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was
-    /// taken is given back, as if the caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its
-    /// place then: a [`Fallback`](crate::store::Fallback) goes by a deadline of its own. After the deadline no engine is asked. What is
-    /// decided in this process takes no time and is decided all the same.
+    /// A queue refuses a request that it would delay beyond this; if an engine takes time to decide, the delay ends
+    /// that much later. An engine that has not answered by then is given up: the check fails with
+    /// [`StoreError::Unavailable`](crate::store::StoreError::Unavailable), and what was taken is given back, as if the
+    /// caller had gone away ([`Gate::check_async`](super::Gate::check_async)). No fallback decides in its place: a
+    /// [`Fallback`](crate::store::Fallback) has a deadline of its own. After the deadline no engine is asked. Decisions
+    /// within this process take no time and are made all the same.
     pub deadline: Option<Deadline>,
 }
 
-/// What the caller says a check costs.
+/// The cost that the caller states for a check.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum StatedCost {
     Nothing,
     Is(Cost),
-    /// A number that is none.
+    /// A number that is not a valid cost.
     NotACost,
 }
 
@@ -54,7 +58,7 @@ impl StatedCost {
         matches!(self, Self::NotACost)
     }
 
-    /// Returns the cost; `None` leaves it to the policies.
+    /// Returns the stated cost; `None`: the policies decide.
     pub(super) const fn stated(self) -> Option<Cost> {
         match self {
             Self::Is(cost) => Some(cost),
@@ -64,7 +68,7 @@ impl StatedCost {
 }
 
 impl<'a, 'd> Check<'a, 'd> {
-    /// Makes a check that spends 1 unless the policies say otherwise, of the default priority.
+    /// Creates a check of the default priority that spends 1 unless the policies say otherwise.
     #[must_use]
     pub const fn of(request: &'a Descriptor<'d>) -> Self {
         Self {
@@ -78,9 +82,10 @@ impl<'a, 'd> Check<'a, 'd> {
         }
     }
 
-    /// Says what it costs, as a number, a `NonZero` or a [`Cost`]; a policy with a cost of its own goes by that. 1 unless it is said. A number
-    /// that is no cost, zero or less, is told when the check is decided: [`StoreError::NotACost`](crate::store::StoreError::NotACost), and
-    /// nothing is charged. Said again, the last word holds.
+    /// Sets the cost, as a number, a `NonZero` or a [`Cost`]; by default 1. A policy with a cost of its own uses that
+    /// instead. An invalid cost, zero or less, is reported when the check is decided:
+    /// [`StoreError::NotACost`](crate::store::StoreError::NotACost), and nothing is charged. If called again, the last
+    /// call counts.
     ///
     /// # Examples
     /// ```
@@ -99,7 +104,7 @@ impl<'a, 'd> Check<'a, 'd> {
         Self { cost, ..self }
     }
 
-    /// Says what it costs where that may be unknown: `None` leaves it to the policies.
+    /// Sets a cost that may be unknown; `None`: the policies decide.
     #[must_use]
     pub const fn maybe_cost(self, cost: Option<Cost>) -> Self {
         let cost = match cost {
@@ -109,25 +114,25 @@ impl<'a, 'd> Check<'a, 'd> {
         Self { cost, ..self }
     }
 
-    /// Returns what the caller says it costs; `None` leaves it to the policies.
+    /// Returns the stated cost; `None`: the policies decide.
     #[must_use]
     pub const fn stated_cost(&self) -> Option<Cost> {
         self.cost.stated()
     }
 
-    /// Says how much it matters; see [`Check::priority`](field@Check::priority).
+    /// Sets the priority; see [`Check::priority`](field@Check::priority).
     #[must_use]
     pub fn priority(self, priority: impl Into<Priority>) -> Self {
         Self { priority: priority.into(), ..self }
     }
 
-    /// Decides and spends nothing.
+    /// Makes the check decide but spend nothing.
     #[must_use]
     pub const fn peek(self) -> Self {
         Self { peek: true, ..self }
     }
 
-    /// Asks these policies only; see [`Check::among`](field@Check::among).
+    /// Applies only these policies; see [`Check::among`](field@Check::among).
     #[must_use]
     pub fn among(self, among: impl Into<Option<&'a Among>>) -> Self {
         Self { among: among.into(), ..self }

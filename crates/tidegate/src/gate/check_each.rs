@@ -1,4 +1,4 @@
-//! Many requests at once, each decided for itself.
+//! Decides many requests in one call, each independently.
 
 use super::charged::{Charged, Keep};
 use super::several_stores::Run;
@@ -7,10 +7,10 @@ use super::{Check, Gate, GateDecision};
 use crate::store::StoreError;
 
 impl Gate {
-    /// Decides requests, in order, as [`Gate::check`] would one by one.
+    /// Decides requests in order, as [`Gate::check`] would one by one.
     ///
-    /// Not one decision but many: each is allowed or refused for itself; [`Gate::check_together`] is one decision for all of them. Takes
-    /// about two kilobytes for each request.
+    /// Each request is allowed or refused independently; for a single decision about all of them, use
+    /// [`Gate::check_together`]. Takes about two kilobytes per request.
     ///
     /// # Examples
     /// ```
@@ -29,18 +29,21 @@ impl Gate {
     #[must_use = "a refusal goes unnoticed otherwise"]
     pub fn check_each(&self, checks: &[Check<'_, '_>]) -> Vec<Result<GateDecision, StoreError>> {
         if !self.routes.own_waits() {
-            // One by one, not as a batch. Fetching the memory of many keys together saves some 75 ns of 430 for each of two million keys,
-            // but takes longer among few keys, because all plans have to be kept meanwhile.
+            // Decided one by one, not as a batch. Prefetching the memory of many keys saves about 75 ns of 430 per
+            // check with two million keys, but costs time with few keys, because all plans have to be kept meanwhile.
             return checks.iter().map(|check| self.check(*check)).collect();
         }
         now(self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::No))
     }
 
-    /// Decides requests like [`Gate::check_each`], and waits for engines that answer later: an engine is asked for all of them in one
-    /// exchange, unless a policy demotes, when they are asked one by one. If policies lie in several stores, a request that a later store refuses holds what it took from the earlier ones until all
-    /// are decided: another request of the list may be refused because of that, which would pass if they were asked one by one.
+    /// Decides requests like [`Gate::check_each`], and waits for engines that answer later. An engine is asked for all
+    /// requests in one exchange; if a policy demotes, for one request after the other. If policies lie in several
+    /// stores, a request that a later store refuses keeps what it took from earlier stores until all requests are
+    /// decided: another request of the list may be refused because of that, though it would pass if they were asked one
+    /// by one.
     ///
-    /// Requests that go to an engine together are given up together: at the latest of their deadlines, or never if one of them has none.
+    /// Requests that go to an engine together are given up together: at the latest of their deadlines, or never if one
+    /// has none.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
@@ -48,11 +51,11 @@ impl Gate {
         self.decide_each(checks, &mut vec![(); checks.len()], usize::MAX, Waits::Yes).await
     }
 
-    /// Decides requests like [`Gate::check_each_async`], and keeps in `charged`, one for each in the same order, what was charged, as
-    /// [`Gate::charge`] does.
+    /// Decides requests like [`Gate::check_each_async`], and stores in `charged`, one entry per request in the same
+    /// order, what was charged, as [`Gate::charge`] does.
     ///
-    /// `most_limits` bounds what the answer takes: requests are decided in order until the limits that they meet are so many together, the
-    /// last of them whole. Those after it are not decided, and have no answer. 0 decides none.
+    /// `most_limits` bounds the size of the answer: requests are decided in order until they meet that many limits in
+    /// total; the last one is decided completely. Later requests are not decided and get no answer. 0 decides none.
     ///
     /// # Cancel safety
     /// As [`Gate::check_async`].
@@ -71,7 +74,7 @@ impl Gate {
                 if limits >= most_limits {
                     break;
                 }
-                // The policies may have been replaced by some that an engine decides.
+                // The policies may meanwhile have been replaced by some that an engine decides.
                 let decided = self.decide_async(check, charged).await;
                 limits += decided.as_ref().map_or(0, |decision| decision.limits.len());
                 decisions.push(decided);
@@ -84,7 +87,7 @@ impl Gate {
         decisions
     }
 
-    /// Says whether the gate's own store decides all of these checks, on the spot.
+    /// Reports whether the gate's own store decides all of these checks without waiting.
     fn is_decided_here(&self, checks: &[Check<'_, '_>]) -> bool {
         let in_force = self.policies.load();
         let shares =
@@ -93,7 +96,8 @@ impl Gate {
             && checks.iter().all(|check| self.routes.are_plain(shares(check).with_prepared(false)))
     }
 
-    /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one for each.
+    /// Decides requests in one round of exchanges, until they meet `most_limits` limits; `keeps` has one entry per
+    /// check.
     async fn decide_each<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],
@@ -110,7 +114,7 @@ impl Gate {
         let mut asked = Vec::with_capacity(checks.len());
         let mut runs: Vec<Run<'_, '_>> = Vec::with_capacity(checks.len());
         let (mut limits, mut decided) = (0, 0);
-        // One tick for all: an engine without a clock settles steps of one tick at the same time.
+        // One tick for all: an engine without a clock settles steps with the same tick at the same time.
         let now = self.time.now();
         for ((at, check), decision) in checks.iter().enumerate().zip(&mut decisions) {
             if limits >= most_limits {
@@ -146,7 +150,7 @@ impl Gate {
         answers
     }
 
-    /// Decides requests one after the other: whether one is demoted depends on what those before it took.
+    /// Decides requests one after the other, since whether one is demoted depends on what those before it took.
     async fn decide_in_turn<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],

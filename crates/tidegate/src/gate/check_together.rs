@@ -1,4 +1,4 @@
-//! Several descriptors of one call, decided together: all are charged, or none is.
+//! Decides several checks of one call together: all are charged, or none is.
 
 use std::mem;
 use std::sync::Arc;
@@ -19,31 +19,33 @@ use crate::store::{DecidedBy, Op, StoreError};
 #[derive(Clone, Debug)]
 #[must_use = "a decision is worth nothing unless it is followed"]
 pub struct Together {
-    /// Whether the call may pass: no limit of any of its checks refuses.
+    /// Whether the call may pass: no limit of any check refuses.
     pub allowed: bool,
-    /// How long to hold it back.
+    /// How long to delay the call.
     pub wait: Duration,
     /// When it was decided, by the clock that decided.
     pub at: Tick,
     /// Who decided; see [`GateDecision::by`].
     pub by: DecidedBy,
-    /// One for each check, in order. Each says what its own limits decided; if another one refuses the call, one that is allowed has spent
-    /// nothing all the same. If the call was refused before all limits of a check were asked, its decision is not allowed and names only
-    /// the limits that were asked.
+    /// One decision per check, in order, with what its own limits decided. If another check refuses the call, a check
+    /// whose own limits allow it has spent nothing either. If the call was refused before all limits of a check were
+    /// asked, its decision is not allowed and contains only the limits that were asked.
     pub decisions: Vec<GateDecision>,
 }
 
 impl Gate {
-    /// Decides several checks of one call as one: all are charged, or none is.
+    /// Decides several checks of one call as one: either all are charged or none is.
     ///
-    /// Where two of them meet one limit under one key, it is charged once with the cost of both, so that both together have to fit. Peeks
-    /// are decided first, and refuse the call like others. A deny-list that refuses one refuses the call before any limit is asked. The
-    /// earliest of their deadlines is that of the call.
+    /// If two checks meet the same limit under the same key, it is charged once with the sum of their costs, so both
+    /// must fit together. Peeks are decided first, and can refuse the call like others. A deny-list that refuses one
+    /// check refuses the call before any limit is asked. The earliest deadline of the checks applies to the call.
     ///
-    /// Compares each key with each other one, so the time grows with the square of the number of limits: a call has a handful of checks.
+    /// Compares all pairs of keys, so the time grows with the square of the number of limits: intended for a handful of
+    /// checks.
     ///
     /// # Errors
-    /// As [`Gate::check`]; nothing was charged then. [`StoreError::TwoQuotas`] where two of them bring different quotas for one key.
+    /// As [`Gate::check`]; nothing was charged then. [`StoreError::TwoQuotas`] if two checks bring different quotas for
+    /// one key.
     ///
     /// # Examples
     /// ```
@@ -76,7 +78,7 @@ impl Gate {
         self.decide_together(checks, &mut (), Waits::Yes).await
     }
 
-    /// Decides like [`Gate::check_together_async`], and keeps in `charged` what was charged, as [`Gate::charge`] does.
+    /// Decides like [`Gate::check_together_async`], and stores in `charged` what was charged, as [`Gate::charge`] does.
     ///
     /// # Errors
     /// As [`Gate::check_together_async`]; nothing was charged then.
@@ -108,7 +110,7 @@ impl Gate {
             by: DecidedBy::Local,
             decisions: checks.iter().map(|check| self.undecided(check)).collect(),
         };
-        // One set for all of them, although another may be put in force meanwhile.
+        // One set for all checks, even if another is put in force meanwhile.
         let in_force = InForce(self.policies.load());
         for (check, decision) in checks.iter().zip(&mut together.decisions) {
             if check.among.is_none() && !Arc::ptr_eq(&decision.policies, &in_force) {
@@ -120,7 +122,7 @@ impl Gate {
             return Ok(together);
         }
         drop(in_force);
-        // Apart, since it is large, and every caller's future would have room for it.
+        // Boxed, since it is large, and otherwise every caller's future would contain it.
         Box::pin(self.decide_together_routed(checks, together, keep, waits)).await
     }
 
@@ -144,7 +146,7 @@ impl Gate {
                 together.allowed = false;
             }
         }
-        // Peeks go first: if they refuse, nothing has to be undone.
+        // Peeks go first: if they refuse, nothing must be undone.
         for op in [Op::Peek, Op::Take] {
             if !together.allowed {
                 // The call is refused: the other checks are not asked.
@@ -190,7 +192,7 @@ impl Gate {
 }
 
 impl GateDecision {
-    /// Concludes a decision by its own limits, of which so many were to be asked.
+    /// Concludes a decision from its own limits; `limits` is the number of limits that were to be asked.
     pub(super) fn conclude_part(&mut self, limits: usize) {
         let all_asked = self.limits.len() == limits;
         self.allowed =
@@ -201,7 +203,7 @@ impl GateDecision {
     }
 }
 
-/// The plans of several checks as one, equal keys once.
+/// The plans of several checks merged into one, with equal keys only once.
 #[derive(Default)]
 struct Merged<'p> {
     plan: Plan<'p>,
@@ -211,7 +213,7 @@ struct Merged<'p> {
 /// The part of one check in the merged plan.
 struct PartOf<'p> {
     check: usize,
-    /// Its own lines, and where each stands in the merged plan.
+    /// The lines of the check, each with its index in the merged plan.
     lines: SmallVec<[(usize, Line<'p>); 4]>,
 }
 
@@ -234,7 +236,8 @@ impl<'p> Merged<'p> {
                     }
                     let units = other.cost.units().saturating_add(line.cost.units());
                     other.cost = Cost::new(units).unwrap_or(Cost::MAX);
-                    // One call, of which no part passes alone: all of it leaves what one of them has to leave.
+                    // No part of the call passes alone, so the whole call must leave as much as any of its checks must
+                    // leave.
                     other.kept_back = other.kept_back.max(line.kept_back);
                     other.max_wait = other.max_wait.min(line.max_wait);
                     other.binding |= line.binding;
@@ -256,7 +259,7 @@ impl<'p> Merged<'p> {
 }
 
 impl PartOf<'_> {
-    /// Fills the check's decision in with what its limits decided.
+    /// Fills in the check's decision with the decisions of its limits.
     fn tell(&self, plan: &Plan<'_>, settlements: &Settlements, decision: &mut GateDecision) {
         let decided = |(at, line): &(usize, Line<'_>)| {
             let settlement = settlements.get(*at)?.as_ref()?;

@@ -1,7 +1,7 @@
-//! A check: what is asked of the policies, and of the stores.
+//! Decides a check: plans its charges under the policies, and has the stores settle them.
 //!
-//! The usual check asks one store that answers on the spot, in one step. All others, where policies lie in several stores or an answer has
-//! to be awaited, are in [`super::several_stores`].
+//! The usual check asks one store that answers at once, in one step. All other cases, with several stores or an answer that must be awaited, are in
+//! [`super::several_stores`].
 
 use std::mem;
 use std::sync::Arc;
@@ -22,13 +22,13 @@ use crate::store::{Charge, DecidedBy, Op, Settled, Settlement, Settling, Step, S
 use crate::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
-    /// Decides a request and spends what it costs, on all matching limits or on none.
+    /// Decides a request and spends its cost, on all matching limits or on none.
     ///
-    /// Answers what can be answered now. Where a store has to be awaited, use [`Gate::check_async`].
+    /// Answers without waiting. If a store would have to be awaited, use [`Gate::check_async`].
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made; the caller chooses to fail open or closed. [`StoreError::MustWait`]
-    /// where an engine would have to be asked: nothing was spent then.
+    /// [`StoreError`] if no decision could be made; the caller chooses whether to fail open or closed. [`StoreError::MustWait`] if an engine would
+    /// have to be asked; nothing was spent then.
     ///
     /// # Examples
     /// ```
@@ -50,13 +50,13 @@ impl Gate {
     /// Decides like [`Gate::check`], and waits for engines that answer later.
     ///
     /// # Errors
-    /// [`StoreError`] when no decision could be made, [`StoreError::Unavailable`] also when an engine has not answered by the
+    /// [`StoreError`] if no decision could be made; [`StoreError::Unavailable`] also if an engine has not answered by the
     /// [deadline](Check#structfield.deadline). What stores before the failing one had taken is given back.
     ///
     /// # Cancel safety
-    /// If dropped before it ends, what was taken is given back. A step that an engine is being asked to settle is awaited in the background
-    /// (see [`Gate::with_background`]) and undone then. Until that is over, or if the engine's answer is lost, its charges stand: nothing
-    /// more is let through by that, but somebody may be refused earlier.
+    /// If dropped before completion, what was taken is given back. A step that an engine is being asked to settle is awaited in the background (see
+    /// [`Gate::with_background`]) and then undone. Until that is done, or if the engine's answer is lost, its charges stand: no more is let through
+    /// than allowed, but some request may be refused too early.
     pub async fn check_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -72,10 +72,10 @@ impl Gate {
         self.check(check.into().peek())
     }
 
-    /// Decides like [`Gate::check`], and keeps in `charged` what was charged, for [`Gate::finish`]. Where the admission is finished
-    /// in the same place, [`Gate::admit`] is shorter.
+    /// Decides like [`Gate::check`], and stores in `charged` what was charged, for [`Gate::finish`]. If the work is finished in the same place,
+    /// [`Gate::admit`] is shorter.
     ///
-    /// `charged` is emptied first, and stays empty when the request is refused. Costs a check and two allocations.
+    /// `charged` is emptied first, and stays empty if the request is refused. Costs a check and two allocations.
     ///
     /// # Errors
     /// As [`Gate::check`]; nothing was charged then.
@@ -112,7 +112,7 @@ impl Gate {
         if check.cost.is_wrong() {
             return Err(StoreError::NotACost);
         }
-        // Made where it is returned, and filled in there: it is large, and to move it costs a tenth of deciding one limit.
+        // Created where it is returned and filled in place: it is large, and moving it costs a tenth of deciding one limit.
         let mut decided = Ok(self.undecided(check));
         let Ok(decision) = &mut decided else { return decided };
         if !self.routes.are_plain(decision.policies.shares()) {
@@ -145,20 +145,20 @@ impl Gate {
         };
         if self.routes.are_plain(decision.policies.shares().with_prepared(false)) {
             match self.decide_plain(check, &mut decision, keep) {
-                // The engine was not asked yet: asked and awaited below.
+                // The engine was not asked yet; it is asked and awaited below.
                 Err(StoreError::MustWait) => {}
                 decided => return decided.map(|()| decision).inspect(|decision| self.count(check, decision)),
             }
         }
-        // Apart, since it is large, and every caller's future would have room for it.
+        // Boxed, since it is large, and otherwise every caller's future would contain it.
         let decided = Box::pin(self.decide_routed_async(decision, check, keep)).await;
         decided.inspect(|decision| self.count(check, decision))
     }
 
-    /// Returns a decision under the policies that a check is for, to be filled in.
+    /// Returns an empty decision under the policies of the check, to be filled in.
     #[inline(always)]
     pub(super) fn undecided(&self, check: &Check<'_, '_>) -> GateDecision {
-        // Filled in place: the limits lie within, and moving them costs more than deciding them.
+        // Filled in place: the limits are stored inline, and moving them costs more than deciding them.
         GateDecision {
             allowed: false,
             wait: Duration::ZERO,
@@ -194,7 +194,7 @@ impl Gate {
         let Buffers { keys, settled } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         check.plan_into(policies, &mut plan);
-        // Shadows and queues go by the clock from the start, because their answers cannot be taken back.
+        // Shadow limits and queues use the exact clock from the start, because their answers cannot be taken back.
         let by_tick = self.precision != Precision::Exact
             && !check.peek
             && !self.routes.own_waits()
@@ -210,7 +210,7 @@ impl Gate {
             keep.allowed(&plan, settled);
         }
         limits.reserve_exact(plan.lines.len());
-        // Extended by an iterator that knows its length: written where they stay, without a look at the room for each.
+        // Extended from an iterator of known length, which writes in place without a capacity check per element.
         limits
             .extend(plan.lines.iter().zip(&settled.lines).map(|(line, settlement)| line.decided(settlement)));
         *keys = mem::take(&mut plan.keys);
@@ -242,7 +242,7 @@ impl Gate {
             let step = Step { now, clock, tag: 0, receipts: K::KEEPS, op, charges };
             match self.routes.own().settle_into(&step, settled) {
                 Settling::Done(done) => done,
-                // Dropped unpolled: the engine was not asked.
+                // Dropped without being polled, so the engine was not asked.
                 Settling::Later(_) => Err(StoreError::MustWait),
             }
         };
@@ -251,14 +251,14 @@ impl Gate {
         }
         let mut charges: SmallVec<[Charge<'_>; LINES]> = SmallVec::new();
         charges.reserve_exact(plan.lines.len());
-        // Extended and not collected: a collected list is moved once more.
+        // Extended rather than collected: a collected list is moved once more.
         charges.extend(plan.charges());
         step(&charges, settled)
     }
 }
 
 impl<'c> Check<'c, '_> {
-    /// Lists the charges of the request, in a plan that is emptied first.
+    /// Lists the charges of the request in a plan, which is emptied first.
     #[inline(always)]
     pub(super) fn plan_into<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
     where
@@ -268,7 +268,7 @@ impl<'c> Check<'c, '_> {
         self.plan_after(policies, plan);
     }
 
-    /// Lists the charges of the request behind those that a plan holds already.
+    /// Appends the charges of the request to a plan.
     #[inline(always)]
     pub(super) fn plan_after<'p>(&self, policies: &'p PolicySet, plan: &mut Plan<'p>)
     where
@@ -289,7 +289,7 @@ impl<'c> Check<'c, '_> {
         if self.peek { Op::Peek } else { Op::Take }
     }
 
-    /// Puts a quota that the caller brings in place of the limits' own.
+    /// Replaces the limits' own quotas by the quota that the caller brings, where it applies.
     #[cold]
     #[inline(never)]
     pub(super) fn bring<'p>(&self, policies: &PolicySet, quota: &'p Arc<Quota>, lines: &mut [Line<'p>]) {
@@ -300,7 +300,7 @@ impl<'c> Check<'c, '_> {
     }
 }
 
-/// Shortens the delays that queues may accept, so that none ends beyond the deadline.
+/// Shortens the delays that queues may accept, so that none ends after the deadline.
 #[inline]
 pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, lines: &mut [Line<'_>]) {
     let Some(deadline) = deadline else { return };
@@ -310,7 +310,7 @@ pub(super) fn shorten_waits(at: Tick, deadline: Option<Tick>, lines: &mut [Line<
 }
 
 impl Line<'_> {
-    /// Returns how many units or places are kept back from the request, by how the limit stands now.
+    /// Returns how many units or places are kept back from the request, given the present standing of the limit.
     #[inline]
     pub(super) fn kept_in_places(&self, kept_back: u64, settlement: &Settlement) -> u64 {
         kept_back::in_places(self.quota, kept_back, settlement.decision.standing.limit, self.cost)
@@ -332,7 +332,7 @@ impl Line<'_> {
 }
 
 impl GateDecision {
-    /// Takes over what a store said of all limits that stand here.
+    /// Takes over a store's answer about all limits in this decision.
     #[inline]
     pub(super) fn conclude(&mut self, settled: &Settled) {
         (self.allowed, self.wait) = (settled.allowed, settled.wait);
@@ -341,16 +341,16 @@ impl GateDecision {
     }
 }
 
-/// Picks the limit that a caller should be told of: among refusals the one that lasts longest, else the one with least left.
+/// Returns the limit to report to the caller: among refusals the one that lasts longest, otherwise the one with least remaining.
 ///
-/// Of equals, the first policy of the file is named. `allowed` says that none of them refuses, shadows left out.
+/// Of equal ones, the first in the order of the policies. `allowed` says that no limit refuses, apart from shadow limits.
 #[inline]
 pub(super) fn binding(limits: &[LimitDecision], allowed: bool) -> Option<usize> {
     let enforced = limits.iter().enumerate().filter(|(_, limit)| limit.binding);
     let first = if allowed {
         enforced.min_by_key(|(_, limit)| limit.remaining())
     } else {
-        // Reversed: of equals `max_by_key` keeps the last, and the first policy is to be named.
+        // Reversed, since `max_by_key` returns the last of equal ones, but the first policy must be named.
         let refusing = enforced.filter(|(_, limit)| !limit.decision.is_allowed());
         refusing.rev().max_by_key(|(_, limit)| limit.decision.retry())
     };

@@ -1,4 +1,4 @@
-//! How charges end: worked out from what was spent and from the outcome, before a store is asked.
+//! Works out how charges end, from what was spent and from the outcome, before a store is asked.
 
 use std::time::Duration;
 
@@ -10,48 +10,49 @@ use super::charged::{Charged, ChargedLine, Made};
 use crate::policy::ChargeOn;
 use crate::store::{Charge, Ending, Settlement, StoreError};
 
-/// What became of one charge.
+/// What happened to one charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Followed<'c> {
-    /// The policy it was made for.
+    /// The name of the policy.
     pub policy: &'c str,
-    /// The limit's place in its policy.
+    /// The index of the limit within its policy.
     pub limit: usize,
-    /// What was charged.
+    /// The units or places that were charged.
     pub charged: Cost,
-    /// What was spent in the end, as far as this limit counts it.
+    /// The units that were really spent, as far as this limit counts them.
     pub used: u64,
-    /// What became of it.
+    /// What happened to the charge.
     pub fate: Fate,
-    /// How the limit stands afterwards.
+    /// The standing of the limit afterwards.
     pub standing: Standing,
 }
 
-/// What became of a charge.
+/// What happened to a charge.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// This many units or places came back, in whole ones; 0 where time has returned them already, or the limit has changed since.
+    /// This many whole units or places were given back; 0 if time has returned them already, or the limit has changed
+    /// since.
     Returned(u64),
-    /// The key was forgotten: its limit is full again.
+    /// The key was forgotten, so its limit is full again.
     Forgotten,
     /// The charge stays.
     Kept,
-    /// The charge stays, and this many further units were booked.
+    /// The charge stays, and this many more units were booked.
     Owed(u64),
 }
 
-/// All that was settled at once, in the order of the policies.
+/// All charges settled at once, in the order of the policies.
 pub type Finished<'c> = SmallVec<[Followed<'c>; 2]>;
 
-/// How charges end, worked out and not yet settled.
+/// The endings of charges, worked out but not yet settled.
 #[derive(Default)]
 pub(super) struct Endings<'c> {
     pub(super) finished: Finished<'c>,
     pub(super) parts: Parts<'c>,
 }
 
-/// The steps that settle some charges, one for each store and tag.
+/// The steps that settle some charges, one per store and tag.
 pub(super) type Parts<'c> = SmallVec<[PartEndings<'c>; 1]>;
 
 /// The endings of one step.
@@ -62,20 +63,20 @@ pub(super) struct PartEndings<'c> {
     pub(super) claimed: Claimed<'c>,
     pub(super) charges: SmallVec<[Charge<'c>; 2]>,
     pub(super) endings: SmallVec<[Ending; 2]>,
-    /// The places of these endings in `Endings::finished`.
+    /// The indices of these endings in `Endings::finished`.
     places: SmallVec<[usize; 2]>,
 }
 
 /// For which charges a store is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Settles {
-    /// For all: somebody wants to know how their limits stand.
+    /// For all charges, because the caller wants the standing of their limits.
     All,
-    /// For those that settling changes. Units of which as many were spent as were charged stay as they are.
+    /// Only for charges that settling changes. Units that were spent exactly as charged stay as they are.
     Changes,
 }
 
-/// What ensures that a charge is settled once.
+/// What ensures that a charge is settled only once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Claims {
     /// The charge itself, which remembers that it was settled.
@@ -85,12 +86,12 @@ pub(super) enum Claims {
     No,
 }
 
-/// Charges that this settlement has claimed; those that are left when it is dropped may be claimed by another.
+/// Charges that this settlement has claimed. Those still in it when it is dropped may be claimed by another settlement.
 #[derive(Default)]
 pub(super) struct Claimed<'c>(pub(super) SmallVec<[&'c Made; 2]>);
 
 impl PartEndings<'_> {
-    /// Writes what the store answered to each charge into what became of it.
+    /// Copies the store's answer for each charge into `finished`.
     pub(super) fn tell(&self, lines: &[Settlement], finished: &mut Finished<'_>) {
         for (place, settlement) in self.places.iter().zip(lines) {
             let one = &mut finished[*place];
@@ -109,7 +110,7 @@ impl Drop for Claimed<'_> {
 }
 
 impl Gate {
-    /// Works out how charges end, by the stores that keep them.
+    /// Works out how charges end, grouped by the stores that hold them.
     pub(super) fn endings<'c>(
         &self,
         (charged, lines): (&'c Charged, impl Iterator<Item = &'c Made>),
@@ -131,7 +132,7 @@ impl Gate {
             let line = charged.line(made);
             let (ending, fate) = self.ending(charged, made, outcome, used(&line));
             if settles == Settles::Changes && fate == Fate::Kept && !made.on_failure {
-                // Settled by that: nobody else may settle it otherwise.
+                // This counts as settled: no other settlement may end the charge differently.
                 claimed.0.clear();
                 continue;
             }
@@ -151,14 +152,14 @@ impl Gate {
             part.endings.push(ending);
             part.places.push(place);
             let ChargedLine { policy, limit, charged, .. } = line;
-            // Filled in when the store has settled the charge.
+            // Filled in once the store has settled the charge.
             let standing = Standing { limit: 0, remaining: 0, debt: 0, reset_after: Duration::ZERO };
             endings.finished.push(Followed { policy, limit, charged, used, fate, standing });
         }
         Ok(endings)
     }
 
-    /// Returns how a charge ends, and what becomes of it by that.
+    /// Returns how a charge ends, and what that does to it.
     fn ending(&self, charged: &Charged, made: &Made, outcome: Outcome, used: Option<u64>) -> (Ending, Fate) {
         if made.is_place() {
             // A place is left, whatever was used and whatever the policy says.
@@ -185,13 +186,13 @@ impl Gate {
         (Ending::Finish { receipt: made.receipt, finish, renew }, fate)
     }
 
-    /// Says whether the policy of a charge, as it is now, charges failures only.
+    /// Reports whether the policy of a charge, in its present form, charges failures only.
     fn charges_failures(&self, charged: &Charged, made: &Made) -> bool {
         let policies = self.policies.load();
         policies.find(charged.policy(made)).is_some_and(|(_, policy)| policy.charge == ChargeOn::Failure)
     }
 
-    /// Says whether the policy of a charge has, among others, the limit it was made under.
+    /// Reports whether the policy of a charge still charges failures only and has the limit that was charged.
     fn still_has(&self, charged: &Charged, made: &Made) -> bool {
         let policies = self.policies.load();
         let Some((_, policy)) = policies.find(charged.policy(made)) else { return false };

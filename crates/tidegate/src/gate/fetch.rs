@@ -1,4 +1,4 @@
-//! Which requests come next, so that their memory is on its way.
+//! Prefetches the memory of the requests that are checked next.
 
 use std::iter;
 
@@ -8,17 +8,18 @@ use super::Gate;
 use crate::policy::Descriptor;
 use crate::thread_buffers::{Borrowed, Buffers};
 
-/// Requests whose keys are made before they are looked for.
+/// The number of requests whose keys are made before they are looked up.
 const TOGETHER: usize = 16;
 
 impl Gate {
-    /// Says which requests will be checked next. The gate's own store reads where the states of their keys are, if it keeps them in this
-    /// process's memory, so that this memory comes for all of them at once: a check alone waits for it, some 100 ns where keys are too many
-    /// for the processor's caches. Decides and changes nothing; checks answer the same with it and without.
+    /// Announces the requests that will be checked next. If the gate's own store keeps its keys in this process's
+    /// memory, it prefetches the states of their keys, all at the same time: a single check waits about 100 ns for that
+    /// memory if the keys exceed the processor's caches. Decides and changes nothing; checks give the same answers with
+    /// and without it.
     ///
-    /// Worth it for some ten requests that are known together and are checked one by one, as those of a log. Makes the keys of the first
-    /// four policies, whether they match or not, and hashes them once more than the checks do, which is
-    /// for nothing where all keys lie in the processor's caches anyway.
+    /// Worth it for about ten or more requests that are known together and checked one by one, such as those of a log.
+    /// Makes the keys of the first four policies, whether they match or not, and hashes them in addition to the checks;
+    /// that is wasted if all keys are in the processor's caches anyway.
     ///
     /// # Examples
     /// ```

@@ -1,8 +1,9 @@
-//! Units that come back without the charge that they came from: somebody says that so many were not spent after all.
+//! Gives back units without the charge that they came from: a caller reports that a number of units was not spent after
+//! all.
 //!
-//! Who has what was charged settles it ([`Gate::finish`]), once and exactly. A protocol that only says "minus three" cannot, so its caller is
-//! believed: the units count as charged now, and undone at once. A limit is never fuller by that than full, and a limit that has not
-//! as many in use gives back what it has.
+//! A caller that holds the charge settles it exactly and once ([`Gate::finish`]). A protocol that only says "minus
+//! three" cannot do that, so its caller is trusted: the units count as charged now and undone at once. This never makes
+//! a limit more than full, and a limit with fewer units in use gives back only those.
 
 use std::time::Duration;
 
@@ -14,14 +15,14 @@ use crate::policy::Plan;
 use crate::store::{Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Gives back what a check of this cost charges now, to each limit that it meets; refuses nothing.
+    /// Gives back what a check of this cost would charge now, to each limit that it meets; refuses nothing.
     ///
-    /// At most what is in use comes back, and what somebody else has spent is as good as the caller's own: let only those ask for it who
-    /// are trusted with the whole limit. A limit that keeps its charges apart, one by one (`sliding-log`), gives nothing back; nor do places
-    /// and breakers, which go by their charges.
+    /// At most what is in use is given back, whether the caller or somebody else spent it: only callers that are
+    /// trusted with the whole limit should be allowed to ask for it. A limit that stores each charge separately
+    /// (`sliding-log`) gives nothing back; neither do places and breakers, which need their charges.
     ///
-    /// Two or three steps of a store for each limit, a look first: where one fails, the limits before it have given back. Between them one unit
-    /// may be charged, and somebody else refused who would have got it.
+    /// Takes two or three steps of a store per limit, the first of them a peek. If a step fails, the limits before
+    /// it have given back. Between the steps one unit may be charged, and another request refused because of it.
     ///
     /// # Errors
     /// As [`Gate::check`].
@@ -51,7 +52,8 @@ impl Gate {
     /// As [`Gate::check_async`].
     ///
     /// # Cancel safety
-    /// If dropped before it ends, some limits may have given back and others not; an engine that is being asked gives back in the background.
+    /// If dropped before completion, some limits may have given back and others not; an engine that is being asked
+    /// gives back in the background.
     pub async fn give_back_async<'a, 'd: 'a>(
         &self,
         check: impl Into<Check<'a, 'd>>,
@@ -64,7 +66,8 @@ impl Gate {
             return Err(StoreError::NotACost);
         }
         let policies = self.undecided(check).keep_policies();
-        // A deny-list refuses charge and return alike. A block may be younger than the charge, whose return must go through.
+        // A deny-list refuses both the charge and its return. A block may be younger than the charge, whose return must
+        // still go through.
         if policies.refusal(check.request, check.priority, check.among).is_some() {
             return Ok(());
         }
@@ -78,13 +81,15 @@ impl Gate {
             let look = Step { tag, clock, ..Step::new(at, Op::Peek, &charges) };
             let looked = self.ask(store, &look, waits).await.unwrap_or(Err(StoreError::MustWait))?;
             let Some(standing) = looked.lines.first().map(|line| line.decision.standing) else { continue };
-            // More than is in use would count as a charge that others stand behind, and give back less.
+            // More units than are in use would count as a charge with later charges behind it, and less would be given
+            // back.
             let in_use = standing.limit.saturating_sub(standing.remaining).saturating_add(standing.debt);
             let Some(cost) = Cost::new(line.cost.units().min(in_use)) else { continue };
             let receipt = if counts_by_window(line.quota) {
                 receipt(line.quota, cost, looked.at.max(at))
             } else {
-                // The last units of the line: one more is charged, however long that would wait, and undone with those before it.
+                // The most recently charged units: one more unit is charged, however long it would wait, and undone
+                // together with the units before it.
                 let last = [Charge { cost: Cost::ONE, max_wait: Duration::MAX, kept_back: 0, ..charges[0] }];
                 let step = Step { tag, clock, ..Step::new(at, Op::Take, &last) };
                 let taken = self.ask(store, &step, waits).await.unwrap_or(Err(StoreError::MustWait))?;
@@ -100,17 +105,17 @@ impl Gate {
     }
 }
 
-/// Says whether a limit can give back units of which nobody says with which charge they came.
+/// Reports whether a limit can give back units without the charge that they came from.
 const fn can_give_back(quota: &Quota) -> bool {
     !quota.is_guard() && !matches!(quota, Quota::SlidingLog(_))
 }
 
-/// Says whether a limit counts what was spent in a window, and not in a line of charges.
+/// Reports whether a limit counts what was spent in a window, rather than as a sequence of charges.
 const fn counts_by_window(quota: &Quota) -> bool {
     matches!(quota, Quota::FixedWindow(_) | Quota::SlidingWindow(_) | Quota::SlidingCounter(_))
 }
 
-/// Returns the receipt of a charge that is made now; of more than a full limit grants, that of a full limit.
+/// Returns the receipt of a charge made at `at`, capped at what a full limit grants.
 fn receipt(quota: &Quota, cost: Cost, at: Tick) -> Option<Receipt> {
     let fresh = quota.fresh(at);
     let most = Cost::new(quota.standing(&fresh, at).limit)?;
@@ -140,7 +145,7 @@ mod tests {
     }
 
     proptest! {
-        /// The model is a number: units in use.
+        /// The model is a single number: the units in use.
         #[test]
         fn what_is_given_back_is_there_again_and_never_more(
             steps in proptest::collection::vec((any::<bool>(), 1..15_u64), 1..20),
@@ -163,14 +168,14 @@ mod tests {
                         used += *units;
                     }
                     prop_assert_eq!(left(&gate), 10 - used, "{:?}", quota);
-                    // Less than any unit takes to come back.
+                    // Shorter than any unit takes to return.
                     clock.advance(Duration::from_millis(1));
                 }
             }
         }
     }
 
-    /// A caller whose key was blocked between a charge and its return stayed charged: the return was skipped like a request.
+    /// Formerly, if a key was blocked between a charge and its return, the return was skipped like a request and the caller stayed charged.
     #[test]
     fn what_was_charged_before_a_block_is_given_back_under_it() {
         let (gate, clock) = gate(Quota::per_hour(10).gcra().unwrap());

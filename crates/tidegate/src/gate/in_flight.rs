@@ -1,4 +1,4 @@
-//! Callers who go away while an engine is being asked.
+//! Handles callers that go away while an engine is being asked.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,13 +9,13 @@ use super::waits::Waits;
 use crate::background::Background;
 use crate::store::{Answer, Later, OwnedStep, Settled, Settling, Step, StepClock, Store, StoreError};
 
-/// An answer that is awaited. Dropped after its first poll and before it has come, it goes on in the background, for by then the engine may
-/// be at work; dropped before that, nothing was asked.
+/// An answer that is awaited. If dropped after the first poll but before completion, it continues in the background,
+/// since the engine may be at work by then. If dropped before the first poll, the engine was not asked.
 pub(super) struct InFlight<'a, T> {
     later: Option<Later<T>>,
     polled: bool,
     background: &'a Background,
-    /// What is done with an answer that nobody waits for.
+    /// What is done with an answer that the caller no longer waits for.
     then: &'a (dyn Fn(Later<T>) -> Later<()> + Sync),
 }
 
@@ -30,7 +30,7 @@ impl<'a, T> InFlight<'a, T> {
 }
 
 impl<'a> InFlight<'a, Answer> {
-    /// Awaits an answer. If the caller goes away, the answer is awaited in the background, and nothing is done with it.
+    /// Awaits an answer. If the caller goes away, the answer is awaited in the background and then dropped.
     pub(super) fn to_its_end(later: Later<Answer>, background: &'a Background) -> Self {
         Self::new(later, background, &|later| Box::pin(async move { drop(later.await) }))
     }
@@ -41,7 +41,8 @@ impl<T> Future for InFlight<'_, T> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<T> {
         self.polled = true;
-        // Taken out for the poll: a future that panics is not polled again, in the background or anywhere.
+        // Taken out during the poll, so that a future that panics is not polled again, in the background or anywhere
+        // else.
         let mut later = self.later.take().expect("polled until it is ready");
         let polled = later.as_mut().poll(cx);
         if polled.is_pending() {
@@ -60,7 +61,8 @@ impl<T> Drop for InFlight<'_, T> {
 }
 
 impl Gate {
-    /// Has a store settle a step; `None` where nobody waits for the answer. If the caller goes away, the engine settles it all the same.
+    /// Has a store settle a step; `None` if no caller waits for the answer. If the caller goes away, the engine settles
+    /// the step all the same.
     pub(super) async fn ask(&self, store: usize, step: &Step<'_>, waits: Waits) -> Option<Answer> {
         let mut settled = Settled::default();
         let later = match self.routes.store(store).settle_into(step, &mut settled) {
@@ -69,7 +71,7 @@ impl Gate {
         };
         match waits {
             Waits::Yes => Some(InFlight::to_its_end(later, &self.background).await),
-            // Dropped unpolled: the engine is not asked.
+            // Dropped without being polled, so the engine is not asked.
             Waits::No => Some(Err(StoreError::MustWait)),
             Waits::Unwatched => {
                 self.background.run(Box::pin(async move { drop(later.await) }));
@@ -78,7 +80,7 @@ impl Gate {
         }
     }
 
-    /// Has a store settle a step that was kept, at the present tick.
+    /// Has a store settle a step that was kept, with the present tick.
     pub(super) async fn ask_again(&self, store: usize, step: &OwnedStep, waits: Waits) -> Option<Answer> {
         let now = self.time.now();
         let mut settled = Settled::default();
@@ -97,7 +99,7 @@ impl Gate {
     }
 }
 
-/// Waits for the answers to steps, and undoes what they charged; a step that is `None` needs no undoing.
+/// Waits for the answers to steps, and undoes what they charged. A step that is `None` needs no undoing.
 pub(super) fn undo_later(
     store: Arc<dyn Store>,
     steps: Vec<Option<OwnedStep>>,
@@ -105,7 +107,7 @@ pub(super) fn undo_later(
 ) -> Later<()> {
     Box::pin(async move {
         if steps.iter().all(Option::is_none) {
-            // All were peeks.
+            // All steps were peeks.
             return;
         }
         for (step, answer) in steps.iter().zip(later.await) {
@@ -114,7 +116,7 @@ pub(super) fn undo_later(
             let Some(undoing) = undoing else { continue };
             let asked = undoing.with(|step| store.settle_into(step, &mut Settled::default()));
             if let Settling::Later(later) = asked {
-                // If that fails, the charges stay until time returns them.
+                // If this fails, the charges stay until time returns them.
                 drop(later.await);
             }
         }

@@ -1,4 +1,5 @@
-//! What a gate reads for the conditions and moving rates of its policies: the machine, and what it lets through itself.
+//! The numbers that a gate measures for conditions and moving rates: the load of the machine, and the requests that it
+//! lets through.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -15,34 +16,35 @@ use super::open_tickets::OpenTickets;
 use crate::signals::{Reading, Watch};
 use crate::switches::Switches;
 
-/// Over how long rates and latencies are taken.
+/// The period over which rates and latencies are measured.
 const WINDOW: Duration = Duration::from_secs(1);
 
-/// What a gate reads.
+/// The sources that a gate reads.
 #[derive(Default)]
 pub(super) struct Sensing {
     pub(super) machine: Option<Arc<dyn Fn() -> Reading + Send + Sync>>,
-    /// Started with the first check under policies that ask for it; `None` inside where the system does not tell.
+    /// Started by the first check under policies that need it; the inner `None`: the system does not provide readings.
     watch: OnceLock<Option<Watch>>,
-    /// What `when: switch NAME off` goes by.
+    /// The switches for `when: switch NAME off`.
     pub(super) switches: Option<Switches>,
     pub(super) load: Load,
 }
 
-/// What a gate lets through.
+/// Counts of what a gate lets through.
 #[derive(Debug, Default)]
 pub(super) struct Load {
     admitted: AtomicU64,
-    /// Admissions and tickets that were made.
+    /// The number of admissions and tickets that were created.
     begun: AtomicU64,
-    /// Those that ended, however.
+    /// The number of those that have ended, in whatever way.
     ended: AtomicU64,
     #[cfg(feature = "ticket")]
     tickets: OpenTickets,
-    /// What was finished, by admissions and by tickets, and how long it took in all.
+    /// The number of admissions and tickets whose work was finished; `spent` is their total duration in nanoseconds.
     finished: AtomicU64,
     spent: AtomicU64,
-    /// Earlier counts, the oldest first: at most one for each tenth of a second of the window, and one before it.
+    /// Earlier counts, the oldest first: those within the window, at most one per tenth of a second, and one before the
+    /// window.
     history: Mutex<VecDeque<Counts>>,
 }
 
@@ -54,7 +56,7 @@ struct Counts {
     spent: u64,
 }
 
-/// What a gate let through lately.
+/// What a gate let through within the last window.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Lately {
     pub(super) rate: Option<f64>,
@@ -62,10 +64,10 @@ pub(super) struct Lately {
     pub(super) latency: Option<f64>,
 }
 
-/// An admission that is counted.
+/// An admission that is being counted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Begun {
-    /// Whether its work was done, so that it says how long such work takes.
+    /// Whether the work was done, so that its duration counts.
     pub(super) finished: bool,
 }
 
@@ -84,7 +86,7 @@ impl Sensing {
 impl Load {
     /// Counts a request that was let through.
     pub(super) fn admit(&self) {
-        // Relaxed, here and below: counts that order nothing.
+        // Relaxed, here and below: independent counts, which order nothing.
         self.admitted.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -94,7 +96,7 @@ impl Load {
         Begun { finished: false }
     }
 
-    /// Counts its end, which was `took` later.
+    /// Counts the end of an admission; `took` returns its duration.
     pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
         self.ended.fetch_add(1, Ordering::Relaxed);
         if begun.finished {
@@ -102,20 +104,20 @@ impl Load {
         }
     }
 
-    /// Counts work that was done, and took so long.
+    /// Counts work that was done, with its duration.
     pub(super) fn finish(&self, took: Duration) {
         self.spent.fetch_add(nanos(took), Ordering::Relaxed);
         self.finished.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a ticket that is made, until it is closed or expires.
+    /// Counts a ticket that is created, until it is closed or expires.
     #[cfg(feature = "ticket")]
     pub(super) fn open_ticket(&self, made: Tick, expires: Tick) {
         self.begun.fetch_add(1, Ordering::Relaxed);
         self.ended.fetch_add(self.tickets.open(made, expires), Ordering::Relaxed);
     }
 
-    /// Counts the end of a ticket; one that was not counted changes nothing.
+    /// Counts the end of a ticket; no effect if the ticket was not counted.
     #[cfg(feature = "ticket")]
     pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {
         if self.tickets.close(made, expires) {
@@ -123,18 +125,19 @@ impl Load {
         }
     }
 
-    /// Returns how many admissions and tickets are not ended; `None` where none was ever made.
+    /// Returns the number of admissions and tickets that have not ended; `None` if there has never been one.
     #[cfg_attr(not(feature = "ticket"), allow(unused_variables, reason = "only tickets expire"))]
     pub(super) fn in_flight(&self, now: Tick) -> Option<u64> {
         #[cfg(feature = "ticket")]
         self.ended.fetch_add(self.tickets.lapse(now), Ordering::Relaxed);
-        // Ends first: of an admission that comes and goes between the two, the end is not counted without its beginning.
+        // Ends are read first, so that an admission that begins and ends between the two loads does not count as an end
+        // without a beginning.
         let ended = self.ended.load(Ordering::Relaxed);
         let begun = self.begun.load(Ordering::Relaxed);
         (begun > 0).then(|| begun.saturating_sub(ended))
     }
 
-    /// Returns what went through within the window before now.
+    /// Returns the rate and latency over the window before `now`.
     pub(super) fn lately(&self, now: Tick) -> Lately {
         let counts = Counts {
             at: now,
@@ -144,7 +147,7 @@ impl Load {
         };
         let mut history = self.history.lock();
         history.push_back(counts);
-        // The first that stays is the last one from before the window, or from its edge.
+        // The front entry is the last one taken at or before the start of the window.
         while history.len() > 2 && now.since(history[1].at) >= WINDOW {
             history.pop_front();
         }
@@ -153,7 +156,7 @@ impl Load {
         let finished = counts.finished.saturating_sub(before.finished);
         let spent = counts.spent.saturating_sub(before.spent);
         Lately {
-            // A window that is not full yet says what it would hold if nothing followed.
+            // A window that is not full yet yields the rate that it would have if nothing followed.
             rate: Some(
                 counts.admitted.saturating_sub(before.admitted) as f64 / passed.max(WINDOW.as_secs_f64()),
             ),

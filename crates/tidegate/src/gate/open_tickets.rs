@@ -1,7 +1,9 @@
-//! How many tickets a gate has handed out that nobody has settled: work under way that it does not see itself.
+//! Counts the tickets that a gate has issued and that are not settled yet: work in progress that the gate does not see
+//! itself.
 //!
-//! No ticket is remembered. They are counted by the time at which they expire, in steps of a thirty-second part of their life, so that one
-//! that nobody settles stops counting by itself, and the counts of a gate stay few however many tickets it hands out.
+//! Tickets are not remembered one by one. They are counted by their expiry time, in steps of about 1/32 of their life,
+//! so that a ticket that is never settled stops counting by itself, and the number of counts stays small however many
+//! tickets a gate issues.
 
 use std::collections::BTreeMap;
 
@@ -9,29 +11,31 @@ use parking_lot::Mutex;
 use tidegate_core::Tick;
 use tidegate_core::time::nanos;
 
-/// Into how many steps the life of a ticket is divided: one that nobody settles counts for up to 1/32 of its life too long.
+/// The number of steps that the life of a ticket is divided into: a ticket that is never settled counts for one step
+/// too long at most.
 const STEPS: u64 = 32;
 
-/// Tickets that are not settled. At most 34 counts for each length of a step, which is a power of two: under a kilobyte where all tickets
-/// live equally long, and 30 kB at the worst.
+/// The numbers of unsettled tickets. At most 34 counts per step length, which is a power of two: under a kilobyte if
+/// all tickets live equally long, and 30 kB at worst.
 #[derive(Debug, Default)]
 pub(super) struct OpenTickets {
-    /// How many expire by an end of a step, in nanoseconds.
+    /// The number of tickets by the end of the step in which they expire, in nanoseconds.
     by_end: Mutex<BTreeMap<u64, u64>>,
 }
 
 impl OpenTickets {
-    /// Counts a ticket that is made now, and returns how many others have expired. A short lock.
+    /// Counts a ticket that is created now, and returns how many others have expired. Takes a short lock.
     pub(super) fn open(&self, made: Tick, expires: Tick) -> u64 {
         let lapsed = self.lapse(made);
         *self.by_end.lock().entry(end(made, expires)).or_default() += 1;
         lapsed
     }
 
-    /// Takes a ticket out of the count; `false` where nothing of its step is counted, as before the count began.
+    /// Removes a ticket from the count; `false` if no ticket of its step is counted, for example because it was created
+    /// before counting began.
     ///
-    /// A ticket that another node made takes one of its step out too: calls that are spread evenly over nodes are settled with each about
-    /// as often as they are made there, so each counts about its part.
+    /// A ticket that another node created removes one of its step too: if calls are spread evenly over nodes, each node
+    /// settles about as many tickets as it creates, so each counts about its own share.
     pub(super) fn close(&self, made: Tick, expires: Tick) -> bool {
         let mut by_end = self.by_end.lock();
         let end = end(made, expires);
@@ -43,7 +47,7 @@ impl OpenTickets {
         true
     }
 
-    /// Forgets those that have expired by now, and returns how many they were.
+    /// Removes the tickets that have expired by `now`, and returns their number.
     pub(super) fn lapse(&self, now: Tick) -> u64 {
         let mut by_end = self.by_end.lock();
         let mut lapsed = 0;
@@ -54,7 +58,7 @@ impl OpenTickets {
     }
 }
 
-/// Returns the end of the step in which a ticket expires, or `u64::MAX` where it would be later than any tick.
+/// Returns the end of the step in which a ticket expires, or `u64::MAX` if that is later than any tick.
 fn end(made: Tick, expires: Tick) -> u64 {
     let step = (nanos(expires.since(made)) / STEPS).max(1).next_power_of_two();
     expires.as_nanos().checked_next_multiple_of(step).unwrap_or(u64::MAX)
@@ -91,7 +95,7 @@ mod tests {
         assert_eq!(tickets.lapse(Tick::MAX), 0);
     }
 
-    /// Whoever asks for a ticket a millisecond for six minutes, each to live a minute, leaves a few dozen counts.
+    /// One ticket per millisecond for six minutes, each with a life of one minute, leaves a few dozen counts.
     #[test]
     fn counts_stay_few() {
         let tickets = OpenTickets::default();

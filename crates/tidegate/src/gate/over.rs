@@ -1,7 +1,9 @@
-//! Requests that pass although they are over a limit: the priority that is left of theirs, and the policies that let them pass.
+//! Handles requests that pass although they are over a limit: their lowered priority, and the policies that let them
+//! pass.
 //!
-//! A gate peeks at the limits that demote before it decides, so that all limits are decided under one priority. Requests that come at the
-//! same moment are all peeked at before any is charged: a few may keep a priority that, one after the other, they would have lost.
+//! A gate peeks at the demoting limits before it decides, so that all limits are decided under one priority. Concurrent
+//! requests may all be peeked at before any of them is charged: a few may then keep a priority that they would have
+//! lost one after the other.
 
 use std::borrow::Cow;
 
@@ -12,12 +14,12 @@ use crate::policy::{Over, Plan, PolicySet};
 use crate::store::Op;
 
 impl GateDecision {
-    /// Returns the policies that let the request through although it is over their limits: the name of each, once and in the order of the
-    /// policies, and what it does.
+    /// Returns the policies that let the request through although it is over their limits: the name of each, once and
+    /// in the order of the policies, and what it does.
     ///
-    /// Where one of them demotes, [`GateDecision::priority`](field@GateDecision::priority) is the priority that is left.
-    /// [`http_answer::over`](crate::http_answer::over) writes both as headers for whoever serves the request. A refused request has them too: another
-    /// policy refuses it.
+    /// If one of them demotes, [`GateDecision::priority`](field@GateDecision::priority) is the lowered priority.
+    /// [`http_answer::over`](crate::http_answer::over) writes both as headers for the service behind. A request that
+    /// another policy refuses has them too.
     ///
     /// # Examples
     /// ```
@@ -48,10 +50,11 @@ impl GateDecision {
 }
 
 impl Gate {
-    /// Returns a check with the priority that is left of its own by the limits that it is over and that demote; all other checks as they are.
+    /// Returns the check with its priority lowered by the demoting limits that it is over; a check that is over none of
+    /// them is unchanged.
     ///
-    /// A step of the store, which spends nothing, for each check that meets such a limit. Without an answer the check keeps its priority: nobody
-    /// knows that it is over a limit.
+    /// Takes a step of the store, which spends nothing, for each check that meets such a limit. Without an answer the
+    /// check keeps its priority, since it is unknown whether it is over a limit.
     pub(super) async fn demoted<'a, 'd>(
         &self,
         check: &Check<'a, 'd>,
@@ -73,7 +76,7 @@ impl Gate {
         for (line, settlement) in plan.lines.iter().zip(settlements) {
             let policy = &policies.policies()[line.policy];
             let is_over = settlement.is_some_and(|settlement| !settlement.decision.is_allowed());
-            // Each policy takes one level, however many of its limits refuse.
+            // Each policy lowers the priority once, however many of its limits refuse.
             if is_over && !policy.is_shadow_limit(line.limit) && last != Some(line.policy) {
                 demoted.priority = policy.over.lowered(demoted.priority);
                 last = Some(line.policy);
@@ -82,8 +85,8 @@ impl Gate {
         demoted
     }
 
-    /// Returns the checks of one call like [`Gate::demoted`], and tells it their decisions. Each is looked at by itself: what the others of the call
-    /// are about to spend does not count.
+    /// Lowers the priorities of the checks of one call like [`Gate::demoted`], and sets them in their decisions. Each
+    /// check is examined by itself: what the other checks of the call are about to spend does not count.
     pub(super) async fn demoted_together<'c, 'a, 'd>(
         &self,
         checks: &'c [Check<'a, 'd>],

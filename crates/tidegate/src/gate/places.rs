@@ -1,4 +1,4 @@
-//! How the places of policies stand, for metrics and for people.
+//! Returns the standing of the policies' limits on requests in flight, for metrics and for people.
 
 use tidegate_core::{Quota, Standing, Tick};
 
@@ -6,20 +6,20 @@ use super::Gate;
 use crate::policy::PolicySet;
 use crate::store::{Op, Settled, Settling, Step, StepClock};
 
-/// How the places of one limit stand: how many may be in flight, and how many are.
+/// The standing of one limit on requests in flight: how many may be in flight, and how many are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PlacesStanding {
-    /// The place of the policy in the set.
+    /// The index of the policy in the set.
     pub policy: usize,
-    /// The place of the limit in the policy.
+    /// The index of the limit within its policy.
     pub limit: usize,
-    /// How it stands. What is in use is its limit without what remains, and its debt.
+    /// The standing. The places in use are `limit` minus `remaining` plus `debt`.
     pub standing: Standing,
 }
 
 impl PlacesStanding {
-    /// Returns how many places are in use.
+    /// Returns the number of places in use.
     #[must_use]
     pub const fn in_use(&self) -> u64 {
         let Standing { limit, remaining, debt, .. } = self.standing;
@@ -28,9 +28,9 @@ impl PlacesStanding {
 }
 
 impl Gate {
-    /// Returns how the limits on work in flight stand, fixed ones and those that a law moves, of each policy in force that has one key for
-    /// everybody. A policy whose `by` makes many keys is left out, and so is one whose store would have to be awaited. Asks the store once
-    /// for each such limit.
+    /// Returns the standings of the concurrency and adaptive limits of every policy in force that has a single key for
+    /// all requests. Leaves out policies whose `by` makes many keys, and those whose store would have to be awaited.
+    /// Asks the store once per limit of such a policy.
     ///
     /// # Examples
     /// ```
@@ -64,7 +64,7 @@ impl Gate {
         places
     }
 
-    /// Returns how the limits of a policy without `by` stand. `None` where an engine would have to be awaited.
+    /// Returns the standings of the limits of a policy without `by`; `None` if an engine would have to be awaited.
     pub(super) fn standings(
         &self,
         policies: &PolicySet,
@@ -90,7 +90,7 @@ impl Gate {
     }
 }
 
-/// Says whether a limit counts what is in flight.
+/// Reports whether a limit counts requests in flight.
 const fn has_places(quota: &Quota) -> bool {
     matches!(quota, Quota::Concurrency(_) | Quota::Adaptive(_))
 }

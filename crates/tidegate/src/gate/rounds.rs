@@ -1,5 +1,5 @@
-//! Many requests on their way through the stores: each round asks one store for the next parts of all requests that wait for it, in one
-//! exchange.
+//! Settles many requests in rounds: each round asks one store, in one exchange, for the next parts of all requests that
+//! wait for it.
 
 use smallvec::SmallVec;
 use tidegate_core::Tick;
@@ -12,10 +12,11 @@ use crate::clock;
 use crate::store::{Answer, Settled, Settling, Step, Store, StoreError};
 
 impl Gate {
-    /// Settles requests, each all or none: in each round the next parts of all that wait for the same store.
+    /// Settles requests, each all or nothing. Each round settles the next parts of all requests that wait for the same
+    /// store.
     ///
     /// # Cancel safety
-    /// All that was taken is given back by dropping the requests, until [`Run::outcome`] hands them over.
+    /// Dropping the requests gives back all that was taken, until [`Run::outcome`] hands it over.
     pub(super) async fn settle_runs(&self, runs: &mut [Run<'_, '_>], receipts: bool, waits: Waits) {
         let await_others = runs.len() > 1 && waits == Waits::Yes && runs.iter().any(Run::may_wait);
         runs.iter_mut().for_each(|run| run.awaits_others = await_others);
@@ -39,7 +40,8 @@ impl Gate {
                 match waits {
                     Waits::Yes => self.routes.store(store).settle_each(&steps, &mut answers),
                     Waits::No | Waits::Unwatched => {
-                        // One by one: a store may have settled some steps of a batch that is dropped unpolled.
+                        // One by one: of a batch that is dropped without being polled, a store may have settled some
+                        // steps.
                         answers.extend(steps.iter().map(|step| settled_now(self.routes.store(store), step)));
                         None
                     }
@@ -51,7 +53,8 @@ impl Gate {
                     let steps = asked.iter().map(|at| runs[*at].step_to_undo()).collect();
                     undo_later(self.routes.share(store), steps, later)
                 };
-                // The steps are one exchange, which goes on while any request wants its answer: until the latest deadline, or without one.
+                // The steps are one exchange, which continues as long as any request wants its answer: until the latest
+                // deadline, or without limit if one request has none.
                 let deadlines = asked.iter().map(|at| runs[*at].deadline);
                 let deadline =
                     deadlines.reduce(|one, other| one.zip(other).map(|(one, other)| one.max(other)));
@@ -59,7 +62,7 @@ impl Gate {
                 let answered = self.before(deadline.flatten(), in_flight).await;
                 answers = answered.unwrap_or_else(|| asked.iter().map(|_| Err(late())).collect());
             }
-            // If an engine answers fewer steps than it was asked, the missing ones have no answer.
+            // If an engine answers fewer steps than it was asked, the answers for the rest count as unavailable.
             answers.resize_with(asked.len(), || {
                 let reason = "it answered fewer steps than it was asked".to_owned();
                 Err(StoreError::Unavailable { reason })
@@ -73,7 +76,7 @@ impl Gate {
         }
     }
 
-    /// Fails requests whose deadline is over before an engine is asked.
+    /// Fails requests whose deadline has passed before an engine is asked.
     fn fail_late(&self, runs: &mut [Run<'_, '_>], store: usize) {
         for run in runs.iter_mut().filter(|run| run.next_store() == Some(store)) {
             if run.deadline.is_some_and(|deadline| deadline <= self.time.now()) {
@@ -82,7 +85,7 @@ impl Gate {
         }
     }
 
-    /// Awaits a future until a deadline, if there is one; `None` if it was not ready by then.
+    /// Awaits a future until a deadline, if there is one; `None` if the future was not ready by then.
     pub(super) async fn before<T>(
         &self,
         deadline: Option<Tick>,
@@ -95,17 +98,17 @@ impl Gate {
     }
 }
 
-/// Has a store settle a step whose caller cannot wait.
+/// Has a store settle a step for a caller that cannot wait.
 fn settled_now(store: &dyn Store, step: &Step<'_>) -> Answer {
     let mut settled = Settled::default();
     match store.settle_into(step, &mut settled) {
         Settling::Done(done) => done.map(|()| settled),
-        // Dropped unpolled: the engine was not asked.
+        // Dropped without being polled, so the engine was not asked.
         Settling::Later(_) => Err(StoreError::MustWait),
     }
 }
 
-/// Returns the error of a check whose deadline is over.
+/// Returns the error for a check whose deadline has passed.
 fn late() -> StoreError {
     StoreError::Unavailable { reason: "the check's deadline came before it had answered".to_owned() }
 }

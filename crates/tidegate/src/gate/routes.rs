@@ -1,4 +1,4 @@
-//! Which store decides which policy.
+//! Selects the store that decides each policy.
 
 use std::sync::Arc;
 
@@ -9,17 +9,18 @@ use super::charged::Made;
 use crate::policy::{Share, Shares, tag_of_key};
 use crate::store::{Home, Store, StoreError};
 
-/// The stores of a gate, in the order in which a request asks them: those that answer on the spot first.
+/// The stores of a gate, in the order in which a request asks them: those that answer without waiting come first.
 #[derive(Debug)]
 pub(super) struct Routes {
     stores: SmallVec<[Arc<dyn Store>; 1]>,
-    /// The place of the store that the gate was made with.
+    /// The index of the store that the gate was created with.
     own: usize,
-    /// The place of the store that decides each `share:` word, in the order of [`Share::ALL`].
+    /// The index of the store for each `share:` word, in the order of [`Share::ALL`].
     by_share: [Option<usize>; Share::ALL.len()],
-    /// The `share:` words that the gate's own store decides; `None` if one of its steps cannot hold all charges of a request.
+    /// The `share:` words that the gate's own store decides; `None` if one step of it cannot hold all charges of a
+    /// request.
     plain: Option<Shares>,
-    /// Whether the gate's own store may answer any step later.
+    /// Whether any step of the gate's own store may have to be awaited.
     own_waits: bool,
 }
 
@@ -50,14 +51,14 @@ impl Routes {
         self.find_plain();
     }
 
-    /// Has the gate's own store decide a word of `share:`, which needs no second handle on it.
+    /// Makes the gate's own store decide a `share:` word, without a second handle on the store.
     pub(super) fn give_own(&mut self, share: Share) {
         let replaced = self.by_share[share as usize].replace(self.own);
         self.drop_unasked(replaced);
         self.find_plain();
     }
 
-    /// Drops the store that was at a place, if it decides no policy any more.
+    /// Drops the store at an index if it no longer decides any policy.
     fn drop_unasked(&mut self, place: Option<usize>) {
         if let Some(place) = place.filter(|place| !self.is_asked(*place)) {
             self.stores.remove(place);
@@ -67,7 +68,7 @@ impl Routes {
         }
     }
 
-    /// Says whether a store decides any policy.
+    /// Reports whether a store decides any policy.
     fn is_asked(&self, store: usize) -> bool {
         store == self.own || self.by_share.contains(&Some(store))
     }
@@ -79,19 +80,21 @@ impl Routes {
         self.own_waits = caps.waits_often();
     }
 
-    /// Says whether all charges of a request are one step of the gate's own store, if its policies have these `share:` words.
+    /// Reports whether all charges of a request fit one step of the gate's own store, if its policies have these
+    /// `share:` words.
     #[inline]
     pub(super) fn are_plain(&self, shares: Shares) -> bool {
         self.plain.is_some_and(|plain| shares.within(plain))
     }
 
-    /// Returns the store that the gate was made with.
+    /// Returns the store that the gate was created with.
     #[inline]
     pub(super) fn own(&self) -> &dyn Store {
         &*self.stores[self.own]
     }
 
-    /// Says whether the gate's own store may answer any step later, and not only strict ones.
+    /// Reports whether any step of the gate's own store may have to be awaited, and not only steps with `durable:
+    /// strict`.
     #[inline]
     pub(super) const fn own_waits(&self) -> bool {
         self.own_waits
@@ -101,12 +104,12 @@ impl Routes {
         self.stores.len()
     }
 
-    /// Returns the tag of a key in a store; 0 where the store needs none.
+    /// Returns the tag of a key in a store; 0 if the store needs no tags.
     pub(super) fn tag(&self, store: usize, key: &[u8]) -> u64 {
         if self.stores[store].caps().one_tag { tag_of_key(key) } else { 0 }
     }
 
-    /// Returns where the keys of these charges are kept: in one process, if any of them is.
+    /// Returns where the keys of these charges are kept: in one process, if that holds for any of them.
     #[cfg(feature = "ticket")]
     pub(super) fn home<'c>(&self, charges: impl Iterator<Item = &'c Made>) -> Home {
         let homes = charges.filter_map(|made| {
@@ -130,10 +133,10 @@ impl Routes {
         Arc::clone(&self.stores[at])
     }
 
-    /// Returns the place of the store of a policy.
+    /// Returns the index of the store that decides policies with a `share:` word.
     ///
     /// # Errors
-    /// [`StoreError::NoStore`] where its word has none.
+    /// [`StoreError::NoStore`] if the word has no store.
     pub(super) fn of(&self, share: Option<Share>) -> Result<usize, StoreError> {
         let Some(share) = share else { return Ok(self.own) };
         self.by_share[share as usize].ok_or(StoreError::NoStore { share: share.word() })

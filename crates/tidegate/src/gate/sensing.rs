@@ -1,7 +1,7 @@
-//! The numbers that conditions and moving rates go by: when a gate reads them.
+//! Takes the readings that conditions and moving rates need.
 //!
-//! Nothing runs for them: a check that comes a tenth of a second after the last readings takes the next ones, before it is decided. Gates
-//! whose policies go by no such number never come here.
+//! No background task is needed: a check that comes at least a tenth of a second after the last readings takes the next
+//! ones before it is decided. Gates whose policies need no readings never enter this code.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,18 +18,18 @@ use crate::store::StoreError;
 use crate::switches::Switches;
 
 impl Gate {
-    /// Replaces where the shares of the machine that are in use come from, for policies that go by them: from `read`, which is called up to
-    /// ten times a second, by a check, and should return at once. Otherwise they are those of [`Watch`](crate::signals::Watch), whose thread starts with the first
-    /// check under such policies.
+    /// Replaces the source of the machine's load, for policies that use it, by `read`. A check calls `read` up to ten
+    /// times per second, so it should return at once. The default is [`Watch`](crate::signals::Watch), whose thread
+    /// starts with the first check under such policies.
     #[must_use]
     pub fn with_machine(mut self, read: impl Fn() -> Reading + Send + Sync + 'static) -> Self {
         self.sensing.machine = Some(Arc::new(read));
         self
     }
 
-    /// Has policies go by switches: `when: switch NAME off` holds while the switch of that name is off, for the requests that it is off for, by
-    /// their priority. Without them, and for a name that is not among them, such a policy does not hold. A switch that is turned is noticed
-    /// within a tenth of a second.
+    /// Sets the switches for policies: `when: switch NAME off` holds while the switch of that name is off, for requests
+    /// whose priority it is off for. Without switches, and for an unknown name, such a policy does not hold. A change
+    /// of a switch takes effect within a tenth of a second.
     ///
     /// # Examples
     /// ```
@@ -56,7 +56,8 @@ impl Gate {
         self
     }
 
-    /// Has policies go by the switches as they stand now, and not a tenth of a second later: for whoever has just turned one.
+    /// Applies the present state of the switches to the policies at once, rather than within a tenth of a second. For
+    /// callers that have just changed a switch.
     pub fn notice_switches(&self) {
         self.policies.load().sense(self.time.now(), |source| match source {
             Source::Switch(name) => self.levels_off(name),
@@ -68,11 +69,12 @@ impl Gate {
         self.sensing.switches.as_ref()?.levels_off(name).map(f64::from)
     }
 
-    /// Tells the value of a signal that policies go by: `when: signal NAME above 10`. What follows of it holds from now on, until the next
-    /// report, or until the condition counts the value as too old. A short lock, and a step for each condition of the policies.
+    /// Reports the value of a signal that policies use, as in `when: signal NAME above 10`. It takes effect at once,
+    /// and lasts until the next report or until the condition considers the value stale. Takes a short lock, and work
+    /// for each condition of the policies.
     ///
     /// # Errors
-    /// [`SignalError`] where no policy in force goes by that name, or the value is not finite; nothing is changed then.
+    /// [`SignalError`] if no policy in force uses the signal, or the value is not finite; nothing changes then.
     ///
     /// # Examples
     /// ```
@@ -97,13 +99,13 @@ impl Gate {
         self.policies.load().report(name, value, self.time.now())
     }
 
-    /// Returns the numbers that the policies in force go by, as they were read last.
+    /// Returns the sources that the policies in force use, with their last readings.
     #[must_use]
     pub fn sources(&self) -> Vec<SourceStanding> {
         self.policies.load().sources(self.time.now())
     }
 
-    /// Takes the readings that policies go by, if they go by any and it is time.
+    /// Takes the readings that the policies need, if any are due.
     pub(super) fn sense(&self, policies: &PolicySet) {
         let Some(sensed) = policies.sensed() else { return };
         let now = self.time.recent();
@@ -124,13 +126,13 @@ impl Gate {
                 Source::Rate => lately.rate,
                 Source::Policy(name) => self.share_in_use(policies, name, now),
                 Source::Switch(name) => self.levels_off(name),
-                // Reported, not read.
+                // Signals are reported, not read.
                 Source::Signal(_) => None,
             }
         });
     }
 
-    /// Decides under policies that lie in several stores, go by numbers which have to be read, or lower priorities.
+    /// Decides under policies that lie in several stores, need readings, or lower priorities.
     #[inline(never)]
     pub(super) fn decide_otherwise<K: Keep>(
         &self,
@@ -162,13 +164,13 @@ impl Gate {
         }
     }
 
-    /// Counts an admission that begins; `None` where nothing goes by it.
+    /// Counts an admission that begins; `None` if no policy needs the count.
     pub(super) fn begin(&self, decision: &GateDecision) -> Option<Begun> {
         decision.policies.sensed()?;
         Some(self.sensing.load.begin())
     }
 
-    /// Counts a ticket that is made, where policies go by numbers.
+    /// Counts a ticket that is created, if policies need the count.
     #[cfg(feature = "ticket")]
     pub(super) fn open_ticket(&self, made: Tick, expires: Tick) {
         if self.policies.load().sensed().is_some() {
@@ -176,7 +178,7 @@ impl Gate {
         }
     }
 
-    /// Counts the end of a ticket: nothing is worked on under it any more.
+    /// Counts the end of a ticket: no work is done under it any more.
     #[cfg(feature = "ticket")]
     pub(super) fn close_ticket(&self, made: Tick, expires: Tick) {
         if self.policies.load().sensed().is_some() {
@@ -184,7 +186,7 @@ impl Gate {
         }
     }
 
-    /// Counts work that was done under a ticket, where policies go by how long work takes.
+    /// Counts the duration of work that was done under a ticket, if policies need it.
     #[cfg(feature = "ticket")]
     pub(super) fn took(&self, span: Duration) {
         if self.policies.load().sensed().is_some() {
@@ -192,13 +194,13 @@ impl Gate {
         }
     }
 
-    /// Counts its end, which was `took` later.
+    /// Counts the end of an admission; `took` returns its duration.
     pub(super) fn end(&self, begun: &Begun, took: impl FnOnce() -> Duration) {
         self.sensing.load.end(begun, took);
     }
 
-    /// Returns how much of the limit of a policy without `by` is in use, in percent: of its fullest limit. `None` where an engine would
-    /// have to be awaited.
+    /// Returns how much of the limit of a policy without `by` is in use, in percent; of several limits the highest
+    /// share. `None` if an engine would have to be awaited.
     fn share_in_use(&self, policies: &PolicySet, name: &str, now: Tick) -> Option<f64> {
         let (place, _) = policies.find(name)?;
         let left = |one: &PlacesStanding| one.standing.remaining as f64 / one.standing.limit.max(1) as f64;

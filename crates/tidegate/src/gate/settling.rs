@@ -1,9 +1,9 @@
-//! The second half of a check: what becomes of what it charged.
+//! Settles what a check charged, once its work has ended.
 //!
-//! It speaks of the charges that were made and of nothing else: policies that came since are neither charged nor credited, and
-//! of a limit that has changed since nothing comes back, for what the charge holds of it cannot be told. Limits settle by what was
-//! spent. What `charge: on-failure` took is decided by the outcome: a failure of the caller keeps it, a success forgets all that is held
-//! against the key, and work that nobody knows the end of gives it back.
+//! Settlement concerns only the charges that were made: newer policies are neither charged nor credited, and a limit
+//! that has changed since gives nothing back, since it is unknown what the charge still holds of it. Limits settle by
+//! what was spent. The outcome decides about charges of `charge: on-failure`: a failure of the caller keeps the charge,
+//! a success forgets everything held against the key, and any other outcome gives the charge back.
 
 use std::mem;
 
@@ -18,22 +18,24 @@ use super::waits::{Waits, now};
 use crate::store::{Answer, Charge, Ending, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Settles what a check charged, or a part of it: each limit with what `used` says was spent of it, `None` being what was
-    /// charged. Less than that comes back as far as the charge still holds it, more is booked as a debt.
+    /// Settles what a check charged, or a part of it: each limit with the units that `used` says were spent of it;
+    /// `None`: what was charged. If less was spent, the difference is given back as far as the charge still holds it;
+    /// if more was spent, the excess is booked as a debt.
     ///
-    /// Of policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge; [`Outcome::Success`]
-    /// forgets all that is held against the key, as long as the policy still charges failures only, else it undoes the charge; every
-    /// other outcome undoes it. A charge that is kept, and that somebody else's success has forgotten meanwhile, is booked anew,
-    /// if the policy still has that limit: else a guesser with one right password had wrong ones beside it for free.
+    /// For policies that charge failures only, the outcome decides: [`Outcome::CallersFault`] keeps the charge.
+    /// [`Outcome::Success`] forgets everything held against the key, as long as the policy still charges failures only;
+    /// otherwise it undoes the charge. Every other outcome undoes the charge. If another request's success has
+    /// meanwhile forgotten a charge that is to be kept, the charge is booked again, provided that the policy still has
+    /// that limit: otherwise an attacker with one valid password could try wrong ones alongside it for free.
     ///
-    /// One step of each store, all or nothing by itself. What this value has settled is not settled by it again, and is not among what
-    /// is returned then.
+    /// Takes one step per store and tag; each step is all or nothing. Charges that this value has settled before are
+    /// not settled again, and are not in the result.
     ///
     /// # Errors
-    /// [`StoreError`] when a store did not settle its part: of that part nothing was given back or booked, and the parts of other stores
-    /// are settled all the same. Call again, and the rest is settled. Only after [`StoreError::Unavailable`] nobody can say whether the
-    /// part was settled, and settling it twice might give back what others hold: so this value does not settle that part again. A ticket
-    /// can be tried again.
+    /// [`StoreError`] if a store did not settle its part: of that part nothing was given back or booked; the parts of
+    /// other stores are settled all the same. Calling again settles the rest. After [`StoreError::Unavailable`] it is
+    /// unknown whether the part was settled, and settling it twice might give back what others hold, so this value does
+    /// not settle that part again. A ticket can be tried again.
     pub fn finish<'c>(
         &self,
         charged: &'c Charged,
@@ -55,8 +57,9 @@ impl Gate {
     /// As [`Gate::finish`].
     ///
     /// # Cancel safety
-    /// If dropped before it ends, an engine that is being asked settles its part in the background (see [`Gate::with_background`]), and the
-    /// parts of stores that were not asked yet stay unsettled. Call again, and those are settled; no part is settled twice.
+    /// If dropped before completion, an engine that is being asked settles its part in the background (see
+    /// [`Gate::with_background`]), and the parts of stores that were not asked yet stay unsettled. Calling again
+    /// settles those; no part is settled twice.
     pub async fn finish_async<'c>(
         &self,
         charged: &'c Charged,
@@ -71,7 +74,7 @@ impl Gate {
         Ok(finished)
     }
 
-    /// Settles like [`Gate::finish`], and asks no store where that would change nothing.
+    /// Settles like [`Gate::finish`], but asks no store for charges that would not change.
     pub(super) fn finish_changes(
         &self,
         charged: &Charged,
@@ -95,35 +98,36 @@ impl Gate {
         self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Yes).await.map(drop)
     }
 
-    /// Undoes what a check charged although nobody waits for the result: for callers who have gone. If an engine has to be told, that
-    /// happens in the background ([`Gate::with_background`]).
+    /// Undoes what a check charged without reporting the result, for callers that have gone away. If an engine must be
+    /// told, that happens in the background ([`Gate::with_background`]).
     ///
-    /// What a store does not settle stays charged until time returns it.
+    /// Charges that a store fails to undo stay until time returns them.
     pub fn undo_unwatched(&self, charged: &Charged) {
         self.finish_unwatched(charged, charged.of(Part::All), |_| Some(0));
     }
 
-    /// Settles charges although nobody waits for the result.
+    /// Settles charges without reporting the result.
     pub(super) fn finish_unwatched<'c>(
         &self,
         charged: &'c Charged,
         lines: impl Iterator<Item = &'c Made>,
         used: impl FnMut(&ChargedLine<'_>) -> Option<u64>,
     ) {
-        // Nobody is there to be told of an error: what the store has not settled stays charged.
+        // An error cannot be reported to anybody: what the store has not settled stays charged.
         let lines = (charged, lines);
         if let Ok(mut endings) = self.endings(lines, Outcome::Ignored, used, Claims::Yes, Settles::Changes) {
             let _ = now(self.settle_parts(&mut endings.finished, &mut endings.parts, &[], Waits::Unwatched));
         }
     }
 
-    /// Settles charges, and takes some marks in the same steps: each store is one step, all or nothing, with marks of its own. What became of
-    /// each charge is written into `finished`. `false` where the marks are refused everywhere; then nothing has changed.
+    /// Settles charges, and takes some marks in the same steps. Each step is all or nothing and has the marks in it.
+    /// What happened to each charge is written into `finished`. Returns `false` if every step refused the marks; in
+    /// that case nothing has changed.
     ///
-    /// Works on what its caller holds, so that the future of a request which waits for an engine stays small.
+    /// Works on data that its caller holds, so that the future of a request that waits for an engine stays small.
     ///
     /// # Errors
-    /// That of a store which has failed, [`StoreError::Unavailable`] before others. All stores were asked.
+    /// The error of a store that failed, [`StoreError::Unavailable`] before others. All stores were asked.
     pub(super) async fn settle_parts(
         &self,
         finished: &mut Finished<'_>,
@@ -152,7 +156,7 @@ impl Gate {
         failed.map_or(Ok(allowed), Err)
     }
 
-    /// Settles the charges of one step, after some marks; `None` where nobody waits for the answer.
+    /// Settles the charges of one step, after some marks; `None` if no caller waits for the answer.
     async fn settle_part(
         &self,
         part: &mut PartEndings<'_>,
@@ -171,7 +175,8 @@ impl Gate {
             clock: StepClock::Engine,
             ..Step::new(self.time.now(), Op::Finish(&part.endings), charges)
         };
-        // Claimed for good from here on, even if the caller goes away: the store may have settled the charges by then.
+        // From here on the claim is final, even if the caller goes away, since the store may have settled the charges
+        // by then.
         let claimed = mem::take(&mut part.claimed.0);
         let answer = self.ask(part.store, &step, waits).await?;
         let answer = answer.and_then(|settled| whole(settled, charges.len()));
@@ -181,11 +186,12 @@ impl Gate {
         Some(answer)
     }
 
-    /// Forgets the keys of these charges: their limits are full again, and of what was charged before nothing comes back, as
-    /// [`Op::Reset`] has it. Keys are distinct.
+    /// Forgets the keys of these charges: their limits are full again, and nothing that was charged before is given
+    /// back, as with [`Op::Reset`]. The keys must be distinct.
     ///
     /// # Errors
-    /// [`StoreError`] when a store did not settle it; the others were asked all the same, and it may be told again.
+    /// [`StoreError`] if a store did not settle it. The other stores were asked all the same, and the call can be
+    /// repeated.
     pub fn reset_charges(&self, charges: &[Charge<'_>]) -> Result<(), StoreError> {
         now(self.reset_parts(charges, Waits::No))
     }
@@ -198,7 +204,7 @@ impl Gate {
         self.reset_parts(charges, Waits::Yes).await
     }
 
-    /// Asks every store: a key is forgotten wherever it is.
+    /// Asks every store, since a key is forgotten wherever it is.
     async fn reset_parts(&self, charges: &[Charge<'_>], waits: Waits) -> Result<(), StoreError> {
         if charges.is_empty() {
             return Ok(());
@@ -210,7 +216,8 @@ impl Gate {
                 let tag = self.routes.tag(store, first.key);
                 let alike = |charge: &Charge<'_>| self.routes.tag(store, charge.key) == tag;
                 let (together, others): (SmallVec<[Charge<'_>; 4]>, _) = left.into_iter().partition(alike);
-                // By the engine's clock, which has dated the charges: by another clock some of them would come after their reset.
+                // The engine's clock has dated the charges; by another clock some of them might appear to come after
+                // the reset.
                 let clock = StepClock::Engine;
                 let step = Step { tag, clock, ..Step::new(self.time.now(), Op::Reset, &together) };
                 if let Some(Err(error)) = self.ask(store, &step, waits).await {

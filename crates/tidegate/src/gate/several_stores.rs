@@ -1,10 +1,10 @@
-//! Checks whose policies are decided in several places, or by an engine that answers later.
+//! Decides checks whose policies lie in several stores, or in an engine that answers later.
 //!
-//! The charges of a request are divided into parts, one for each store and each tag that a store keeps apart. Parts are settled one after
-//! the other: stores of this process first, engines last, so that a request which the process refuses costs no engine a call; of the parts
-//! of one engine, those with a guard first. If a part refuses or fails, those before it are undone exactly: each is ended with nothing
-//! spent. The same happens when the caller goes away; a step that an engine is being asked to settle is then awaited and undone in the
-//! background.
+//! The charges of a request are divided into parts, one for each store and each tag that a store keeps separate. The
+//! parts are settled one after the other: stores of this process first and engines last, so that a request which the
+//! process refuses costs no call to an engine; within one engine, parts with a guard first. If a part refuses or fails,
+//! the parts before it are undone exactly: each is ended with nothing spent. The same happens if the caller goes away;
+//! a step that an engine is being asked to settle is then awaited and undone in the background.
 
 use std::mem;
 use std::time::Duration;
@@ -21,40 +21,42 @@ use crate::store::{
     Answer, Charge, DecidedBy, Op, OwnedStep, Settled, Settlement, Step, StepClock, StoreError,
 };
 
-/// What has come of each line of a plan; `None` for lines that were not asked.
+/// The settlement of each line of a plan; `None` for lines that were not asked.
 pub(super) type Settlements = SmallVec<[Option<Settlement>; 4]>;
 
 /// Charges that are settled in one step.
 struct Part {
     store: usize,
     tag: u64,
-    /// The places of the charges in the plan.
+    /// The indices of the charges' lines in the plan.
     lines: SmallVec<[usize; 4]>,
 }
 
-/// A request on its way through the stores.
+/// The state of a request while its parts are settled store by store.
 pub(super) struct Run<'g, 'p> {
     gate: &'g Gate,
     plan: Plan<'p>,
     op: Op<'static>,
-    /// When it was asked, by the gate's clock.
+    /// When the request was asked, by the gate's clock.
     asked: Tick,
-    /// The tick from which its answer is of no use any more.
+    /// The tick from which the answer is useless.
     pub(super) deadline: Option<Tick>,
-    /// When it was decided, by the clock that decided last: an engine's where one was asked.
+    /// When the request was decided, by the clock of the store that decided last.
     at: Tick,
     parts: SmallVec<[Part; 2]>,
-    /// The part that is settled next.
+    /// The index of the part that is settled next.
     next: usize,
-    /// What has come of each line so far.
+    /// The settlement of each line so far.
     settlements: Settlements,
     allowed: bool,
     wait: Duration,
     by: DecidedBy,
     error: Option<StoreError>,
-    /// The steps that give back the settled parts, should a later one refuse or the caller go away: the store of each, the part, the step.
+    /// The steps that undo the settled parts if a later one refuses or the caller goes away: the store, the index of
+    /// the part, the step.
     undo: SmallVec<[(usize, usize, OwnedStep); 2]>,
-    /// Whether other requests are awaited together with this one: the caller may then go away after this one is settled.
+    /// Whether other requests are awaited together with this one: the caller may then go away after this one is
+    /// settled.
     pub(super) awaits_others: bool,
 }
 
@@ -99,20 +101,20 @@ impl<'g, 'p> Run<'g, 'p> {
                 None => self.parts.push(Part { store, tag, lines: SmallVec::from_slice(&[at]) }),
             }
         }
-        // A stable sort: stores are numbered in the order in which they are asked. Of the parts of one engine those with a guard go first:
-        // places are scarcer, and a refusal by them leaves less to undo.
+        // A stable sort: stores are numbered in the order in which they are asked. Within one engine, parts with a
+        // guard go first: places are scarcer, and a refusal by them leaves less to undo.
         let lines = &self.plan.lines;
         let has_guard = |part: &Part| part.lines.iter().any(|at| lines[*at].quota.is_guard());
         self.parts.sort_by_key(|part| (part.store, !has_guard(part)));
         Ok(())
     }
 
-    /// Returns the store that is asked next; `None` when no further one is asked.
+    /// Returns the store to ask next; `None` if no further store is asked.
     pub(super) fn next_store(&self) -> Option<usize> {
         self.parts.get(self.next).filter(|_| self.goes_on()).map(|part| part.store)
     }
 
-    /// Returns how many limits the request meets.
+    /// Returns the number of limits that the request meets.
     pub(super) fn limits(&self) -> usize {
         self.plan.lines.len()
     }
@@ -126,30 +128,31 @@ impl<'g, 'p> Run<'g, 'p> {
         part.lines.iter().map(|at| self.plan.charge(&self.plan.lines[*at])).collect()
     }
 
-    /// Returns the step of the next part.
+    /// Returns the step for the next part.
     pub(super) fn step<'s>(&self, charges: &'s [Charge<'s>], receipts: bool) -> Step<'s> {
         let Part { store, tag, .. } = self.parts[self.next];
-        // Receipts undo this part if a later part refuses, or if the caller goes away.
+        // Receipts are needed to undo this part if a later part refuses or the caller goes away.
         let receipts = receipts || self.may_be_undone() || self.gate.routes.store(store).caps().may_wait;
         Step { now: self.asked, clock: StepClock::Engine, tag, receipts, op: self.op, charges }
     }
 
-    /// Says whether the next part may have to be undone when it is settled.
+    /// Reports whether the next part may have to be undone after it is settled.
     fn may_be_undone(&self) -> bool {
         self.next + 1 < self.parts.len() || self.awaits_others
     }
 
-    /// Says whether an engine is among those that are asked.
+    /// Reports whether any part belongs to an engine.
     pub(super) fn may_wait(&self) -> bool {
         self.parts.iter().any(|part| self.gate.routes.store(part.store).caps().may_wait)
     }
 
-    /// Returns the step of the next part, from which it is undone if nobody waits any more when it is settled.
+    /// Returns the step for the next part, for undoing it if no caller waits any more when it is settled; `None` for a
+    /// peek.
     pub(super) fn step_to_undo(&self) -> Option<OwnedStep> {
         matches!(self.op, Op::Take).then(|| OwnedStep::of(&self.step(&self.charges(), true)))
     }
 
-    /// Takes over what came of the next part.
+    /// Takes over the answer to the next part.
     pub(super) fn take(&mut self, answer: Answer) {
         let charges = self.parts[self.next].lines.len();
         let settled = match answer.and_then(|settled| whole(settled, charges)) {
@@ -172,7 +175,7 @@ impl<'g, 'p> Run<'g, 'p> {
         self.next += 1;
     }
 
-    /// Notes how a part is undone that was just taken.
+    /// Notes how to undo the part that was just settled.
     fn remember(&mut self, settled: &Settled) {
         let undoing = OwnedStep::undoing(&self.step(&self.charges(), true), settled);
         if let Some(step) = undoing {
@@ -185,18 +188,18 @@ impl<'g, 'p> Run<'g, 'p> {
         self.error = Some(error);
     }
 
-    /// Gives back what was taken, if the request is refused; the limits then stand as they do afterwards.
+    /// Gives back what was taken if the request is refused, and updates the standings of its limits accordingly.
     pub(super) async fn undo(&mut self, waits: Waits) {
         if self.allowed {
             return;
         }
         while let Some((store, part, step)) = self.undo.pop() {
             let asked = self.gate.ask_again(store, &step, waits);
-            // At the deadline the engine is left to undo it in the background.
+            // At the deadline, the engine continues to undo it in the background.
             let Some(answer) = self.gate.before(self.deadline, asked).await.flatten() else { continue };
             let settled = match answer {
                 Ok(settled) => settled,
-                // Whether it was undone is unknown: a second time might give back what others have charged.
+                // It is unknown whether it was undone, and a second attempt might give back what others have charged.
                 Err(StoreError::Unavailable { .. }) => continue,
                 Err(_) => {
                     let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
@@ -216,7 +219,7 @@ impl<'g, 'p> Run<'g, 'p> {
         }
     }
 
-    /// Fills a decision in with what came of the request.
+    /// Fills in a decision with the result of the request.
     pub(super) fn conclude<K: Keep>(
         self,
         decision: &mut GateDecision,
@@ -234,13 +237,13 @@ impl<'g, 'p> Run<'g, 'p> {
         Ok(())
     }
 
-    /// Returns what came of the request: its plan, the answer, and what came of each line. If the request is refused, lines that were not
-    /// asked are missing from the answer, and `None` in the list.
+    /// Returns the result of the request: its plan, the answer, and the settlement of each line. If the request is
+    /// refused, lines that were not asked are missing from the answer, and `None` in the list.
     pub(super) fn outcome(mut self) -> Result<(Plan<'p>, Settled, Settlements), StoreError> {
         if let Some(error) = self.error.take() {
             return Err(error);
         }
-        // From here on the caller sees to it that charges are ended.
+        // From here on the caller is responsible for ending the charges.
         self.undo.clear();
         let settlements = mem::take(&mut self.settlements);
         let settled = Settled {
@@ -255,18 +258,18 @@ impl<'g, 'p> Run<'g, 'p> {
     }
 }
 
-/// A request that nobody waits for any more gives back what it had taken.
+/// If no caller waits for a request any more, what it took is given back.
 impl Drop for Run<'_, '_> {
     fn drop(&mut self) {
         for (store, _, step) in mem::take(&mut self.undo) {
-            // If that fails, the charges stay until time returns them.
+            // If this fails, the charges stay until time returns them.
             let _ = now(self.gate.ask_again(store, &step, Waits::Unwatched));
         }
     }
 }
 
 impl Gate {
-    /// Apart from the usual check, which needs none of the room that this takes on the stack.
+    /// Separate from the usual check, which does not need the stack space that this takes.
     #[cold]
     #[inline(never)]
     pub(super) fn decide_routed<K: Keep>(
@@ -304,7 +307,8 @@ impl Gate {
         Ok(decision)
     }
 
-    /// Plans a request that is asked at a tick; `None`, and the decision says so, where a list refuses it.
+    /// Plans a request that is asked at a tick. `None`: a list, a deadline or a block refuses it, which is noted in the
+    /// decision.
     pub(super) fn run_of<'g, 'p, 'c: 'p>(
         &'g self,
         check: &Check<'c, '_>,
@@ -324,12 +328,12 @@ impl Gate {
     }
 }
 
-/// Refuses an answer that does not say what came of each charge.
+/// Turns an answer that does not cover every charge into an error.
 pub(super) fn whole(settled: Settled, charges: usize) -> Answer {
     all_answered(&settled, charges).map(|()| settled)
 }
 
-/// Says that an answer does not tell what came of each charge, if it does not.
+/// Returns an error if an answer does not cover every charge.
 pub(super) fn all_answered(settled: &Settled, charges: usize) -> Result<(), StoreError> {
     let lines = settled.lines.len();
     if lines == charges {
@@ -339,7 +343,7 @@ pub(super) fn all_answered(settled: &Settled, charges: usize) -> Result<(), Stor
     Err(StoreError::Unavailable { reason })
 }
 
-/// Returns whichever of two is further from the caller.
+/// Returns the one of two that is further from the caller.
 pub(super) fn furthest(one: DecidedBy, other: DecidedBy) -> DecidedBy {
     let distance = |by| match by {
         DecidedBy::Local => 0,

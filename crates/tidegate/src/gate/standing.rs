@@ -1,4 +1,4 @@
-//! How a key stands under one limit, for people.
+//! Returns the standing of a key under one limit, for people.
 
 use tidegate_core::Standing;
 
@@ -8,11 +8,11 @@ use crate::policy::Share;
 use crate::store::{Charge, Op, Step, StepClock, StoreError};
 
 impl Gate {
-    /// Looks how the key of a charge stands in the store that decides policies of this `share`; takes nothing. One round trip where that is an
-    /// engine.
+    /// Reads the standing of a charge's key in the store that decides policies with this `share`; charges nothing.
+    /// Takes one round trip if that store is an engine.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer, or there is none for that word.
+    /// [`StoreError`] if the store did not answer, or the word has no store.
     pub async fn standing_async(
         &self,
         share: Option<Share>,

@@ -1,22 +1,25 @@
-//! Admissions as sealed bytes: settled once, within a stated time, by whoever is handed them.
+//! Tickets: sealed admissions as bytes, which any holder can settle once within a stated time.
 //!
-//! A ticket holds the charges themselves: keys, quotas, receipts. So nothing is remembered of a check until it is settled, and any node
-//! that shares the store and the key of the deployment can settle it. What is remembered then is one mark for each settled ticket, in
-//! the same store as the charges and for about as long as the ticket would have lived: so once holds for every node of that store, and
-//! across restarts where the store outlives them. Tickets of a store in memory are settled by the process that made them and by no other.
+//! A ticket contains the charges themselves: keys, quotas, receipts. So nothing is remembered of a check until it is
+//! settled, and any node that shares the store and the key of the deployment can settle it. Settling leaves a mark in
+//! the same store as the charges, for about as long as the ticket would have lived: so a ticket is settled once across
+//! all nodes of that store, and across restarts if the store survives them. Tickets of a store in memory can only be
+//! settled by the process that issued them.
 //!
-//! Tickets are sealed (XChaCha20-Poly1305) and not only signed: keys may be what callers must keep secret, as tokens are.
+//! Tickets are encrypted and authenticated (XChaCha20-Poly1305) rather than only signed: keys may be secrets of
+//! callers, such as tokens.
 //!
 //! # Bounds
-//! A ticket of one limit takes about 250 bytes (330 characters as text), each further limit 110 and its key. More than
-//! [`Ticket::MAX_BYTES`] is refused when it is made. It lives for at most [`Ticket::MAX_TTL`]. A mark takes one key of the store. Where
-//! that is full of live keys, marks have a policy's share of it; a mark beyond that can be pushed out, and its ticket could then be settled
-//! again until it expires. So can a key that was charged: where it was pushed out and charged again, a ticket from before can give back
-//! what was charged since, up to what it holds.
+//! A ticket of one limit takes about 250 bytes (330 characters as text); each further limit adds 110 bytes and its key.
+//! A ticket of more than [`Ticket::MAX_BYTES`] is refused when it is created. A ticket lives for at most
+//! [`Ticket::MAX_TTL`]. A mark takes one key of the store. If the store is full of live keys, marks together have the
+//! share of one policy; a mark beyond that can be evicted, and its ticket could then be settled again until it expires.
+//! A charged key can be evicted too: if it was evicted and charged again, an older ticket can give back newer charges,
+//! up to the amount that the ticket holds.
 //!
 //! # Clocks
-//! Whether a ticket has expired is told by the clock of the node that settles it, so nodes of one store have to agree on the time as
-//! closely as tickets are to end.
+//! The clock of the node that settles a ticket decides whether it has expired, so the clocks of nodes that share a
+//! store must agree as closely as expiry should be exact.
 
 mod form;
 mod keys;
@@ -35,13 +38,13 @@ use tidegate_core::Tick;
 use super::charged::{Charged, ChargedLine, Part};
 use crate::store::{Home, StoreError};
 
-/// An admission, sealed; its text is base64url without padding.
+/// A sealed admission; its text is base64url without padding.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Ticket(Box<[u8]>);
 
-/// A ticket that one of the deployment's keys has opened; opening does not settle it.
+/// A ticket that was opened with one of the deployment's keys. Opening does not settle it.
 ///
-/// About as large as the ticket.
+/// Takes about as much memory as the ticket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenTicket {
     id: u128,
@@ -52,23 +55,23 @@ pub struct OpenTicket {
     charged: Charged,
 }
 
-/// Why a ticket could not be made. Nothing has changed then.
+/// Why a ticket could not be created. Nothing has changed then.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SealError {
-    /// The keys that were charged are too long together.
+    /// The keys that were charged are too long in total.
     #[error(
         "a ticket of {bytes} bytes is too long, at most {} are possible: the keys that were charged are long",
         Ticket::MAX_BYTES
     )]
     TooLong {
-        /// How long the ticket would be, in bytes.
+        /// The size that the ticket would have, in bytes.
         bytes: usize,
     },
     /// The time to live is out of range.
     #[error("a ticket cannot live for {ttl:?}; use 1 ns to {} days", Ticket::MAX_TTL.as_secs() / 86_400)]
     Lifetime {
-        /// The time given.
+        /// The given time to live.
         ttl: Duration,
     },
     /// The system gave no random bytes.
@@ -76,20 +79,21 @@ pub enum SealError {
     Random,
 }
 
-/// Why a ticket was not settled. Nothing was given back or booked then, unless a store's answer was lost; see [`TicketError::Store`].
+/// Why a ticket was not settled. Nothing was given back or booked, unless a store's answer was lost; see
+/// [`TicketError::Store`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketError {
-    /// The text or the bytes have no form of a ticket.
+    /// The text or the bytes do not have the form of a ticket.
     #[error("this is not a ticket: {why}")]
     Malformed {
-        /// What is wrong with it.
+        /// What is wrong.
         why: &'static str,
     },
-    /// None of the keys opens it.
+    /// No key opens the ticket.
     #[error("no key opens this ticket: it was changed or cut off, or another deployment has made it")]
     Unsealed,
-    /// It was opened, and holds what this version cannot read.
+    /// The ticket was opened, but this version cannot read its content.
     #[error("this ticket was made by a version that this one cannot read")]
     Unreadable(#[from] tidegate_core::bytes::DecodeError),
     /// The ticket's time to live is over.
@@ -98,20 +102,21 @@ pub enum TicketError {
         /// How long ago.
         ago: Duration,
     },
-    /// The ticket, or the part that was asked for, has been settled.
+    /// The ticket, or the requested part of it, is settled already.
     #[error("this ticket is settled already")]
     Settled,
-    /// What it charged lies in the memory of another process.
+    /// What the ticket charged lies in the memory of another process.
     #[error("this ticket was made by {issuer}, which keeps its limits in its own memory; settle it there{restarted}",
         issuer = named(.issuer), restarted = if *.restarted { ", if that has not restarted since" } else { "" })]
     Elsewhere {
-        /// The name of that node; empty where it has none.
+        /// The name of the node that issued the ticket; empty if it has none.
         issuer: Box<str>,
-        /// Whether that node has the name of this one: then what it charged is gone, or lies in another of its stores.
+        /// Whether that node has the same name as this one: then the charges are gone, or lie in another store of this
+        /// node.
         restarted: bool,
     },
-    /// The store did not settle it, or its answer was lost ([`StoreError::Unavailable`]); it may be tried again, and is told
-    /// [`TicketError::Settled`] then if it was.
+    /// The store did not settle the ticket, or its answer was lost ([`StoreError::Unavailable`]). Settling may be tried
+    /// again, and fails with [`TicketError::Settled`] if the first attempt succeeded.
     #[error("the ticket could not be settled")]
     Store(#[from] StoreError),
 }
@@ -121,16 +126,16 @@ fn named(issuer: &str) -> String {
 }
 
 impl Ticket {
-    /// The most bytes that a ticket may have: as text it fits the 64 KiB of a body with room to spare.
+    /// The most bytes of a ticket: as text it fits a body of 64 KiB with room to spare.
     pub const MAX_BYTES: usize = 16 * 1024;
 
-    /// The longest time that a ticket may live: longer than any batch, and short enough that marks come to an end.
+    /// The longest life of a ticket: longer than any batch job, and short enough that marks expire.
     pub const MAX_TTL: Duration = Duration::from_secs(30 * 86_400);
 
-    /// Takes bytes for a ticket; whether they are one is known when they are opened.
+    /// Creates a ticket from bytes. Whether they are a valid ticket shows only when it is opened.
     ///
     /// # Errors
-    /// [`TicketError::Malformed`] when they are too many.
+    /// [`TicketError::Malformed`] if there are too many bytes.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, TicketError> {
         if bytes.len() > Self::MAX_BYTES {
             return Err(TicketError::Malformed { why: "it is too long" });
@@ -153,7 +158,7 @@ impl fmt::Display for Ticket {
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Not the bytes: whoever has them can settle it.
+        // The bytes are left out, since they are all that is needed to settle the ticket.
         f.debug_struct("Ticket").field("bytes", &self.0.len()).finish()
     }
 }
@@ -173,25 +178,25 @@ impl FromStr for Ticket {
 }
 
 impl OpenTicket {
-    /// Returns the number that tells it from every other ticket.
+    /// Returns the id of the ticket, which is unique.
     #[must_use]
     pub const fn id(&self) -> u128 {
         self.id
     }
 
-    /// Returns the name of the node that made it; empty where it has none.
+    /// Returns the name of the node that issued the ticket; empty if it has none.
     #[must_use]
     pub fn issuer(&self) -> &str {
         &self.issuer
     }
 
-    /// Returns when it was made, by the clock of its issuer.
+    /// Returns when the ticket was issued, by the clock of its issuer.
     #[must_use]
     pub const fn made(&self) -> Tick {
         self.made
     }
 
-    /// Returns the tick from which it cannot be settled.
+    /// Returns the tick from which the ticket can no longer be settled.
     #[must_use]
     pub const fn expires(&self) -> Tick {
         self.expires
@@ -208,7 +213,7 @@ impl OpenTicket {
         &self.charged
     }
 
-    /// Says whether a part has any charge.
+    /// Reports whether a part has any charge.
     #[must_use]
     pub fn has(&self, part: Part) -> bool {
         self.charged.of(part).next().is_some()

@@ -1,4 +1,5 @@
-//! The usual checks of one call: no two of them meet one limit under one key, and all are decided in one step of the gate's own store.
+//! The fast path for checks of one call: no two of them meet the same limit under the same key, and one step of the
+//! gate's own store decides them all.
 
 use std::mem;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use crate::store::{DecidedBy, StepClock, StoreError};
 use crate::thread_buffers::{Borrowed, Buffers};
 
 impl Gate {
-    /// Decides checks that are decided so, and says whether they are; nothing was charged where they are not.
+    /// Decides the checks if they qualify for the fast path, and reports whether they did; if not, nothing was charged.
     pub(super) fn decide_together_plain<K: Keep>(
         &self,
         checks: &[Check<'_, '_>],
@@ -41,7 +42,7 @@ impl Gate {
         let Buffers { keys, settled } = &mut *buffers;
         let mut plan = Plan { lines: SmallVec::new(), keys: mem::take(keys) };
         plan.clear();
-        // Where the lines of each check end.
+        // The index behind the last line of each check.
         let mut ends: SmallVec<[usize; 8]> = SmallVec::new();
         for check in checks {
             let start = plan.lines.len();
@@ -51,7 +52,8 @@ impl Gate {
             }
             ends.push(plan.lines.len());
         }
-        // As a check alone: shadows and queues go by the clock from the start, because their answers cannot be taken back.
+        // As in a single check, shadow limits and queues use the exact clock from the start, because their answers
+        // cannot be taken back.
         let by_tick =
             self.precision != Precision::Exact && !first.peek && plan.lines.iter().all(Line::is_plain);
         let at = if by_tick { self.time.recent() } else { self.time.now() };
@@ -96,7 +98,7 @@ fn policies<'p>(check: &Check<'p, '_>, in_force: &'p PolicySet) -> &'p PolicySet
     check.among.map_or(in_force, |among| among.set())
 }
 
-/// Says whether one of the lines from a place on has the key of a line before it.
+/// Reports whether any line from index `from` on has the key of an earlier line.
 fn meets_again(plan: &Plan<'_>, from: usize) -> bool {
     let key = |line: &Line<'_>| &plan.keys[line.key.clone()];
     let (before, new) = plan.lines.split_at(from);

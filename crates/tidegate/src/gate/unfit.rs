@@ -1,14 +1,14 @@
-//! Policies that the stores of a gate cannot decide as they say.
+//! Finds policies that the stores of a gate cannot decide as configured.
 
 use super::Gate;
 use crate::policy::{Limit, PolicySet};
 use crate::store::{Cell, Durable};
 
-/// What a policy asks of its store and would not get.
+/// A requirement of a policy that its store cannot meet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum Unfit {
-    /// The state of a limit may grow larger than the store takes: some checks would be refused with
+    /// The state of a limit may exceed what the store can hold: some checks would fail with
     /// [`StoreError::CellTooLarge`](crate::store::StoreError::CellTooLarge).
     #[error(
         "policy `{policy}`: the state of a key of `{limit}` may take {bytes} bytes, and its store takes {most} at most; choose an \
@@ -17,14 +17,15 @@ pub enum Unfit {
     TooLarge {
         /// The policy's name.
         policy: String,
-        /// The limit, in the words of the file.
+        /// The short form of the limit.
         limit: String,
-        /// The most that a key may take, in bytes.
+        /// The largest possible state of a key, in bytes.
         bytes: usize,
-        /// What the store takes.
+        /// The largest state that the store can hold, in bytes.
         most: usize,
     },
-    /// No store decides the policy's word: every check would fail with [`StoreError::NoStore`](crate::store::StoreError::NoStore).
+    /// No store decides the policy's `share` word: every check would fail with
+    /// [`StoreError::NoStore`](crate::store::StoreError::NoStore).
     #[error(
         "policy `{policy}`: no store here decides `share: {share}`; leave `share` out, or use a store that several nodes have in common"
     )]
@@ -34,7 +35,7 @@ pub enum Unfit {
         /// The word.
         share: &'static str,
     },
-    /// The store is not on disk, so nothing that is answered is on disk before.
+    /// The policy has `durable: strict`, but its store is not on disk.
     #[error(
         "policy `{policy}`: its store is not on disk, and cannot keep `durable: strict`; write `durable: interval`, or leave it out"
     )]
@@ -45,8 +46,8 @@ pub enum Unfit {
 }
 
 impl Gate {
-    /// Returns what policies of a set ask of this gate's stores and would not get, in the order of the policies: to be asked before the set
-    /// is put in force.
+    /// Returns the requirements of a set's policies that this gate's stores cannot meet, in the order of the policies.
+    /// Call it before the set is put in force.
     #[must_use]
     pub fn unfit(&self, policies: &PolicySet) -> Vec<Unfit> {
         let mut unfit = Vec::new();

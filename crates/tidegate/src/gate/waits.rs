@@ -1,19 +1,19 @@
-//! Callers who wait for engines, and callers who cannot.
+//! Whether a caller waits for engines.
 
 use std::task::{Context, Poll, Waker};
 
-/// What happens where an engine answers later.
+/// What happens if an engine answers later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// The caller waits.
+    /// The caller waits for the answer.
     Yes,
-    /// The caller cannot, and is told so; the engine is not asked.
+    /// The caller cannot wait and gets an error; the engine is not asked.
     No,
-    /// Nobody wants the answer: the engine is asked in the background.
+    /// No caller wants the answer: the engine is asked in the background.
     Unwatched,
 }
 
-/// Runs a future that never has to wait.
+/// Runs a future that never has to wait. Panics if it does.
 pub(super) fn now<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     match future.as_mut().poll(&mut Context::from_waker(Waker::noop())) {

@@ -1,8 +1,8 @@
 //! The rate-limit headers of an answer, in one of four forms.
 //!
-//! The forms differ in names and grammar, not in numbers: `q` is the most a limit grants at once, `w` the time after which
-//! a limit used up is full again, `r` what is left, `t` the wait, always rounded up. `r` never exceeds `q`. `Retry-After`
-//! goes with all of them, and on a refusal browsers' scripts may read them.
+//! The forms differ in names and grammar, not in numbers: `q` is the most a limit grants at once, `w` the time after
+//! which a used-up limit is full again, `r` what is left, `t` the wait; times are rounded up. `r` never exceeds `q`.
+//! `Retry-After` is added in all forms, and on a refusal browser scripts may read the headers.
 
 mod budget;
 mod draft03;
@@ -18,17 +18,18 @@ use super::shown::ShownLimits;
 use crate::header_form::HeaderForm;
 use crate::rounded::seconds_up;
 
-/// How many limits the lists leave out, see [`budget`].
+/// The number of limits that the lists omit, see [`budget`].
 const LEFT_OUT: HeaderName = HeaderName::from_static("x-tidegate-policies-left-out");
 
 impl ShownLimits<'_> {
-    /// Writes the rate-limit headers of the answer, as [`HttpAnswer::write_headers`](super::HttpAnswer::write_headers) says.
+    /// Writes the rate-limit headers of the answer, as described for
+    /// [`HttpAnswer::write_headers`](super::HttpAnswer::write_headers).
     pub fn write(&self, form: HeaderForm, out: &mut HeaderMap) {
         let left_out = match form {
             HeaderForm::Draft11 => draft11::write(self, out),
             HeaderForm::Draft03 => draft03::write(self, out),
             HeaderForm::XRateLimit => {
-                // One limit, whatever there are.
+                // This form shows one limit, however many there are.
                 x_ratelimit::write(self, out);
                 0
             }
@@ -39,7 +40,7 @@ impl ShownLimits<'_> {
         }
         let Some(refused) = self.refused else { return };
         if let Some(wait) = refused.after() {
-            // Never earlier than the waits beside it: a client that sees both obeys this one.
+            // At least as long as the waits in the other headers: a client that sees both follows this one.
             out.insert(RETRY_AFTER, seconds_up(wait).max(1).into());
         }
         let exposed = match form {
@@ -176,7 +177,7 @@ mod tests {
         assert!(written(HeaderForm::Draft03, &odd)[2].starts_with("x-ratelimit-limit: 18446744073709551615"));
     }
 
-    /// Ninety policies made headers of more than 4 KiB, and nginx answered 500 to everybody.
+    /// Formerly ninety policies made headers of more than 4 KiB, and nginx answered every caller with 500.
     #[test]
     fn what_is_written_is_bounded_and_the_most_binding_come_first() {
         let names: Vec<String> = (0..300).map(|at| format!("policy number {at} \"quoted\"")).collect();

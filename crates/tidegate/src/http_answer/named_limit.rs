@@ -1,4 +1,4 @@
-//! A limit as callers over HTTP are told of it.
+//! Describes a limit to callers over HTTP.
 
 use tidegate_core::{Quota, QuotaError, Tick};
 
@@ -9,7 +9,8 @@ use super::window::Window;
 use crate::answer::Answer;
 use crate::policy::Deny;
 
-/// What callers are told of a limiter or a bulkhead: its name, its window, and how a refusal is answered. Made once, beside the limiter.
+/// What callers are told about a limiter or a bulkhead: its name, its window, and how a refusal is answered. Create it
+/// once, beside the limiter.
 ///
 /// # Examples
 /// ```
@@ -38,10 +39,11 @@ pub struct NamedLimit {
 }
 
 impl NamedLimit {
-    /// Makes it for a limit of `quota`, whose refusals are 429. The window of a calendar is not shown, since its months differ.
+    /// Creates it for a limit of `quota`, with status 429 for refusals (503 for guards). The window of a calendar limit
+    /// is not shown, since months differ in length.
     ///
     /// # Errors
-    /// [`QuotaError`] names the number that is no limit.
+    /// [`QuotaError`] with the number that is not valid.
     pub fn new<Q>(name: impl Into<String>, quota: Q) -> Result<Self, QuotaError>
     where
         Q: TryInto<Quota>,
@@ -57,19 +59,20 @@ impl NamedLimit {
         Ok(Self { name: name.into(), window, concurrent, deny })
     }
 
-    /// Makes it for the places of a [`Bulkhead`](crate::Bulkhead), whose refusals are 503: we are short, and the caller did not ask too often.
+    /// Creates it for a [`Bulkhead`](crate::Bulkhead), with status 503 for refusals: the service is short of capacity,
+    /// and the caller did not ask too often.
     #[must_use]
     pub fn of_places(name: impl Into<String>) -> Self {
         Self { name: name.into(), window: None, concurrent: true, deny: Deny::with_status(503) }
     }
 
-    /// Chooses how refusals are answered. A status that HTTP does not have is answered as 429.
+    /// Sets how refusals are answered. An invalid HTTP status is replaced by 429.
     #[must_use]
     pub fn with_deny(self, deny: Deny) -> Self {
         Self { deny, ..self }
     }
 
-    /// Puts an answer into the words of HTTP; of a [`Denied`](crate::Denied), its `answer`.
+    /// Turns an answer into an HTTP answer; for a [`Denied`](crate::Denied), pass its `answer`.
     #[must_use]
     pub fn answer(&self, answer: &Answer) -> HttpAnswer<'_> {
         let decision = answer.decision();

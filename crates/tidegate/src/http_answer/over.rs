@@ -1,4 +1,4 @@
-//! What the next hop is told, in headers of the request, where the request passes over a limit (`over: mark` and `over: demote`).
+//! Headers that tell the next hop that a request is over a limit but passes (`over: mark` and `over: demote`).
 //!
 //! # Examples
 //! ```
@@ -27,17 +27,19 @@ use crate::gate::GateDecision;
 use crate::policy::Over;
 use crate::priority::header::TIDEGATE_PRIORITY;
 
-/// The names of policies whose limits it is over, and which only mark it.
+/// The names of the policies whose limits the request is over and that only mark it.
 pub const MARKED: HeaderName = HeaderName::from_static("x-tidegate-marked");
-/// The names of policies that lowered its priority.
+/// The names of the policies that lowered the priority.
 pub const DEMOTED: HeaderName = HeaderName::from_static("x-tidegate-demoted");
-/// The priority that is left, as a [`Priority`](crate::Priority) is written; only beside [`DEMOTED`]. [`Headers`] may have another name for it.
+/// The lowered priority, in the text form of [`Priority`](crate::Priority); only together with [`DEMOTED`]. [`Headers`]
+/// can have another name for it.
 pub const PRIORITY: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
-/// The most bytes of a list of names: the whole head of an answer has to fit the 4 KiB that nginx reads it into. What does not fit is left out.
+/// The most bytes of a list of names, so that the whole head of an answer fits nginx's buffer of 4 KiB. Names that do
+/// not fit are omitted.
 const LONGEST: usize = 256;
 
-/// The names of the headers: those of the constants of this module, but for the priority's, which services of one company may have agreed on
-/// another name for. The free functions of this module go by the default.
+/// The names of the headers: the constants of this module, except that the header for the priority can be renamed to
+/// one that the services of a company agree on. The free functions of this module use the default names.
 ///
 /// # Examples
 /// ```
@@ -60,19 +62,19 @@ impl Default for Headers {
 }
 
 impl Headers {
-    /// Chooses the header of the priority that is left; [`PRIORITY`] unless chosen.
+    /// Sets the name of the header for the lowered priority; by default [`PRIORITY`].
     #[must_use]
     pub fn priority_in(self, name: HeaderName) -> Self {
         Self { priority: name }
     }
 
-    /// Returns the name of the header of the priority that is left.
+    /// Returns the name of the header for the lowered priority.
     #[must_use]
     pub const fn priority(&self) -> &HeaderName {
         &self.priority
     }
 
-    /// Does as [`write()`] does, under these names.
+    /// Like [`write()`], with these names.
     pub fn write(&self, decision: &GateDecision, out: &mut HeaderMap) {
         let (mut marked, mut demoted) = (String::new(), String::new());
         for (name, over) in decision.over() {
@@ -94,7 +96,7 @@ impl Headers {
         }
     }
 
-    /// Does as [`replace`] does, under these names.
+    /// Like [`replace`], with these names.
     pub fn replace(&self, decision: &GateDecision, headers: &mut HeaderMap) {
         if decision.policies.lets_through() {
             self.remove(headers);
@@ -102,7 +104,7 @@ impl Headers {
         }
     }
 
-    /// Does as [`remove`] does, under these names.
+    /// Like [`remove`], with these names.
     pub fn remove(&self, headers: &mut HeaderMap) {
         for name in [&MARKED, &DEMOTED, &self.priority] {
             headers.remove(name);
@@ -110,26 +112,26 @@ impl Headers {
     }
 }
 
-/// Writes which policies let a request through over their limit: names escaped as in a path and separated by commas, at most 256 bytes of each
-/// list. Headers of these names are replaced where there is something to write.
+/// Writes which policies let a request pass over their limits. Names are percent-escaped and separated by commas; each
+/// list has at most 256 bytes. Existing headers of these names are replaced if there is something to write.
 pub fn write(decision: &GateDecision, out: &mut HeaderMap) {
     Headers::default().write(decision, out);
 }
 
-/// Writes them into the headers of a request that goes on, in place of what its caller sent. Where no policy of the decision marks or demotes,
-/// the headers stay: a proxy in front may have written them.
+/// Writes the headers into a request that is forwarded, in place of what its caller sent. If no policy of the
+/// decision's set marks or demotes, existing headers stay: a proxy in front may have written them.
 pub fn replace(decision: &GateDecision, headers: &mut HeaderMap) {
     Headers::default().replace(decision, headers);
 }
 
-/// Removes them: where nobody decides about a request whose caller may have sent them.
+/// Removes the headers. For requests that no gate decides about, since their callers may have sent these headers.
 pub fn remove(headers: &mut HeaderMap) {
     Headers::default().remove(headers);
 }
 
 #[doc(hidden)]
-/// Appends a name escaped as in a path, so that it may stand between quotes of any language; cut after `most` bytes, between letters. Says
-/// whether it is whole.
+/// Appends a percent-escaped name, which is safe inside quotes of any language; cut after `most` bytes, between
+/// escapes. Returns whether the name was appended completely.
 pub fn push_escaped(name: &str, most: usize, out: &mut String) -> bool {
     let end = out.len().saturating_add(most);
     for byte in name.bytes() {

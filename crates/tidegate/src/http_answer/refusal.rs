@@ -1,8 +1,8 @@
-//! How a refusal is told: its status, and a problem that says what refused and what would help.
+//! Describes a refusal: its status, and a problem document that says what refused and what would help.
 //!
-//! Two readers want different things. Those whom the policies belong to read everything ([`Refusal::problem`]); strangers read what refused,
-//! for how long, and nothing else ([`PublicRefusal`]). The whole decision would tell them of experiments in shadow, of all other policies, of
-//! what is left of limits that others share, and of what went wrong with the store.
+//! There are two kinds of readers. The owners of the policies may read everything ([`Refusal::problem`]); other callers
+//! may read only what refused and for how long ([`PublicRefusal`]). The whole decision would reveal shadow experiments,
+//! all other policies, what is left of limits that others share, and failures of the store.
 //!
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers.
@@ -15,12 +15,12 @@ use crate::gate::GateDecision;
 use crate::policy::{Block, Deny, Limit};
 use crate::rounded::millis_up;
 
-/// The type of a problem of which the status says all (RFC 9457, section 4.2.1).
+/// The type of a problem that the status describes completely (RFC 9457, section 4.2.1).
 const NO_TYPE: &str = "about:blank";
-/// What is told of a refusal without a decision.
+/// The detail of a refusal without a decision.
 const NOT_LOOKED_UP: &str = "the limits could not be looked up, and a policy refuses requests meanwhile";
 
-/// What refuses, in the words of HTTP. Made of any decision; what it says holds where that is a refusal.
+/// A refusal in HTTP terms. Can be made from any decision, but is meaningful only for a refusal.
 #[derive(Clone, Copy, Debug)]
 pub struct Refusal<'a> {
     cause: Cause<'a>,
@@ -34,13 +34,13 @@ enum Cause<'a> {
 }
 
 impl<'a> Refusal<'a> {
-    /// Makes the refusal of a gate's decision.
+    /// Creates the refusal of a gate's decision.
     #[must_use]
     pub const fn of_gate(decision: &'a GateDecision) -> Self {
         Self { cause: Cause::Gate(decision) }
     }
 
-    /// Makes the refusal of a store that could not decide, by a policy that refuses then.
+    /// Creates the refusal for a store that could not decide, by a policy that refuses in that case.
     #[must_use]
     pub const fn undecided(policy: Option<&'a str>) -> Self {
         Self { cause: Cause::Undecided { policy } }
@@ -50,7 +50,7 @@ impl<'a> Refusal<'a> {
         Self { cause: Cause::Limit { name, deny, retry } }
     }
 
-    /// Returns the status: 429 unless the policy that binds has another, 503 where nothing was decided.
+    /// Returns the status: 429 unless the policy that binds has another; 503 if nothing was decided.
     #[must_use]
     pub fn status(&self) -> StatusCode {
         let status = match self.cause {
@@ -61,7 +61,7 @@ impl<'a> Refusal<'a> {
             Cause::Limit { deny, .. } => deny.status,
             Cause::Undecided { .. } => 503,
         };
-        // Configured statuses are checked when the file is read; a set made by hand may hold anything.
+        // Statuses in files are validated; a set built in code may hold any number.
         StatusCode::from_u16(status).unwrap_or(StatusCode::TOO_MANY_REQUESTS)
     }
 
@@ -75,13 +75,13 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Returns the title: the type's name in words, or the reason of the status that is answered.
+    /// Returns the title: the type's name in words, or the reason phrase of the status.
     #[must_use]
     fn title(&self, status: StatusCode) -> String {
         title(self.problem_type(), status)
     }
 
-    /// Returns the policy that binds, or the limit's name; none of a deny-list for all policies.
+    /// Returns the policy that binds, or the limit's name; `None` for a deny-list of the whole set.
     #[must_use]
     pub fn policy(&self) -> Option<&'a str> {
         match self.cause {
@@ -114,7 +114,7 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Returns a sentence for those whom the policies belong to: with what is left, and the entry of a deny-list.
+    /// Returns a sentence for the owners of the policies, with what is left and the entry of a deny-list.
     #[must_use]
     fn detail(&self) -> String {
         match self.cause {
@@ -137,7 +137,7 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Returns a sentence for anybody.
+    /// Returns a sentence that any caller may read.
     #[must_use]
     fn public_detail(&self) -> String {
         match (self.cause, self.policy()) {
@@ -151,7 +151,7 @@ impl<'a> Refusal<'a> {
             {
                 "requests of this key are refused for a while".to_owned()
             }
-            // Not the entry: a list may name others.
+            // The entry is not shown, since a list may name others.
             (Cause::Gate(GateDecision { denied_by_list: Some(_), .. }), _) => {
                 "a deny-list refuses this request".to_owned()
             }
@@ -167,8 +167,8 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Writes it down for those whom the policies belong to, under the status that is answered. `id` names the decision to those who may look
-    /// it up.
+    /// Returns the problem document for the owners of the policies, with the status that is answered. `id` identifies
+    /// the decision for those who may look it up.
     #[must_use]
     pub fn problem<'i>(&self, status: StatusCode, id: Option<&'i str>) -> RefusalProblem<'i>
     where
@@ -184,7 +184,7 @@ impl<'a> Refusal<'a> {
         }
     }
 
-    /// Writes it down for anybody.
+    /// Returns the problem document that any caller may read.
     #[must_use]
     pub fn public<'i>(&self, status: StatusCode, id: Option<&'i str>) -> PublicRefusal<'i>
     where
@@ -200,21 +200,21 @@ impl<'a> Refusal<'a> {
     }
 }
 
-/// The members that the problem of every refusal begins with. Serializes as `application/problem+json` wants it.
+/// The members that every problem document of a refusal begins with. Serializes as `application/problem+json` requires.
 #[derive(Clone, Debug, Serialize)]
 pub struct RefusalProblem<'a> {
     r#type: &'a str,
     title: String,
     status: u16,
     detail: String,
-    /// The policies that refuse; for strangers the one that binds. None of a deny-list for all policies.
+    /// The policies that refuse; in the public form only the one that binds. Empty for a deny-list of the whole set.
     #[serde(rename = "violated-policies")]
     violated: Vec<&'a str>,
     #[serde(rename = "tidegate-decision-id", skip_serializing_if = "Option::is_none")]
     id: Option<&'a str>,
 }
 
-/// A refusal that strangers may read: a problem with few members.
+/// A refusal that any caller may read: a problem document with few members.
 #[derive(Clone, Debug, Serialize)]
 pub struct PublicRefusal<'a> {
     #[serde(flatten)]
@@ -224,10 +224,10 @@ pub struct PublicRefusal<'a> {
 }
 
 impl PublicRefusal<'_> {
-    /// Returns it as JSON.
+    /// Returns the refusal as JSON.
     #[must_use]
     pub fn to_json(&self) -> String {
-        // Structs with string keys and whole numbers, so serializing them cannot fail.
+        // The structs have string keys and whole numbers, so serializing them cannot fail.
         serde_json::to_string(self).unwrap_or_default()
     }
 }
@@ -236,7 +236,8 @@ fn our_shortage() -> &'static str {
     "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
 }
 
-/// Returns how the policy that binds answers a refusal by its deadline, or by the limit that binds; `None` for lists and blocks.
+/// Returns how the policy that binds answers a refusal by its deadline or by the limit that binds; `None` for lists and
+/// blocks.
 fn deny_of(decision: &GateDecision) -> Option<&Deny> {
     let policies = decision.policies.policies();
     if let Some(refusal) = &decision.denied_by_list {
@@ -288,7 +289,8 @@ fn detail_of(decision: &GateDecision) -> String {
     }
 }
 
-/// Says for whom a key is blocked, for how long and why. Not the key: whoever asked knows it, and logs need not.
+/// Describes a block: the policy, how long it lasts and why. The key is left out: the caller knows it, and logs need
+/// not contain it.
 fn blocked(decision: &GateDecision, block: &Block) -> String {
     let name = decision.policy_name().unwrap_or_default();
     let lasts = millis_up(block.until.since(decision.at));
@@ -296,7 +298,7 @@ fn blocked(decision: &GateDecision, block: &Block) -> String {
     format!("the key is blocked under policy {name:?} for {lasts} ms more{reason}; nothing was charged")
 }
 
-/// Makes the title of a problem type: its name in words.
+/// Returns the title of a problem type: its name in words.
 fn title(kind: &str, status: StatusCode) -> String {
     let name = kind.rsplit(['#', '/']).next().unwrap_or_default();
     if kind == NO_TYPE || name.is_empty() {

@@ -1,4 +1,4 @@
-//! The limits of one answer, as all forms of headers show them.
+//! Selects the limits of an answer that headers show, for all forms of headers.
 
 use std::sync::Arc;
 
@@ -9,22 +9,23 @@ use crate::gate::{GateDecision, LimitDecision};
 use crate::policy::{Descriptor, Limit};
 use crate::rounded::seconds_up;
 
-/// One limit as headers show it.
+/// One limit as shown in headers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ShownLimit<'a> {
     /// The policy's name.
     pub(super) name: &'a str,
-    /// The most it grants at once.
+    /// The most that the limit grants at once.
     pub(super) quota: u64,
-    /// Whole seconds in which a limit used up is full again; absent where time does not give back.
+    /// The whole seconds after which a used-up limit is full again; `None` if time gives nothing back.
     pub(super) window: Option<u64>,
-    /// Whether it counts requests in flight.
+    /// Whether the limit counts requests in flight.
     pub(super) concurrent: bool,
     /// What is left.
     pub(super) remaining: u64,
-    /// Whether it refuses.
+    /// Whether the limit refuses.
     pub(super) refused: bool,
-    /// Whole seconds to wait: of a refusal until it could pass, else until the limit is full. Absent when it never is.
+    /// Whole seconds to wait: for a refusal until the request could pass, otherwise until the limit is full. `None` if
+    /// the limit is full, if it never is, or if it counts requests in flight.
     pub(super) wait: Option<u64>,
 }
 
@@ -38,7 +39,7 @@ impl<'a> ShownLimit<'a> {
     ) -> Self {
         let standing = decision.standing;
         let wait = if concurrent {
-            // Places come back when others leave: no number of seconds says when.
+            // Places return when other requests end, which no number of seconds can predict.
             None
         } else if decision.is_allowed() {
             Some(standing.reset_after).filter(|wait| !wait.is_zero())
@@ -57,22 +58,23 @@ impl<'a> ShownLimit<'a> {
     }
 }
 
-/// The limits of one answer as headers show them: those that can refuse, in the order of the policies, at most one per policy.
+/// The limits of one answer as shown in headers: those that can refuse, in the order of the policies, at most one per
+/// policy.
 ///
-/// For servers that keep the [`Window`](super::Window)s of their quotas; anybody else is served by
+/// For servers that cache the [`Window`](super::Window)s of their quotas; other callers use
 /// [`HttpAnswer::of_gate`](super::HttpAnswer::of_gate).
 #[derive(Clone, Debug, Default)]
 pub struct ShownLimits<'a> {
     pub(super) limits: SmallVec<[ShownLimit<'a>; 4]>,
-    /// Index of the one that binds.
+    /// Index of the limit that binds.
     pub(super) binding: Option<usize>,
-    /// Set on a refusal: when asking again is worthwhile.
+    /// For a refusal: when asking again is worthwhile.
     pub(super) refused: Option<Retry>,
 }
 
 impl<'a> ShownLimits<'a> {
-    /// Chooses of each policy that can refuse its tightest limit. `window` returns the seconds of the window of the quota that held, under the
-    /// policy at an index; `None` where time gives nothing back.
+    /// Selects the tightest limit of each policy that can refuse. `window` returns the window, in seconds, of the quota
+    /// that applied under the policy at an index; `None` if time gives nothing back.
     #[must_use]
     pub fn of(
         decision: &'a GateDecision,
@@ -84,7 +86,7 @@ impl<'a> ShownLimits<'a> {
         let bound = decision.binding.map(|at| decision.limits[at].policy);
         for lines in decision.limits.chunk_by(|one, next| one.policy == next.policy) {
             let policy = lines.first().map(|line| &policies[line.policy]);
-            // A breaker has no number that a caller could go by; when to ask again is told with the refusal.
+            // A breaker has no number that helps a caller; when to ask again is part of the refusal.
             let is_limit = |line: &&LimitDecision| {
                 !policy.and_then(|policy| policy.limit(line.limit)).is_some_and(Limit::is_breaker)
             };
@@ -112,7 +114,7 @@ impl<'a> ShownLimits<'a> {
         shown
     }
 
-    /// Makes what is shown of an answer without limits: with when to ask again where it is a refusal.
+    /// Creates an answer without limits; for a refusal, with when to ask again.
     #[must_use]
     pub fn none(refused: Option<Retry>) -> Self {
         Self { refused, ..Self::default() }

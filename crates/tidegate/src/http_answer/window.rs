@@ -1,4 +1,4 @@
-//! The window that headers show of a limit: how long one that is used up takes to be full again.
+//! The window of a limit in headers: the time after which a used-up limit is full again.
 
 use std::time::Duration;
 
@@ -6,20 +6,21 @@ use tidegate_core::{Algorithm, Ask, Cost, Quota, Tick, Transition};
 
 use crate::rounded::seconds_up;
 
-/// How long a limit that is used up takes to be full again. Worked out once per quota: it costs a decision.
+/// The time after which a used-up limit is full again. Compute it once per quota, since it costs a decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Window {
-    /// So many whole seconds, rounded up, at least one.
+    /// Whole seconds, rounded up, at least one.
     Seconds(u64),
-    /// The current period of a calendar; it is as long as the month is.
+    /// The current period of a calendar, whose length varies with the month.
     Calendar,
     /// Time gives nothing back, as with places.
     Never,
 }
 
 impl Window {
-    /// Works out the window of a quota. Asks the quota itself, so that every algorithm answers alike.
+    /// Computes the window of a quota. It is derived from the quota's own decisions, so that all algorithms are treated
+    /// alike.
     ///
     /// # Examples
     /// ```
@@ -46,7 +47,7 @@ impl Window {
         }
     }
 
-    /// Returns the seconds of the window of a quota that is asked at `now`; `None` where time gives nothing back.
+    /// Returns the window, in seconds, of a quota that is asked at `now`; `None` if time gives nothing back.
     #[must_use]
     pub fn seconds(self, quota: &Quota, now: Tick) -> Option<u64> {
         match self {

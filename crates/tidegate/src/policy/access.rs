@@ -1,7 +1,8 @@
-//! Lists of networks and attribute values: which requests pass without a limit, and which are refused whatever their limits say.
+//! Allow-lists and deny-lists of networks and attribute values: which requests are not limited, and which are refused
+//! whatever their limits say.
 //!
-//! A deny-list wins over an allow-list of the same level. Looking a request up costs one hash per distinct prefix length
-//! and one per attribute named, however long the lists are.
+//! A deny-list takes precedence over an allow-list of the same level. A lookup costs one hash per distinct prefix
+//! length and one per attribute named, however long the lists are.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -25,14 +26,14 @@ pub enum AccessEntry {
     Network(IpNet),
     /// `user.id=42`
     Attribute {
-        /// The name.
+        /// The name of the attribute.
         name: String,
-        /// The whole value.
+        /// The value, compared as a whole.
         value: String,
     },
 }
 
-/// Why a text is no entry.
+/// The text is not an entry of a list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is neither a network as 10.0.0.0/8 nor an attribute as user.id=42")]
 pub struct AccessEntryError {
@@ -69,7 +70,7 @@ impl fmt::Display for AccessEntry {
     }
 }
 
-/// A set of entries, ready to be looked up.
+/// A set of entries, indexed for lookups.
 #[derive(Clone, Debug, Default)]
 pub struct AccessList {
     networks: HashSet<IpNet, RandomState>,
@@ -112,18 +113,18 @@ impl FromIterator<AccessEntry> for AccessList {
 }
 
 impl AccessList {
-    /// Says whether there is no entry.
+    /// Reports whether the list has no entries.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.networks.is_empty() && self.attributes.is_empty()
     }
 
-    /// Returns the names of the attributes that it has values of.
+    /// Returns the names of the attributes that entries have values for.
     pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
         self.attributes.keys().map(String::as_str)
     }
 
-    /// Returns the entry that holds for a request. A `client.ip` that is no address is in no network.
+    /// Returns the entry that a request fits. A `client.ip` that is not an address fits no network.
     #[must_use]
     pub fn find(&self, descriptor: &Descriptor<'_>) -> Option<AccessEntry> {
         if !self.networks.is_empty()
@@ -145,14 +146,14 @@ impl AccessList {
     }
 }
 
-/// The two lists of a policy, or of a whole set, and the answer to those denied.
+/// The allow-list and the deny-list of a policy or of a whole set, and the status of refusals.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Access {
-    /// Not limited: the policy is skipped, nothing is charged.
+    /// Requests that are not limited: the policy is skipped and nothing is charged.
     pub allow: AccessList,
-    /// Refused, whatever the limits say.
+    /// Requests that are refused, whatever the limits say.
     pub deny: AccessList,
-    /// The status of the refusal; 403 by default: the caller is not over a quota and should not retry.
+    /// The HTTP status of the refusal; by default 403, since the caller is not over a quota and should not retry.
     pub status: u16,
 }
 
@@ -162,37 +163,37 @@ impl Default for Access {
     }
 }
 
-/// A refusal by a deny-list, by the time that a request has left, or by a block of its key; before any limit is asked.
+/// A refusal before any limit is checked: by a deny-list, by a deadline, or by a block of the key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// Index of the policy whose list it is; `None` for the list of the whole set.
+    /// Index of the policy that refuses; `None` for the deny-list of the whole set.
     pub policy: Option<usize>,
-    /// The entry that held; of the time left, the header that says it; of a block, the policy.
+    /// The entry that fits; for a deadline, the header with the time left; for a block, the policy.
     pub entry: AccessEntry,
-    /// The status to answer with.
+    /// The HTTP status to answer with.
     pub status: u16,
-    /// The time that a request of the policy needs, where the caller waits for less.
+    /// The time that a request of the policy needs, if the caller waits for less; otherwise `None`.
     pub needs: Option<Duration>,
-    /// The block of its key, where it is that.
+    /// The block, if the key is blocked.
     pub block: Option<Arc<Block>>,
 }
 
-/// A key of a policy that is refused by hand, for a while and for a reason.
+/// A manual block: requests of one key of a policy are refused for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Block {
-    /// The key, as people read it.
+    /// The key in readable form.
     pub key: Arc<str>,
-    /// When it began.
+    /// When the block begins.
     pub since: Tick,
-    /// When it ends: from this tick on it refuses nobody.
+    /// When the block ends: from this tick on it refuses no request.
     pub until: Tick,
-    /// Why, in the words of whoever blocked it; may be empty.
+    /// The reason given for the block; may be empty.
     pub reason: Arc<str>,
 }
 
 impl Block {
-    /// Makes a block of a key; `key` and `reason` are for people.
+    /// Creates a block of a key; `key` and `reason` are texts for people.
     #[must_use]
     pub fn new(key: &str, since: Tick, until: Tick, reason: &str) -> Self {
         Self { key: key.into(), since, until, reason: reason.into() }

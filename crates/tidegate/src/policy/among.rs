@@ -1,4 +1,4 @@
-//! Some of the policies of a set.
+//! Restricts a check to some of the policies of a set.
 
 use std::sync::Arc;
 
@@ -9,10 +9,10 @@ use super::descriptor::Descriptor;
 use super::plan::Plan;
 use super::set::PolicySet;
 
-/// Some of the policies of a set, for a check that names the policies to be asked.
+/// Some of the policies of a set, for a check that names the policies to apply.
 ///
-/// One bit per policy, up to the last that is named, beside the set itself. The set's own index is used, so naming policies needs neither a
-/// copy nor a compilation.
+/// Holds the set and one bit per policy, up to the last that is named. Uses the set's own index, so naming policies
+/// needs neither a copy nor a compilation.
 #[derive(Clone, Debug)]
 pub struct Among {
     set: Arc<PolicySet>,
@@ -20,7 +20,7 @@ pub struct Among {
 }
 
 impl Among {
-    /// Chooses policies by their indices; an index that the set does not have chooses none.
+    /// Selects policies by their indices; an index outside the set is ignored.
     #[must_use]
     pub fn new(set: Arc<PolicySet>, indices: impl IntoIterator<Item = usize>) -> Self {
         let mut words = Vec::new();
@@ -39,7 +39,7 @@ impl Among {
         &self.set
     }
 
-    /// Says whether the policy with this index is one of them.
+    /// Reports whether the policy with this index is selected.
     #[must_use]
     pub fn has(&self, index: usize) -> bool {
         self.words.get(index / 64).is_some_and(|word| word >> (index % 64) & 1 == 1)
@@ -47,7 +47,7 @@ impl Among {
 }
 
 impl PolicySet {
-    /// Like [`PolicySet::access`], with the lists of those policies only, and of the set.
+    /// Like [`PolicySet::access`], with only the lists of the selected policies and of the set.
     #[must_use]
     #[inline(always)]
     pub(crate) fn refusal(
@@ -59,7 +59,7 @@ impl PolicySet {
         self.refuse(request, priority, |place| among.is_none_or(|among| among.has(place)))
     }
 
-    /// Like [`PolicySet::plan_for`], with the lines of those policies only.
+    /// Like [`PolicySet::plan_for`], with only the lines of the selected policies.
     pub(crate) fn plan_among<'p>(
         &'p self,
         descriptor: &Descriptor<'_>,

@@ -1,8 +1,8 @@
-//! Limits whose law asks how busy the processor is.
+//! Adaptive limits whose law depends on how busy the processor is.
 //!
-//! Where such a limit stands lies in the store, one state for each key, and a reading of the processor reaches none of them. So the reading comes
-//! with the limit: one of two is in force, that of a processor which has time or that of one which is busy, and a key takes the reading in
-//! when it is next used. Readings are those that conditions go by.
+//! The state of such a limit lies in the store, one state per key, and a reading of the processor cannot reach them
+//! all. So the limit carries the reading: it exists in two versions, for an idle and for a busy processor, one of which
+//! is in force. A key takes in the reading when it is next used. The readings are those that conditions use.
 
 use std::sync::Arc;
 
@@ -12,12 +12,13 @@ use tidegate_core::concurrency::{Adaptive, AdaptiveConcurrency};
 use super::follows::Levels;
 use super::policy::Limit;
 
-/// Returns from which use of the processor on it is busy for a limit, in percent; `None` for limits that do not ask.
+/// Returns the processor use, in percent, from which the processor counts as busy for a limit; `None` for limits that
+/// do not depend on it.
 pub(super) fn busy_from(limit: &Limit) -> Option<f64> {
     asks(limit).map(|(_, from)| f64::from(from) / 10.0)
 }
 
-/// Makes the two limits: at rest, and busy.
+/// Returns both versions of the limit: idle, and busy.
 pub(super) fn levels(limit: &Limit) -> Option<Levels> {
     let (guard, _) = asks(limit)?;
     let with = |thousandths| Arc::new(Quota::from(guard.clone().cpu(thousandths)));

@@ -1,9 +1,10 @@
-//! Costs as CEL expressions: `request.path.startsWith("/api/export") ? 10 : 1`.
+//! Costs as CEL expressions, such as `request.path.startsWith("/api/export") ? 10 : 1`.
 //!
-//! The attributes of the request are the variables, by their dotted names, all of them strings: `request.path`,
-//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too. At a settlement the
-//! variables are the values that it tells, where numbers are numbers: `llm.input + 3 * llm.output`.
-//! Compiled once per policy; an evaluation borrows the request's values and looks up only what the expression names.
+//! The variables are the attributes of the request, by their dotted names; all are strings: `request.path`,
+//! `int(llm.tokens)`. A prefix of names is a map, so `request.header["x-batch"]` and `has(user.tier)` work too. At a
+//! settlement the variables are the values that it reports, and numbers are numbers: `llm.input + 3 * llm.output`. An
+//! expression is compiled once per policy. An evaluation borrows the request's values and looks up only the names in
+//! the expression.
 
 mod tree;
 mod variables;
@@ -23,7 +24,7 @@ use super::usage::Usage;
 /// The deepest nesting of brackets and operators: the parser recurses on the caller's stack.
 const MAX_NESTING: usize = 32;
 
-/// The most nodes of its tree. Each is evaluated at most once for a request, since there are no loops.
+/// The most nodes of the syntax tree. Each is evaluated at most once per request, since loops are refused.
 const MAX_NODES: usize = 200;
 
 /// A compiled expression.
@@ -40,7 +41,7 @@ impl fmt::Debug for Expression {
     }
 }
 
-/// Why a text is no expression.
+/// Why a text is not a valid expression.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{reason}")]
 pub struct ExpressionError {
@@ -48,7 +49,7 @@ pub struct ExpressionError {
 }
 
 thread_local! {
-    // The standard functions, built once per thread: evaluations open a scope within it.
+    // The standard functions, built once per thread: each evaluation opens a scope inside this context.
     static STANDARD: Context<'static, 'static> = Context::default();
 }
 
@@ -56,9 +57,9 @@ impl Expression {
     /// Compiles an expression.
     ///
     /// # Errors
-    /// [`ExpressionError`] with the parser's words; also for a text of more than 2000 bytes, nested deeper than 32 brackets
-    /// and operators, of more than 200 parts, or with a loop (`map`, `filter`, `all`, `exists`): what it may take to
-    /// evaluate is known before the first request.
+    /// [`ExpressionError`] with the parser's message. Also for a text of more than 2000 bytes, more than 32 nested
+    /// brackets and operators, more than 200 parts, or a loop (`map`, `filter`, `all`, `exists`): so the cost of an
+    /// evaluation is bounded before the first request.
     pub fn compile(source: &str) -> Result<Self, ExpressionError> {
         let refuse = |reason: &str| Err(ExpressionError { reason: reason.to_owned() });
         if source.len() > MAX_EXPRESSION || nesting(source) > MAX_NESTING {
@@ -90,12 +91,13 @@ impl Expression {
         &self.source
     }
 
-    /// Returns the names of the attributes that it looks at, and of groups of them as `request.header`.
+    /// Returns the names of the attributes that the expression uses, and of groups of attributes, as `request.header`.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// Says whether it looks up names, or entries of a table of its own, by values, as `{"large": 5}[llm.model]` does.
+    /// Reports whether the expression looks up attributes, or entries of a map of its own, by computed values, as
+    /// `{"large": 5}[llm.model]` does.
     #[must_use]
     pub(crate) fn looks_up(&self) -> bool {
         self.looks_up
@@ -104,7 +106,7 @@ impl Expression {
     /// Evaluates the expression for a request.
     ///
     /// # Errors
-    /// [`CostError`] when it fails, or gives no whole number of 1 or more.
+    /// [`CostError`] if the evaluation fails or yields no whole number of 1 or more.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
         let value = self.evaluate(&Attributes(descriptor));
         let units = match value {
@@ -118,13 +120,15 @@ impl Expression {
         units.and_then(Cost::new).ok_or_else(|| CostError::NotACost { found: format!("{value:?}") })
     }
 
-    /// Evaluates the expression for what a settlement tells; `missing` is what counts for names that are not told.
+    /// Evaluates the expression for the values that a settlement reports; `missing` holds the numbers for names that
+    /// are not reported.
     ///
-    /// A broken number is rounded up: a settlement must not round a request's cost away. A result above what an integer holds is
-    /// [`Rate::MAX_COUNT`]: a huge use must not cost less than a smaller one.
+    /// A fraction is rounded up, so that a settlement does not round a request's cost down to 0. A result beyond the
+    /// range of an integer is [`Rate::MAX_COUNT`], so that a huge use does not cost less than a smaller one.
     ///
     /// # Errors
-    /// [`CostError`] when it fails or gives no number of 0 or more; it names what was not told, where that may be why.
+    /// [`CostError`] if the evaluation fails or yields no number of 0 or more. If names were not reported, the error
+    /// lists them.
     pub fn units(&self, usage: &Usage<'_>, missing: &[(String, u64)]) -> Result<u64, CostError> {
         let values = Values { usage, missing, shift: 0 };
         match self.evaluate(&values) {
@@ -141,10 +145,11 @@ impl Expression {
         }
     }
 
-    /// Says whether an evaluation failed because its result would be too large, and not too far below zero.
+    /// Reports whether an evaluation failed because its result is too large, rather than too far below zero.
     ///
-    /// The step that overflows need not have the sign of the result, as in `1000 - 15 * llm.cached`. Smaller values in the same
-    /// proportions tell it; where those overflow too, the step that does.
+    /// The step that overflows need not have the sign of the result, as in `1000 - 15 * llm.cached`. So the expression
+    /// is evaluated again with smaller values in the same proportions, which show the sign. If those overflow too, the
+    /// step that overflows decides.
     fn is_too_large(&self, failed: &ExecutionError, usage: &Usage<'_>, missing: &[(String, u64)]) -> bool {
         let Some(mut upwards) = overflows_upwards(failed) else { return false };
         for shift in [20, 40] {
@@ -168,7 +173,7 @@ impl Expression {
     }
 }
 
-/// Returns the units of a settlement's result.
+/// Returns the result of a settlement as units, rounded up.
 fn whole(value: &Value) -> Result<u64, CostError> {
     let found = match value {
         Value::UInt(units) => return Ok(*units),
@@ -184,7 +189,8 @@ fn whole(value: &Value) -> Result<u64, CostError> {
     Err(CostError::NotACost { found })
 }
 
-/// Says whether a step was too large for an integer (`true`) or too small; `None` where something else failed.
+/// Reports whether a step overflowed upwards (`true`) or downwards (`false`) in an integer; `None` for any other
+/// failure.
 fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
     match failed {
         ExecutionError::Overflow("add" | "sub", Value::Int(left), _) => Some(*left >= 0),
@@ -193,7 +199,8 @@ fn overflows_upwards(failed: &ExecutionError) -> Option<bool> {
         }
         ExecutionError::Overflow("sub", Value::UInt(_), _) => Some(false),
         ExecutionError::Overflow(_, Value::Int(_) | Value::UInt(_), _) => Some(true),
-        // From `int(…)`, which does not tell the value; whether it was negative is found by trying smaller values.
+        // From `int(…)`, whose error does not contain the value. Evaluating with smaller values shows whether it was
+        // negative.
         ExecutionError::FunctionError { message, .. } if message == "integer overflow" => Some(true),
         _ => None,
     }

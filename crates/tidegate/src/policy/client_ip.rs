@@ -1,14 +1,15 @@
-//! Who is calling, behind proxies: the peer's address, or what trusted proxies say of it.
+//! Finds the client's address behind proxies: the address of the peer, or what trusted proxies report.
 //!
-//! Each proxy appends the address it saw to the right of a list, so only the right end can be believed, and only as far as
-//! the proxies are ours. The walk starts at the peer and goes right to left while the address it stands on is trusted; the
-//! first one that is not is the client. What stands further left was written by that client and is never looked at.
+//! Each proxy appends the address it saw to the right of a list, so only the right end can be trusted, and only as far
+//! as the proxies are ours. The search starts at the peer and goes from right to left as long as the address reached is
+//! trusted; the first address that is not trusted is the client. Anything further left was written by that client and
+//! is ignored.
 //!
-//! An entry that cannot be read is an error, and so is a header that a trusted proxy did not send: the client is then unknown. If the
-//! proxy were taken for it, the caller would have another's limit and be on nobody's deny-list. Headers are read as bytes, since a
-//! header that is no text counts as sent too.
+//! An entry that cannot be parsed is an error, and so is a missing header from a trusted proxy: the client is then
+//! unknown. If the proxy counted as the client, the caller would share the proxy's limit and escape the deny-lists.
+//! Headers are read as bytes, since a header that is not valid text counts as sent too.
 //!
-//! Only the one configured header is read: `X-Forwarded-For` means nothing where `Forwarded` was configured.
+//! Only the one configured header is read: `X-Forwarded-For` is ignored if `Forwarded` is configured.
 //!
 //! # Source
 //! RFC 7239 for `Forwarded`; the list form of `X-Forwarded-For` as proxies write it.
@@ -20,7 +21,7 @@ use ipnet::IpNet;
 
 use crate::visible::excerpt;
 
-/// Which header a trusted proxy reports the client in.
+/// The header in which a trusted proxy reports the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ForwardHeader {
     /// `x-forwarded-for`: a list, the nearest hop last.
@@ -28,12 +29,12 @@ pub enum ForwardHeader {
     XForwardedFor,
     /// `forwarded`, RFC 7239: a list of `for=` elements, the nearest last.
     Forwarded,
-    /// A header that holds one address, as `cf-connecting-ip` or `x-real-ip`; lower-case.
+    /// A header that holds one address, as `cf-connecting-ip` or `x-real-ip`; the name is in lower case.
     Single(String),
 }
 
 impl ForwardHeader {
-    /// Reads a header name as written in the file; case does not matter.
+    /// Returns the header for a name as written in the file; case does not matter.
     #[must_use]
     pub fn named(name: &str) -> Self {
         match name.to_ascii_lowercase().as_str() {
@@ -43,7 +44,7 @@ impl ForwardHeader {
         }
     }
 
-    /// Returns the lower-case name.
+    /// Returns the header's name in lower case.
     #[must_use]
     pub fn name(&self) -> &str {
         match self {
@@ -57,13 +58,14 @@ impl ForwardHeader {
 /// How the client's address is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientIp {
-    /// Networks of our own proxies. Empty: nobody is believed, the peer is the client.
+    /// Networks of our own proxies. Empty: no header is trusted, and the peer is the client.
     pub trusted_proxies: Vec<IpNet>,
-    /// The one header that is read.
+    /// The header that is read; all others are ignored.
     pub header: ForwardHeader,
-    /// How many leading bits of an IPv6 address make a key; 1 to 128.
+    /// How many leading bits of an IPv6 address make a key, 1 to 128.
     ///
-    /// 64 by default: that is what one customer is given, and a key per address would let each customer have 2⁶⁴ limits.
+    /// 64 by default: customers are usually given a network of that size, and a key per address would give each of them
+    /// 2⁶⁴ limits.
     pub ipv6_prefix: u8,
 }
 
@@ -76,16 +78,16 @@ impl Default for ClientIp {
 /// A client's address and how it was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FoundIp {
-    /// The address; an IPv4-mapped IPv6 address is given as IPv4.
+    /// The address; an IPv4-mapped IPv6 address is returned as IPv4.
     pub address: IpAddr,
-    /// Where it comes from.
+    /// The source of the address.
     pub from: IpSource,
 }
 
-/// Where a client's address comes from.
+/// The source of a client's address.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum IpSource {
-    /// The connection itself: the peer is no trusted proxy.
+    /// The connection itself: the peer is not a trusted proxy.
     Peer,
     /// A hop that a trusted proxy reported.
     Hop {
@@ -110,7 +112,7 @@ pub enum ClientIpError {
         /// The peer.
         proxy: IpAddr,
     },
-    /// An entry is no address.
+    /// An entry is not an address.
     #[error(
         "{header}: \"{entry}\", entry {hop} from the right, is not an address, so the caller of {proxy} is unknown; trusted \
          proxies must write addresses"
@@ -125,14 +127,14 @@ pub enum ClientIpError {
         /// The trusted proxy that wrote it.
         proxy: IpAddr,
     },
-    /// A header that holds one address came more than once: one of its lines is the caller's own.
+    /// A header for one address came more than once: one of the lines may come from the caller.
     #[error(
         "{header} came {lines} times; the trusted proxy {proxy} must set it once, in place of what its caller sent"
     )]
     Repeated {
         /// The header.
         header: String,
-        /// How many lines.
+        /// The number of lines.
         lines: usize,
         /// The peer.
         proxy: IpAddr,
@@ -149,13 +151,14 @@ impl fmt::Display for IpSource {
 }
 
 impl ClientIp {
-    /// Finds the client behind `peer`.
+    /// Finds the client's address behind `peer`.
     ///
-    /// `lines` are the values of the configured header ([`ForwardHeader::name`]), in the order received, as the bytes that
-    /// came; other headers must not be passed. Linear in the hops walked, which ends at the first untrusted one.
+    /// `lines` are the values of the configured header ([`ForwardHeader::name`]) as raw bytes, in the order received;
+    /// values of other headers must not be passed. The time is linear in the hops examined; the search ends at the
+    /// first untrusted one.
     ///
     /// # Errors
-    /// [`ClientIpError`] when a trusted proxy did not say who its caller is: best answered by a refusal.
+    /// [`ClientIpError`] if a trusted proxy did not report its caller. Best answered by a refusal.
     pub fn find<'h, I>(&self, peer: IpAddr, lines: I) -> Result<FoundIp, ClientIpError>
     where
         I: IntoIterator<Item = &'h [u8]>,
@@ -206,7 +209,7 @@ impl ClientIp {
         Ok(found)
     }
 
-    /// Says whether a peer is one of our own proxies, whose word counts.
+    /// Reports whether a peer is one of our own proxies, whose headers are trusted.
     #[must_use]
     pub fn trusts(&self, peer: IpAddr) -> bool {
         self.trusting(canonical(peer)).is_some()
@@ -230,7 +233,8 @@ pub fn canonical(address: IpAddr) -> IpAddr {
     address.to_canonical()
 }
 
-/// Returns the network that an address is keyed by: IPv4 whole, IPv6 cut to `prefix` bits.
+/// Returns the network that an address is keyed by: the whole IPv4 address, or the first `prefix` bits of an IPv6
+/// address.
 #[must_use]
 pub fn keyed_network(address: IpAddr, prefix: u8) -> IpNet {
     match canonical(address) {
@@ -239,22 +243,23 @@ pub fn keyed_network(address: IpAddr, prefix: u8) -> IpNet {
             let bits = u32::from(prefix.clamp(1, 128));
             let mask = u128::MAX << (128 - bits);
             let cut = Ipv6Addr::from(u128::from(address) & mask);
-            // The prefix is in range, so this does not fail; if it did, the whole address would be the network.
+            // The prefix is in range, so this cannot fail. If it did, the whole address would be the network.
             IpNet::new(IpAddr::V6(cut), prefix.clamp(1, 128))
                 .unwrap_or_else(|_| IpNet::from(IpAddr::V6(address)))
         }
     }
 }
 
-/// Returns the text of the network that a value is keyed by, where it is one of `client.ip` that is no plain IPv4 address.
+/// Returns the text of the network that a value of `client.ip` is keyed by; `None` for other attributes and for plain
+/// IPv4 addresses.
 pub(crate) fn network_of(name: &str, value: &str, ipv6_prefix: u8) -> Option<String> {
-    // Only IPv6 has a colon; the text of IPv4 is its key as it is.
+    // Only IPv6 addresses contain a colon; the text of an IPv4 address is its key as it stands.
     let address = (name == "client.ip" && value.contains(':')).then(|| address(value)).flatten()?;
     let network = keyed_network(address, ipv6_prefix);
     Some(if network.addr().is_ipv4() { network.addr().to_string() } else { network.to_string() })
 }
 
-/// Reads an address as proxies write it: with or without port, brackets or a zone.
+/// Parses an address as proxies write it: with or without port, brackets or a zone.
 pub(crate) fn address(text: &str) -> Option<IpAddr> {
     let text = text.trim_matches([' ', '\t']);
     if let Some(rest) = text.strip_prefix('[') {
@@ -262,7 +267,7 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
         let port_is_fine = after.is_empty() || after.strip_prefix(':').is_some_and(is_port);
         return port_is_fine.then(|| v6(inner)).flatten();
     }
-    // IPv4 has a dot before any colon, also with a port; any other text need not be tried as IPv4.
+    // An IPv4 address has a dot before any colon, even with a port; any other text need not be parsed as IPv4.
     if text.bytes().find(|byte| matches!(byte, b'.' | b':')) == Some(b':') {
         return v6(text);
     }
@@ -278,7 +283,7 @@ pub(crate) fn address(text: &str) -> Option<IpAddr> {
 }
 
 fn v6(text: &str) -> Option<IpAddr> {
-    // A zone names an interface of the proxy, not the client.
+    // A zone names an interface of the proxy, so it is ignored.
     let text = text.split_once('%').map_or(text, |(address, _)| address);
     text.parse::<Ipv6Addr>().ok().map(|address| canonical(IpAddr::V6(address)))
 }
@@ -291,13 +296,13 @@ fn read(text: &[u8]) -> Option<IpAddr> {
     address(std::str::from_utf8(text).ok()?)
 }
 
-/// Reads the `for=` of one element of `Forwarded`; none or two of them are unreadable.
+/// Parses the `for=` of one element of `Forwarded`; `None` if there is none, more than one or an invalid one.
 fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     let mut found = None;
     for pair in pairs(std::str::from_utf8(element).ok()?) {
         let (name, value) = pair.split_once('=')?;
         let value = value.trim();
-        // Unquoted, an IPv6 address or a port is not allowed by the grammar; old proxies write them all the same.
+        // The grammar requires quotes around an IPv6 address or a port; old proxies omit them.
         let bare = value.strip_prefix('"').map_or(Some(value), |quoted| quoted.strip_suffix('"'))?;
         if !name.trim().eq_ignore_ascii_case("for") {
             continue;
@@ -310,8 +315,8 @@ fn forwarded_for(element: &[u8]) -> Option<IpAddr> {
     found
 }
 
-/// Splits an element of `Forwarded` at its semicolons, those in quotes left out: `host="a;for=9.9.9.9"` is one pair, and
-/// its caller's words.
+/// Splits an element of `Forwarded` at semicolons outside quotes: `host="a;for=9.9.9.9"` is one pair, whose value the
+/// caller chose.
 fn pairs(element: &str) -> impl Iterator<Item = &str> {
     let mut rest = Some(element);
     std::iter::from_fn(move || {
@@ -334,10 +339,10 @@ fn pairs(element: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// The comma-separated elements of a header line, last first.
+/// Iterates over the comma-separated elements of a header line, last first.
 ///
-/// From the right, since what a caller wrote stands on the left: a quote that it left open must not swallow what the proxies
-/// added. With `quotes`, commas in quotes do not separate.
+/// Goes from the right, since the caller's text is on the left: a quote that the caller left open must not swallow what
+/// the proxies added. With `quotes`, commas inside quotes do not separate.
 struct Elements<'h> {
     rest: Option<&'h [u8]>,
     quotes: bool,
@@ -364,7 +369,7 @@ impl<'h> Iterator for Elements<'h> {
     }
 }
 
-/// Says whether the character after these is escaped: after an odd number of backslashes.
+/// Reports whether the character after these is escaped: preceded by an odd number of backslashes.
 fn is_escaped(before: &[u8]) -> bool {
     before.iter().rev().take_while(|byte| **byte == b'\\').count() % 2 == 1
 }

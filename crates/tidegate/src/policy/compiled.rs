@@ -1,8 +1,8 @@
-//! What is computed of a policy once, so that no check has to.
+//! The compiled form of policies: what checks need, computed once.
 //!
-//! A policy holds much, spread over many cache lines, and a check needs little of it: one short record for the policy, and one for each
-//! limit. What only some policies have (lists, tiers, a cost of their own) has a flag here, and is read from the policy where the flag is
-//! set.
+//! A policy holds much data, spread over many cache lines, but a check needs only a short record per policy and one per
+//! limit. Parts that only some policies have (lists, tiers, a cost of their own) have a flag here, and are read from
+//! the policy if the flag is set.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -25,64 +25,66 @@ use super::policy::{ChargeOn, Direction, Limit, Mode, Policy};
 use super::share::Share;
 use crate::store::{Durable, OnStoreError, kept_back};
 
-/// How many levels of priority there are.
+/// The number of levels of priority.
 pub(super) const ALL_LEVELS: u8 = Criticality::ALL.len() as u8;
 
-/// One policy, as a check sees it.
+/// The record of one policy for checks.
 #[derive(Debug)]
 pub(crate) struct Compiled {
-    /// The first policy of the set with the same match: a request fits both or neither.
+    /// The first policy of the set with the same direction and match: a request fits both or neither.
     pub(crate) speaks_like: usize,
-    /// The first policy of the set with the same `by`: their keys end with the same bytes.
+    /// The first policy of the set with the same `by`: the keys of both end with the same bytes.
     pub(crate) keyed_like: usize,
-    /// How many attributes of its key a request must have to be charged.
+    /// The number of key attributes that a request must have to be charged.
     pub(crate) needs: usize,
-    /// Whether it is for requests that we send.
+    /// Whether the policy applies to requests that we send.
     pub(crate) outbound: bool,
-    /// Whether it may leave out requests that match: it has an allow-list of its own, or a condition.
+    /// Whether the policy may skip requests that match: it has an allow-list of its own, or a condition.
     pub(crate) may_skip: bool,
-    /// For how many levels of priority its conditions hold, the least important first; for all where it has none.
+    /// The number of levels of priority that the conditions hold for, the least important first; all levels if there
+    /// are no conditions.
     holds: AtomicU8,
-    /// Whether it has a cost of its own.
+    /// Whether the policy has a cost rule.
     costs: bool,
-    /// Whether a cost that the caller sends replaces its own.
+    /// Whether a cost that the caller sends replaces the policy's cost.
     caller_cost: bool,
-    /// What it learns, if it does.
+    /// The learned estimate, if the policy learns its cost.
     estimate: Option<Estimate>,
-    /// Whether it charges failures only: what a check takes waits for a report.
+    /// Whether the policy charges failures only: what a check takes stays charged until a report decides.
     pub(crate) on_failure: bool,
-    /// What becomes of its charges when an engine cannot decide.
+    /// What happens to its charges if an engine cannot decide.
     pub(crate) on_error: OnStoreError,
-    /// When its charges have to be on disk.
+    /// When its charges must be on disk.
     pub(crate) durable: Durable,
-    /// Where it is decided.
+    /// Where the policy is decided.
     pub(crate) share: Option<Share>,
-    /// Its limits, the shadow limit last.
+    /// The records of its limits, the shadow limit last.
     pub(crate) limits: SmallVec<[Ready; 1]>,
-    /// How often its cost could not be found.
+    /// How often the cost could not be determined.
     cost_fallbacks: AtomicU64,
 }
 
-/// One limit, as a check sees it.
+/// The record of one limit for checks.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    /// The start of its keys.
+    /// The first bytes of its keys.
     pub(crate) prefix: Box<[u8]>,
-    /// The limit for everyone; `None` is unlimited.
+    /// The limit for everyone; `None`: unlimited.
     pub(crate) quota: Option<Arc<Quota>>,
     pub(crate) max_wait: Duration,
     pub(crate) replace: Replace,
-    /// The number of its policy, by which a full store keeps the keys of one policy from evicting those of another.
+    /// The number of its policy. A full store uses it to keep the keys of one policy from evicting those of another.
     pub(crate) owner: u32,
-    /// Whether its refusal refuses the request.
+    /// Whether a refusal by this limit refuses the request.
     pub(crate) binding: bool,
-    /// Whether some requests have other terms, which [`Limit::terms_for`] returns, or its rate moves.
+    /// Whether some requests have other terms, returned by [`Limit::terms_for`], or the rate moves.
     pub(crate) varies: bool,
-    /// Its rates, if they move.
+    /// The levels of the rate, if it moves.
     levels: Option<Box<Levels>>,
-    /// What it keeps for requests of higher priority, if it does.
+    /// What the limit keeps for requests of higher priority, if anything.
     keeps: Option<Box<Keeps>>,
-    /// Whether a request takes one place, whatever the caller says that it costs: a guard of a policy without a cost of its own.
+    /// Whether a request takes exactly one place, whatever cost its caller states: a guard of a policy without a cost
+    /// rule.
     pub(crate) one_place: bool,
 }
 
@@ -90,7 +92,7 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 struct Keeps {
     keep_for: KeepFor,
-    /// How much a request has to leave of the limit for everyone, by its level.
+    /// How much of the limit for everyone a request must leave, by its level.
     kept_back: [u64; Criticality::ALL.len()],
 }
 
@@ -124,7 +126,7 @@ impl Compiled {
             .collect()
     }
 
-    /// Returns what a request costs, where the caller says `asked`.
+    /// Returns the cost of a request whose caller states the cost `asked`.
     #[inline]
     pub(crate) fn cost(
         &self,
@@ -141,13 +143,13 @@ impl Compiled {
             return self.estimated(estimate, policy, descriptor, priority);
         }
         rule.cost(descriptor).unwrap_or_else(|_| {
-            // Relaxed: a count for people, which orders nothing.
+            // Relaxed: a statistic, which orders nothing.
             self.cost_fallbacks.fetch_add(1, Ordering::Relaxed);
             Cost::ONE
         })
     }
 
-    /// Returns what was learnt, at most what each of the limits that may refuse grants at once to a request of this priority.
+    /// Returns the learned cost, capped at what each binding limit grants at once to a request of this priority.
     #[cold]
     fn estimated(
         &self,
@@ -176,49 +178,51 @@ impl Compiled {
         estimate.learned().estimate().unwrap_or(estimate.learning.start).min(most)
     }
 
-    /// Returns what it learns; `None` where it does not.
+    /// Returns the learned estimate; `None` if the policy does not learn.
     pub(crate) fn learned(&self) -> Option<&Arc<Learned>> {
         self.estimate.as_ref().map(Estimate::learned)
     }
 
-    /// Goes on from what another record of the same policy has learnt. Before the first use, else it keeps its own.
+    /// Takes over what another record of the same policy has learned. If this record has learned already, it keeps its
+    /// own.
     pub(crate) fn learn_from(&self, before: &Self) {
         let (Some(own), Some(before)) = (&self.estimate, &before.estimate) else { return };
         let learned = own.learned.get_or_init(|| Arc::clone(before.learned()));
         learned.set_percent(own.learning);
     }
 
-    /// Says whether its conditions hold for a request of a priority.
+    /// Reports whether the conditions hold for a request of a priority.
     #[inline]
     pub(crate) fn holds(&self, priority: Priority) -> bool {
-        // Relaxed: which of two checks at the same time meets a change first does not matter.
+        // Relaxed: of two concurrent checks, it does not matter which sees a change first.
         usize::from(self.holds.load(Ordering::Relaxed)) > priority.level() as usize
     }
 
-    /// Puts it in force for so many levels of priority, the least important first: [`ALL_LEVELS`], or as many as a switch is off for.
+    /// Sets the number of levels of priority that the conditions hold for, the least important first: 0 to
+    /// [`ALL_LEVELS`].
     pub(super) fn set_holding(&self, levels: u8) {
         // Relaxed: as above.
         self.holds.store(levels, Ordering::Relaxed);
     }
 
-    /// Says whether it leaves out a request that matches.
+    /// Reports whether the policy skips a request that matches.
     pub(super) fn skips(&self, policy: &Policy, descriptor: &Descriptor<'_>, priority: Priority) -> bool {
         !self.holds(priority) || policy.access.allow.find(descriptor).is_some()
     }
 
-    /// Returns how often its cost could not be found.
+    /// Returns how often the cost could not be determined.
     pub(crate) fn cost_fallbacks(&self) -> u64 {
         // Relaxed: as above.
         self.cost_fallbacks.load(Ordering::Relaxed)
     }
 }
 
-/// The estimate of a policy that learns.
+/// The state of a policy that learns its cost.
 #[derive(Debug)]
 struct Estimate {
     learning: Learning,
     learned: OnceLock<Arc<Learned>>,
-    /// What each limit grants at once, where it is the same for all.
+    /// What each limit grants at once, for limits that are the same for all requests.
     most: OnceLock<Box<[u64]>>,
 }
 
@@ -232,7 +236,7 @@ impl Estimate {
     }
 }
 
-/// Lets equal limits that a store keeps as words have one quota between them: who looks a quota up by its address then finds it.
+/// Makes equal limits that a store keeps as words share one quota, so that a lookup of a quota by its address finds it.
 pub(super) fn share_quotas(policies: &mut [Policy]) {
     let mut quotas: HashMap<Gcra, Arc<Quota>> = HashMap::new();
     let limits =
@@ -265,14 +269,14 @@ impl Ready {
         policy.limits.iter().chain(&policy.shadow_limit).enumerate().map(ready).collect()
     }
 
-    /// Puts one of the rates in force, where they move.
+    /// Puts one level of the rate in force; no effect if the rate does not move.
     pub(super) fn set_level(&self, level: usize) {
         if let Some(levels) = &self.levels {
             levels.set(level);
         }
     }
 
-    /// Returns how much a request of a priority has to leave of the limit that holds for it.
+    /// Returns how much of the given quota a request of a priority must leave.
     #[inline]
     pub(crate) fn kept_back(&self, quota: &Arc<Quota>, priority: Priority) -> u64 {
         match &self.keeps {
@@ -284,7 +288,7 @@ impl Ready {
         }
     }
 
-    /// Returns the limit that holds for a request; `None` is unlimited. `limit` gives it as the policy has it.
+    /// Returns the quota that applies to a request; `None`: unlimited. `limit` returns the policy's limit.
     #[inline]
     pub(crate) fn quota<'p>(
         &'p self,

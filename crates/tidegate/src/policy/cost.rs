@@ -1,9 +1,9 @@
-//! What one request costs under a policy when it is checked: a number, a table, an attribute, a CEL expression, or what the policy has
-//! learnt. What it really cost is told later, see [`super::Usage`].
+//! The cost of a request when it is checked: a number, a table, an attribute, a CEL expression, or a learned estimate.
+//! A settlement reports the real cost later, see [`super::Usage`].
 //!
-//! A cost that cannot be found (a missing attribute, an expression that fails or gives zero, a negative number or no whole
-//! number) is 1, and the set counts how often that happened: a request with a strange
-//! cost must neither switch a limit off nor fail.
+//! A cost that cannot be determined (a missing attribute, an expression that fails or yields zero, a negative number or
+//! a fraction) counts as 1, and the set counts how often that happens: a request with an unusual cost must neither
+//! switch a limit off nor fail.
 
 use std::collections::HashMap;
 #[cfg(feature = "cel")]
@@ -16,36 +16,37 @@ use super::cost_error::CostError;
 use super::descriptor::Descriptor;
 use super::learned::Learning;
 
-/// How the cost of a request is found.
+/// How the cost of a request is determined.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum CostRule {
-    /// Always the same.
+    /// The same cost for every request.
     Fixed(Cost),
-    /// By the value of an attribute.
+    /// A cost for each value of an attribute.
     Table {
         /// The attribute.
         by: String,
         /// The cost of each value.
         values: HashMap<String, Cost, RandomState>,
-        /// The cost of every other value, and of none.
+        /// The cost of every other value, and of requests without the attribute.
         otherwise: Cost,
     },
-    /// The attribute's value is the number: what the caller measured, as tokens or bytes.
+    /// The attribute's value is the cost: a number that the caller measured, as tokens or bytes.
     Attribute(String),
     /// An expression over the attributes.
     #[cfg(feature = "cel")]
     Expression(Arc<super::cel_cost::Expression>),
-    /// What requests have really cost, at most what a full limit grants in one ask: a first request is never refused by its own
-    /// estimate. Each policy set that is put in force goes on from what the last one knew under the policy's name.
+    /// An estimate learned from the real costs of requests, capped at what a full limit grants at once, so that a first
+    /// request is never refused because of its own estimate. A policy set that is put in force takes over what the last
+    /// one learned under the policy's name.
     Learned(Learning),
 }
 
 impl CostRule {
-    /// Finds the cost of a request. Only an expression allocates.
+    /// Determines the cost of a request. Only an expression allocates.
     ///
     /// # Errors
-    /// [`CostError`] when there is none; policies then charge 1 and count it.
+    /// [`CostError`] if there is no valid cost; policies then charge 1 and count the failure.
     pub fn cost(&self, descriptor: &Descriptor<'_>) -> Result<Cost, CostError> {
         match self {
             Self::Fixed(cost) => Ok(*cost),
@@ -62,12 +63,12 @@ impl CostRule {
             }
             #[cfg(feature = "cel")]
             Self::Expression(expression) => expression.cost(descriptor),
-            // The estimate at the start; what was learnt since is kept by the policy set.
+            // Only the initial estimate; the policy set holds what was learned since.
             Self::Learned(learning) => Ok(learning.start),
         }
     }
 
-    /// Returns the largest cost that is known before any request; `None` when requests say it.
+    /// Returns the largest cost that is known in advance; `None` if the cost depends on the request's data.
     #[must_use]
     pub fn largest_known(&self) -> Option<Cost> {
         match self {
@@ -78,9 +79,9 @@ impl CostRule {
     }
 }
 
-/// Says whether a text is the name of an attribute, as `llm.tokens`, rather than an expression.
+/// Reports whether a text is the name of an attribute, as `llm.tokens`, rather than an expression.
 ///
-/// A name has a dot: a single word in a cost is more likely a mistake.
+/// Names contain a dot: a single word as a cost is more likely a mistake.
 #[cfg(any(test, feature = "config"))]
 #[must_use]
 pub(crate) fn is_attribute_name(text: &str) -> bool {

@@ -1,10 +1,10 @@
-//! Why a cost cannot be found, and how long an expression of one may be.
+//! Why a cost cannot be determined, and the longest expression for one.
 
-/// The longest expression, in bytes: a cost, not a program.
+/// The longest expression, in bytes: it describes a cost and is not a program.
 #[cfg(any(feature = "cel", feature = "config"))]
 pub(crate) const MAX_EXPRESSION: usize = 2000;
 
-/// Why a cost could not be found for a request.
+/// Why the cost of a request could not be determined.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum CostError {
@@ -14,22 +14,22 @@ pub enum CostError {
         /// The attribute.
         name: String,
     },
-    /// The settlement does not tell these values.
+    /// The settlement does not report these values.
     #[error("{} not told", list(names))]
     Untold {
         /// Their names.
         names: Vec<String>,
     },
-    /// Not a whole number of 1 or more; in a settlement, of 0 or more.
+    /// The result is not a whole number of 1 or more; in a settlement, of 0 or more.
     #[error("{found} is not a whole number that a request can cost")]
     NotACost {
         /// What was found instead.
         found: String,
     },
-    /// The expression failed.
+    /// The evaluation of the expression failed.
     #[error("the expression failed: {reason}")]
     Failed {
-        /// What the evaluator says.
+        /// The evaluator's message.
         reason: String,
     },
 }

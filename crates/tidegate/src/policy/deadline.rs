@@ -1,4 +1,4 @@
-//! The time that a request's caller still waits, as its headers say it.
+//! The time that a request's caller still waits, as its headers state it.
 
 use std::time::Duration;
 
@@ -6,12 +6,13 @@ use super::access::AccessEntry;
 use super::descriptor::Descriptor;
 use crate::deadline::header::{read_grpc_timeout, read_millis};
 
-/// The attributes that say how long the caller waits.
+/// The attributes that state how long the caller waits.
 pub(crate) const TIME_LEFT: [&str; 2] =
     ["request.header.grpc-timeout", "request.header.x-envoy-expected-rq-timeout-ms"];
 
-/// Returns how long the caller of a request still waits, by the header that leaves least, and that header. `None` where no header says so
-/// in a way that can be read: a caller who wants to be answered late harms nobody, and one who says less than is true only himself.
+/// Returns how long the caller of a request still waits, and the header that says so: of several headers the one with
+/// the least time. `None` if no header has a readable value. The headers need no trust: a caller that overstates the
+/// time is only answered late, and one that understates it harms only itself.
 ///
 /// # Examples
 /// ```

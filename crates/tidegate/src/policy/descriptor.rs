@@ -1,4 +1,4 @@
-//! What is known of a request: ordered (name, value) pairs.
+//! The description of a request: ordered (name, value) pairs.
 
 use std::borrow::Cow;
 
@@ -7,28 +7,30 @@ use smallvec::SmallVec;
 /// Ordered (name, value) pairs that describe a request: `request.method`, `client.ip`, `user.id`.
 ///
 /// Names in use: `request.method`, `request.path` (without query), `request.host`, `request.header.<lower-case name>`,
-/// `client.ip`, and whatever else a caller sends (`user.id`, `user.tier`, `sms.phone`, `form.username`). Borrowed where it
-/// can be; up to eight pairs without allocation. The last pair of a name wins.
+/// `client.ip`, and any others that a caller sends (`user.id`, `user.tier`, `sms.phone`, `form.username`). Names and
+/// values are borrowed where possible; up to eight pairs need no allocation. If a name occurs twice, the last pair
+/// counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Descriptor<'a> {
     pairs: SmallVec<[(Cow<'a, str>, Cow<'a, str>); 8]>,
 }
 
 impl<'a> Descriptor<'a> {
-    /// The longest name of an attribute, in bytes, that doors take and that a policy file may say.
+    /// The longest name of an attribute, in bytes, that doors accept and that a policy file may contain.
     pub const MAX_NAME: usize = 256;
 
-    /// The longest value of an attribute, in bytes, that doors take and that a policy file may say: a long URL or token fits.
+    /// The longest value of an attribute, in bytes, that doors accept and that a policy file may contain: a long URL or
+    /// token fits.
     pub const MAX_VALUE: usize = 8192;
 
-    /// Makes a descriptor without pairs.
+    /// Creates a descriptor without pairs.
     #[must_use]
     #[inline]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a pair and returns the descriptor, for chains.
+    /// Adds a pair and returns the descriptor, for chained calls.
     #[must_use]
     #[inline(always)]
     pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<Cow<'a, str>>) -> Self {
@@ -39,8 +41,8 @@ impl<'a> Descriptor<'a> {
         self
     }
 
-    /// The rare case, in a function of its own: the usual one then takes no reference to the descriptor, which spares a copy per call of a
-    /// chain.
+    /// Grows the list, in a separate function since that is rare. So the common path of `with` takes no reference to
+    /// the descriptor, which saves a copy per call in a chain.
     #[cold]
     #[inline(never)]
     fn grown_with(mut self, name: Cow<'a, str>, value: Cow<'a, str>) -> Self {
@@ -54,7 +56,7 @@ impl<'a> Descriptor<'a> {
         self.pairs.push((name.into(), value.into()));
     }
 
-    /// Returns the value of a name; the last one if it was given twice.
+    /// Returns the value of a name; if the name occurs twice, the last one.
     #[must_use]
     #[inline]
     pub fn value(&self, name: &str) -> Option<&str> {
@@ -73,8 +75,8 @@ impl<'a> Descriptor<'a> {
     }
 }
 
-/// Makes a descriptor of all its pairs at once, in order, up to eight without allocation. Faster than a chain of [`Descriptor::with`],
-/// which may move the descriptor with each call.
+/// Creates a descriptor from all its pairs at once, in order; up to eight pairs need no allocation. Faster than a chain
+/// of [`Descriptor::with`], where each call may move the descriptor.
 ///
 /// # Examples
 /// ```

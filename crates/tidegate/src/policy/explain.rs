@@ -1,4 +1,4 @@
-//! Why a policy applies to a request or does not, for `explain`.
+//! Explains why a policy applies to a request or does not.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,53 +16,53 @@ use super::policy::{Direction, Mode, Policy};
 use super::set::PolicySet;
 use crate::rounded::millis_up;
 
-/// What a policy makes of a request, before any counter is looked at.
+/// How a policy treats a request, before any counter is looked at.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Relevance {
-    /// It is charged.
+    /// The policy charges the request.
     Charged {
         /// Attributes of the key that the request lacks; each counts as the absent value.
         absent: Vec<String>,
-        /// Why its cost is 1 although the policy has a cost of its own.
+        /// Why the cost is 1 although the policy has a cost rule.
         cost_fallback: Option<CostError>,
     },
-    /// Its conditions do not hold.
+    /// The policy's conditions do not hold.
     Idle {
-        /// Those that do not, with what was read last.
+        /// The conditions that do not hold, with their last readings.
         why: String,
     },
-    /// Its terms for this request are unlimited, so nothing is charged.
+    /// The terms for this request are unlimited, so nothing is charged.
     Unlimited,
-    /// It is switched off.
+    /// The policy is switched off.
     Off,
-    /// It is for requests of the other direction.
+    /// The policy applies to requests of the other direction.
     OtherDirection,
-    /// A part of its match does not fit.
+    /// A part of the policy's match does not fit.
     NoMatch {
-        /// Which: `method`, `host`, `attributes`, `path` or `not`.
+        /// The part: `method`, `host`, `attributes`, `path` or `not`.
         part: &'static str,
     },
-    /// The request lacks what its key is made of.
+    /// The request lacks the attributes of the key.
     NothingToKeyBy {
-        /// The attributes.
+        /// The attributes that are missing.
         absent: Vec<String>,
     },
-    /// An allow-list holds; it is not charged.
+    /// The request is on an allow-list; it is not charged.
     AllowListed {
-        /// The entry.
+        /// The entry that fits.
         entry: AccessEntry,
     },
-    /// The caller waits for less time than a request of the policy needs; it refuses.
+    /// The caller waits for less time than a request of the policy needs; the policy refuses it.
     TooLate {
-        /// The header that says so.
+        /// The header with the time left.
         entry: AccessEntry,
-        /// The time that a request needs.
+        /// The time that a request of the policy needs.
         needs: Duration,
     },
-    /// A deny-list holds; it refuses.
+    /// The request is on a deny-list; the policy refuses it.
     DenyListed {
-        /// The entry.
+        /// The entry that fits.
         entry: AccessEntry,
     },
 }
@@ -101,13 +101,14 @@ impl fmt::Display for Relevance {
 }
 
 impl PolicySet {
-    /// Returns what each policy makes of a request, in order. Asks every policy; not for the hot path.
+    /// Returns how each policy treats a request, in order. Examines every policy, so it is not for the hot path.
     #[must_use]
     pub fn relevance(&self, descriptor: &Descriptor<'_>) -> Vec<Relevance> {
         self.relevance_at(descriptor, Priority::default())
     }
 
-    /// Like [`PolicySet::relevance`], for a request of any priority: policies that go by switches may hold for some alone.
+    /// Like [`PolicySet::relevance`], for a request of any priority: policies with switches may hold for some
+    /// priorities only.
     pub(crate) fn relevance_at(&self, descriptor: &Descriptor<'_>, priority: Priority) -> Vec<Relevance> {
         let plain = plain_values(descriptor);
         let view = View::over(descriptor, plain.as_ref().unwrap_or(descriptor));
@@ -130,9 +131,10 @@ impl PolicySet {
 }
 
 impl Policy {
-    /// Returns what the key is made of, for people: the names of `by` with their values, `None` where absent. Path and host are as they are
-    /// compared, and an IPv6 address is the network that is the key, of so many leading bits ([`PolicySet::ipv6_prefix`]): values that make
-    /// one key read alike. Allocates for such an address, and where a path or a host is written otherwise than it is compared.
+    /// Returns the parts of the key in readable form: the names of `by` with their values, `None` if absent. Path and
+    /// host are in the form in which they are compared, and an IPv6 address is the network that makes the key, of
+    /// [`PolicySet::ipv6_prefix`] leading bits; so values that make the same key read alike. Allocates for such an
+    /// address, and for a path or host that differs from its compared form.
     pub fn key_values<'a>(
         &'a self,
         descriptor: &'a Descriptor<'_>,

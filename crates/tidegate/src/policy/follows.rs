@@ -9,10 +9,12 @@ use tidegate_core::{Quota, QuotaError, Rate};
 
 use super::source::Source;
 
-/// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how it is calmed.
+/// A rate that falls from a ceiling to a floor while a number rises from one mark to another; see [`Following`] for how
+/// changes are smoothed.
 ///
-/// The rate in force is one of seventeen, evenly apart: a limit that changed a little with each reading would carry every key over with each
-/// of them. It is never above the rate that the law says.
+/// The rate in force is one of 17 evenly spaced levels: if the limit changed slightly with each reading, every key
+/// would have to be carried over to a new limit each time. The level in force is never above the rate that the law
+/// calculates.
 ///
 /// # Examples
 /// ```
@@ -33,21 +35,22 @@ pub struct Follows {
     law: Following,
     floor: u64,
     ceiling: u64,
-    /// The limit at each rate, from the floor to the ceiling.
+    /// The limit at each level, from the floor to the ceiling.
     levels: Box<[Arc<Quota>]>,
 }
 
-// The law's numbers are finite, so each equals itself.
+// The law's numbers are finite, so equality is reflexive.
 impl Eq for Follows {}
 
 impl Follows {
-    /// Into how many steps the way from the floor to the ceiling is cut.
+    /// The number of steps between the floor and the ceiling.
     pub const STEPS: usize = 16;
 
-    /// Makes it of a number, the rates (both over one period), the marks in the unit of the number, and the limit of each rate.
+    /// Creates it from the source of the number, the rates (both over one period), the marks in the unit of the number,
+    /// and a function that builds the limit for a rate.
     ///
     /// # Errors
-    /// [`QuotaError`] as [`Following::new`] has it, or as `quota` does.
+    /// [`QuotaError`] from [`Following::new`] or from `quota`.
     pub fn new(
         source: Source,
         rates: RangeInclusive<Rate>,
@@ -64,7 +67,7 @@ impl Follows {
         Ok(Self { source, law, floor: floor.count(), ceiling: ceiling.count(), levels })
     }
 
-    /// Returns the number that it goes by.
+    /// Returns the source of the number that the rate follows.
     #[must_use]
     pub const fn source(&self) -> &Source {
         &self.source
@@ -76,7 +79,7 @@ impl Follows {
         &self.law
     }
 
-    /// Returns the limits, from the floor to the ceiling.
+    /// Returns the limit at each level, from the floor to the ceiling.
     #[must_use]
     pub fn levels(&self) -> &[Arc<Quota>] {
         &self.levels
@@ -87,21 +90,21 @@ impl Follows {
         &self.levels[Self::STEPS]
     }
 
-    /// Returns the highest level whose rate is at most one that the law says.
+    /// Returns the highest level whose rate is at most the rate of the law.
     pub(super) fn level_of(&self, rate: Rate) -> usize {
         let within = |step: &usize| count_at(self.floor, self.ceiling, *step) <= rate.count();
         (0..=Self::STEPS).rev().find(within).unwrap_or(0)
     }
 }
 
-/// Returns the count of a step on the way from the floor to the ceiling, rounded down.
+/// Returns the count at a step between the floor and the ceiling, rounded down.
 fn count_at(floor: u64, ceiling: u64, step: usize) -> u64 {
     let range = u128::from(ceiling - floor);
-    // At most the range, which fits.
+    // At most the range, which fits an `u64`.
     floor + (range * step as u128 / Follows::STEPS as u128) as u64
 }
 
-/// The levels of a limit, with the one in force.
+/// The levels of a limit, and which one is in force.
 #[derive(Debug)]
 pub(super) struct Levels {
     quotas: Box<[Arc<Quota>]>,
@@ -113,14 +116,14 @@ impl Levels {
         Self { quotas: follows.levels.clone(), at: AtomicUsize::new(Follows::STEPS) }
     }
 
-    /// Makes them of limits, of which the first is in force.
+    /// Creates levels with the first limit in force.
     pub(super) fn from_first(quotas: [Arc<Quota>; 2]) -> Self {
         Self { quotas: Box::new(quotas), at: AtomicUsize::new(0) }
     }
 
     #[inline]
     pub(super) fn in_force(&self) -> &Arc<Quota> {
-        // Relaxed: the quotas never change, and which of them a check meets in the moment of a change does not matter.
+        // Relaxed: the quotas never change, and it does not matter which one a check sees while the level changes.
         &self.quotas[self.at.load(Ordering::Relaxed)]
     }
 

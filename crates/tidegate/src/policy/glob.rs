@@ -1,8 +1,10 @@
-//! Globs: `*` for any run, `?` for one character, `{a,b}` for alternatives; over paths, segment by segment, with `**`.
+//! Globs: `*` for any run of characters, `?` for one character, `{a,b}` for alternatives; in paths segment by segment,
+//! with `**`.
 //!
-//! Alternatives are multiplied out when the glob is compiled, so that what runs on every request needs no recursion and no
-//! allocation: a flat pattern looks for the texts between its stars from the left, once each; a path with `**` walks by
-//! segments with one point of return. A hostile path cannot make it exponential, as it can a backtracking matcher.
+//! Alternatives are multiplied out when the glob is compiled, so that matching needs no recursion and no allocation. A
+//! flat pattern searches for the texts between its stars from left to right, each once; a path pattern with `**` goes
+//! through the segments with a single backtracking point. So a hostile path cannot cause exponential time, as it can in
+//! a backtracking matcher.
 
 mod fits;
 
@@ -10,17 +12,17 @@ use smallvec::SmallVec;
 
 use self::fits::{fits, fits_path, fits_whole, segments};
 
-/// The most alternatives that `{}` may multiply out to: a typing mistake should not make a thousand patterns.
+/// The most alternatives that `{}` may multiply out to, so that a typing mistake does not create a thousand patterns.
 const MAX_ALTERNATIVES: usize = 64;
 
-/// Why a text is no glob.
+/// Why a text is not a valid glob.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GlobError {
-    /// Nothing to match.
+    /// The pattern is empty.
     #[error("an empty pattern matches nothing; leave it out to match everything")]
     Empty,
-    /// A brace without its partner, or one within another.
+    /// A brace without a partner, or nested braces.
     #[error("\"{pattern}\": braces do not pair; write {{a,b}}, not nested")]
     Braces {
         /// The pattern.
@@ -58,7 +60,7 @@ pub struct Glob {
 struct Pattern {
     text: Box<str>,
     shape: Shape,
-    /// How many bytes come before the first wildcard: they are compared at once.
+    /// The number of bytes before the first wildcard. They are compared as a block.
     head: usize,
 }
 
@@ -69,14 +71,15 @@ impl Pattern {
     }
 }
 
-/// What a pattern asks for, told once, so that the common ones are a comparison per request and no walk.
+/// The form of a pattern, determined at compile time: common forms are matched by comparing bytes, without walking
+/// through segments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Shape {
-    /// This very text.
+    /// Exactly this text.
     Literal,
-    /// A path and all below it: literal segments, then `/**`.
+    /// A path and everything below it: literal segments, then `/**`.
     Below,
-    /// A path of so many segments, each literal or a `*` by itself.
+    /// A path with a fixed number of segments, each literal or a single `*`.
     Whole,
     /// Anything else.
     Wild,
@@ -86,7 +89,7 @@ impl Glob {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// [`GlobError`] when it is empty or its braces do not pair.
+    /// [`GlobError`] if the pattern is empty or its braces do not pair.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
         if pattern.is_empty() {
             return Err(GlobError::Empty);
@@ -98,7 +101,7 @@ impl Glob {
         Ok(Self { source: pattern.into(), alternatives: expand(pattern)?.map(flat).collect() })
     }
 
-    /// Says whether the whole text fits.
+    /// Reports whether the whole text fits.
     #[must_use]
     pub fn matches(&self, text: &str) -> bool {
         self.alternatives.iter().any(|pattern| match pattern.shape {
@@ -107,19 +110,19 @@ impl Glob {
         })
     }
 
-    /// Returns the texts it matches when they can be listed.
+    /// Returns the texts that the glob matches, if it has no wildcards.
     pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
         let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
         literal.then(|| self.alternatives.iter().map(|pattern| &*pattern.text))
     }
 
-    /// Returns the patterns that its braces multiply out to.
+    /// Returns the patterns that the braces multiply out to.
     #[cfg(feature = "config")]
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().map(|pattern| &*pattern.text)
     }
 
-    /// Returns how many steps a match may take for each byte of the text.
+    /// Returns the most steps that a match may take per byte of the text.
     #[cfg(feature = "config")]
     pub(crate) fn walked(&self) -> usize {
         walked(&self.alternatives)
@@ -132,9 +135,10 @@ impl Glob {
     }
 }
 
-/// A glob over a path: `*` and `?` within one segment, `**` for any number of whole segments, none included.
+/// A glob over a path: `*` and `?` within one segment, `**` for any number of whole segments, including none.
 ///
-/// So `/api/**` matches `/api` and all below it, `/api/*` one level. A slash at the end does not count, on either side.
+/// For example, `/api/**` matches `/api` and everything below it, `/api/*` only one level. A trailing slash is ignored
+/// in the pattern and in the path.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PathGlob {
     source: Box<str>,
@@ -145,7 +149,8 @@ impl PathGlob {
     /// Compiles a pattern.
     ///
     /// # Errors
-    /// [`GlobError`] when it does not start at the root, or uses `**` beside other characters.
+    /// [`GlobError`] if the pattern is empty, does not start at the root, has unpaired braces, or has other characters
+    /// beside `**`.
     pub fn new(pattern: &str) -> Result<Self, GlobError> {
         if pattern.is_empty() {
             return Err(GlobError::Empty);
@@ -175,7 +180,7 @@ impl PathGlob {
         Ok(Self { source: pattern.into(), alternatives })
     }
 
-    /// Says whether a normalised path fits, see [`crate::policy`].
+    /// Reports whether a normalised path fits, see [`crate::policy`].
     #[must_use]
     #[inline]
     pub fn matches(&self, path: &str) -> bool {
@@ -193,14 +198,15 @@ impl PathGlob {
         })
     }
 
-    /// Returns the paths it matches when they can be listed.
+    /// Returns the paths that the glob matches, if it has no wildcards.
     #[cfg(feature = "config")]
     pub(crate) fn literals(&self) -> Option<impl Iterator<Item = &str>> {
         let literal = self.alternatives.iter().all(|pattern| pattern.shape == Shape::Literal);
         literal.then(|| self.alternatives().map(|pattern| if pattern.is_empty() { "/" } else { pattern }))
     }
 
-    /// Returns, for each alternative, the leading segments without wildcards, as a path; up to `depth` of them.
+    /// Returns, for each alternative, its leading segments without wildcards, at most `depth`: their number and the
+    /// path that they make.
     pub(crate) fn literal_prefixes(&self, depth: usize) -> impl Iterator<Item = (usize, &str)> {
         self.alternatives.iter().map(move |Pattern { text: pattern, .. }| {
             let count = segments(pattern).take(depth).take_while(|segment| !has_wildcard(segment)).count();
@@ -208,13 +214,13 @@ impl PathGlob {
         })
     }
 
-    /// Returns the patterns that its braces multiply out to, each as its segments with a slash before them; the root is empty.
+    /// Returns the patterns that the braces multiply out to, each as segments with a leading slash; the root is empty.
     #[cfg(feature = "config")]
     pub(crate) fn alternatives(&self) -> impl Iterator<Item = &str> {
         self.alternatives.iter().map(|pattern| &*pattern.text)
     }
 
-    /// Returns how many steps a match may take for each byte of the text.
+    /// Returns the most steps that a match may take per byte of the text.
     #[cfg(feature = "config")]
     pub(crate) fn walked(&self) -> usize {
         walked(&self.alternatives)
@@ -227,8 +233,8 @@ impl PathGlob {
     }
 }
 
-/// A pattern that is no plain comparison costs a step per byte of the text; a `?` between stars, or a `**` before the end of a
-/// path, makes every byte of the pattern cost one.
+/// Counts one step per byte of the text for a pattern that is not a plain comparison. If a pattern has both `*` and
+/// `?`, or `**` before the end of a path, each byte of the pattern counts as a step.
 #[cfg(feature = "config")]
 fn walked(alternatives: &[Pattern]) -> usize {
     let wild = alternatives.iter().filter(|pattern| pattern.shape == Shape::Wild);
@@ -241,7 +247,7 @@ fn walked(alternatives: &[Pattern]) -> usize {
     steps.sum()
 }
 
-/// Returns the first `count` segments of a rooted path, slash included; fewer if there are fewer.
+/// Returns the first `count` segments of a rooted path, with their slashes; fewer if the path has fewer.
 fn prefix(path: &str, count: usize) -> &str {
     let end = path
         .bytes()
@@ -260,7 +266,7 @@ const fn is_wildcard(byte: u8) -> bool {
     matches!(byte, b'*' | b'?')
 }
 
-/// Multiplies `{a,b}` out.
+/// Multiplies out `{a,b}`.
 fn expand(pattern: &str) -> Result<impl Iterator<Item = String>, GlobError> {
     let braces = || GlobError::Braces { pattern: pattern.to_owned() };
     let mut done: Vec<String> = vec![String::new()];
@@ -341,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is compared at once is what the walk over segments would have found.
+        /// The fast comparisons agree with the walk over segments.
         #[test]
         fn shapes_are_shortcuts_of_the_walk(
             pattern in "(/([ab]|\\*|\\*\\*)){0,4}", path in "(/[ab]{1,2}){0,4}",

@@ -1,8 +1,8 @@
-//! Finds the policies that may match without trying each: a thousand policies for other paths cost nothing.
+//! Finds the policies that may match a request without trying each: a thousand policies for other paths cost nothing.
 //!
-//! Each policy is filed under one condition that its requests must meet: the exact value of an attribute or header, an exact host, or
-//! the leading literal segments of its paths. A policy without such a condition is filed under "always". For a request, each of these
-//! tables is looked up, and the few lists that are found are merged in the order of the policies.
+//! Each policy is filed under one condition that its requests must meet: exact values of an attribute or header, exact
+//! hosts, or the leading literal segments of its paths. A policy without such a condition is filed under "always". For
+//! a request, each of these tables is looked up, and the few lists found are merged in the order of the policies.
 
 use std::collections::HashMap;
 
@@ -12,15 +12,15 @@ use smallvec::SmallVec;
 use super::matching::{Match, View, Want};
 use super::path::{DEPTH, Reading};
 
-/// Ascending places by a value that their matches need.
+/// For each value, the places of the policies that require it, in ascending order.
 #[derive(Clone, Debug, Default)]
 struct Drawer {
     lists: HashMap<Box<str>, Vec<u32>, RandomState>,
-    /// The lengths of the values, in bytes modulo 64, as bits: a value of another length need not be hashed.
+    /// A bit set of the lengths of the values, in bytes modulo 64: a value of any other length need not be hashed.
     lengths: u64,
 }
 
-/// The drawers of one set.
+/// The lookup tables of one set.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Index {
     always: Vec<u32>,
@@ -28,12 +28,12 @@ pub(crate) struct Index {
     by_host: Drawer,
     /// At `depth - 1`: the first `depth` segments, as a path.
     by_path: [Drawer; DEPTH],
-    /// How many of those there are until the last that is not empty.
+    /// The number of path tables up to the last that is not empty.
     depth: usize,
 }
 
 impl Index {
-    /// Files the matches of a set, by their place in it. The same place may be filed under several values.
+    /// Files the matches of a set, each with its place in the set. One place may be filed under several values.
     pub(crate) fn build<'m>(matches: impl Iterator<Item = (u32, &'m Match)>) -> Self {
         let mut index = Self::default();
         for (place, matching) in matches {
@@ -74,9 +74,9 @@ impl Index {
         }
     }
 
-    /// Finds each place that may match, once, in order. Allocates nothing for up to eight lists.
+    /// Finds the place of each policy that may match, once and in order. Allocates nothing for up to eight lists.
     ///
-    /// `found` is empty when handed in.
+    /// `found` must be empty.
     pub(crate) fn look_up<'i>(&'i self, view: &View<'_, '_>, found: &mut Candidates<'i>) {
         found.add(&self.always);
         for (name, drawer) in &self.by_attribute {
@@ -130,7 +130,7 @@ const fn length_bit(value: &str) -> u64 {
     1 << (value.len() % 64)
 }
 
-/// Places that may match, ascending, as found in one drawer or in several.
+/// The places of policies that may match, in ascending order, from one or several lists.
 #[derive(Debug, Default)]
 pub(crate) struct Candidates<'i> {
     first: &'i [u32],
@@ -147,7 +147,7 @@ impl<'i> Candidates<'i> {
         }
     }
 
-    /// Takes the least place of several lists, from each that has it.
+    /// Removes the smallest place from all lists that have it and returns it.
     fn merge(&mut self) -> Option<u32> {
         let heads = self.others.iter().filter_map(|list| list.first());
         let least = *heads.chain(self.first.first()).min()?;

@@ -1,7 +1,8 @@
-//! The part of a limit that is kept for requests of higher priority.
+//! The part of a limit that is reserved for requests of higher priority.
 //!
-//! Under load, a limit without it is used up by whoever comes first. With it, less important requests are refused while there is still
-//! room for the more important ones, which therefore pass as long as they stay within their part.
+//! Under load, a limit without such a part is used up by the first requests to arrive. With it, less important requests
+//! are refused while there is still room for the more important ones, which pass as long as they stay within their
+//! part.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,12 +12,12 @@ use tidegate_core::{Cost, Criticality, Priority, Quota};
 use super::learned::most_at_once;
 use crate::store::kept_back;
 
-/// How much of a limit is kept.
+/// How much of a limit is reserved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// So many units or places.
+    /// A number of units or places.
     Units(u64),
-    /// A share of what the limit has in all, in percent from 0 to 100, rounded up.
+    /// A share of the limit's capacity, in percent from 0 to 100, rounded up.
     Percent(u8),
 }
 
@@ -41,10 +42,11 @@ impl fmt::Display for Kept {
     }
 }
 
-/// How much of a limit only requests of at least a level may use; the default keeps nothing.
+/// The parts of a limit that only requests of at least a certain level may use; by default none.
 ///
-/// Whoever is below a level has to leave what is kept for it, and takes the rest. The parts lie within each other: of what is kept for
-/// `critical`, the part for `critical-plus` is one. 100 % refuses all requests below the level, and needs no separate policy.
+/// A request below a level must leave the part of that level, and may use the rest. The parts are nested: the part for
+/// `critical-plus` lies within the part for `critical`. 100 % refuses all requests below the level, without a separate
+/// policy.
 ///
 /// # Examples
 /// ```
@@ -64,37 +66,37 @@ impl fmt::Display for Kept {
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KeepFor {
-    /// By the number of the level.
+    /// Indexed by the number of the level.
     kept: [Option<Kept>; Criticality::ALL.len()],
 }
 
 impl KeepFor {
-    /// Keeps a part for requests of at least a level, in place of what was kept for it before.
+    /// Reserves a part for requests of at least a level; replaces an earlier part of that level.
     #[must_use]
     pub const fn with(mut self, level: Criticality, kept: Kept) -> Self {
         self.kept[level as usize] = Some(kept);
         self
     }
 
-    /// Says whether nothing is kept for anybody.
+    /// Reports whether nothing is reserved.
     #[must_use]
     pub fn is_nothing(&self) -> bool {
         *self == Self::default()
     }
 
-    /// Returns what is kept, by level, the least important first.
+    /// Returns the reserved parts with their levels, the least important level first.
     pub fn parts(&self) -> impl Iterator<Item = (Criticality, Kept)> {
         Criticality::ALL.into_iter().zip(self.kept).filter_map(|(level, kept)| Some((level, kept?)))
     }
 
-    /// Returns how much a request of a priority has to leave of a limit with so many units or places in all.
+    /// Returns how much a request of a priority must leave of a limit with the given capacity in units or places.
     #[must_use]
     pub fn kept_back(&self, priority: Priority, capacity: u64) -> u64 {
         let above = self.parts().filter(|(level, _)| *level > priority.level());
         above.map(|(_, kept)| kept.units(capacity)).max().unwrap_or(0)
     }
 
-    /// Returns how much a request of a priority and a cost has to leave of a limit that stands somewhere.
+    /// Returns how much a request of a priority and a cost must leave of a limit that currently allows `limit` places.
     pub(crate) fn kept_in_places(
         &self,
         priority: Priority,
@@ -104,8 +106,8 @@ impl KeepFor {
         kept_back::in_places(quota, self.kept_back(priority, kept_back::whole(quota)), limit, cost)
     }
 
-    /// Returns the least that a limit must have in all, so that a request of a priority finds `units` beside what it has to leave; `None`
-    /// where no limit has that much.
+    /// Returns the smallest capacity of a limit in which a request of a priority finds `units` besides what it must
+    /// leave; `None` if no capacity is enough.
     #[must_use]
     pub fn least_capacity(&self, priority: Priority, units: u64) -> Option<u64> {
         let above = self.parts().filter(|(level, _)| *level > priority.level());
@@ -121,10 +123,10 @@ impl KeepFor {
         })
     }
 
-    /// Checks it against a limit that delays requests by at most `max_wait`.
+    /// Checks the parts against a limit that delays requests by at most `max_wait`.
     ///
     /// # Errors
-    /// [`KeepForError`] for the first part that cannot be.
+    /// [`KeepForError`] for the first part that the limit cannot reserve.
     pub fn check(&self, quota: &Quota, max_wait: Duration) -> Result<(), KeepForError> {
         if !self.is_nothing() && grants_any_cost(quota) {
             return Err(KeepForError::AnyCost);
@@ -136,7 +138,8 @@ impl KeepFor {
             }
             capacity
         } else {
-            // Less than the capacity of a queue where whoever takes its last place waits for longer than that.
+            // This is less than the capacity of a queue if a request in its last place would wait for longer than
+            // `max_wait`.
             most_at_once(quota, max_wait)
         };
         let mut below: Option<(Criticality, Kept)> = None;
@@ -167,21 +170,21 @@ impl KeepFor {
     }
 }
 
-/// Says whether a limit grants any cost as soon as it grants one: whoever comes next pays for it by waiting.
+/// Reports whether a limit grants any cost as soon as it grants one unit: the next request pays by waiting.
 const fn grants_any_cost(quota: &Quota) -> bool {
     matches!(quota, Quota::WarmUp(_) | Quota::GuavaBursty(_) | Quota::GuavaWarming(_))
 }
 
-/// Why a part of a limit cannot be kept. Prints as a sentence about `keep_for`.
+/// Why a limit cannot reserve a part. Prints as a sentence about `keep_for`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeepForError {
-    /// The algorithm grants all of the limit whenever it grants anything.
+    /// The algorithm grants any cost as soon as it grants one unit.
     #[error(
         "keep_for: this limit grants any cost as soon as it grants one, so nothing of it can be kept; use gcra or token-bucket"
     )]
     AnyCost,
-    /// A part is kept for everybody.
+    /// A part is reserved for all requests.
     #[error(
         "keep_for.sheddable keeps a part for everybody, since no request is below sheddable; name a higher level"
     )]
@@ -189,62 +192,62 @@ pub enum KeepForError {
     /// A share above 100 %.
     #[error("keep_for.{level}: {percent}% is more than all; use 0% to 100%")]
     Percent {
-        /// The level that it is kept for.
+        /// The level of the part.
         level: Criticality,
         /// The share.
         percent: u8,
     },
-    /// All of the limit is kept.
+    /// The whole limit is reserved.
     #[error(
         "keep_for.{level}: {kept} is all of a limit of {capacity}, and nothing would be left for others; keep less, or write 100%"
     )]
     All {
-        /// The level that it is kept for.
+        /// The level of the part.
         level: Criticality,
-        /// What is kept.
+        /// The part.
         kept: Kept,
-        /// What the limit has in all.
+        /// The capacity of the limit.
         capacity: u64,
     },
-    /// As much is kept as a full limit grants at once or within the longest delay: less than it has in all where that is a queue, or a
-    /// pacer that saves nothing up for keys that it has not seen.
+    /// The part is all that a full limit grants at once or within the longest delay. That is less than the capacity for
+    /// a queue, and for a pacer that saves up nothing for keys that it has not seen.
     #[error(
         "keep_for.{level}: {units} are kept, and a full limit grants no more than {most} within max_wait, so nothing would be left for others; keep less, raise max_wait, or write 100%"
     )]
     MaxWait {
-        /// The level that it is kept for.
+        /// The level of the part.
         level: Criticality,
-        /// The units or places that are kept.
+        /// The reserved units or places.
         units: u64,
-        /// How many are granted at once or within the longest delay.
+        /// How many units or places are granted at once or within the longest delay.
         most: u64,
     },
-    /// A number of places of a limit that moves: more than all of it at times.
+    /// A number of places of a limit that moves: at times it may exceed the whole limit.
     #[error("keep_for.{level}: {kept} is not part of a limit that moves; write a share of it, as 20%")]
     Moves {
-        /// The level that it is kept for.
+        /// The level of the part.
         level: Criticality,
-        /// What is kept.
+        /// The part.
         kept: Kept,
     },
-    /// More is kept for a higher level than for a lower one.
+    /// More is reserved for a higher level than for a lower one.
     #[error(
         "keep_for.{level}: {kept} is more than the {part} that are kept for {lower}, and is a part of them; keep no more for {level}"
     )]
     Order {
         /// The higher level.
         level: Criticality,
-        /// What is kept for it.
+        /// The part for it.
         kept: Kept,
         /// The lower level.
         lower: Criticality,
-        /// What is kept for that.
+        /// The part for the lower level.
         part: Kept,
     },
 }
 
 impl KeepForError {
-    /// Returns the level whose part cannot be kept; `None` where no part can.
+    /// Returns the level whose part cannot be reserved; `None` if the limit cannot reserve any part.
     #[must_use]
     pub const fn level(&self) -> Option<Criticality> {
         match self {
@@ -309,7 +312,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a search upwards.
+        /// Compared with a linear search from below.
         #[test]
         fn the_least_capacity_is_the_least(units in 1..300_u64, share in 0..100_u8, plus in 0..40_u64) {
             let keep_for = KeepFor::default().with(Critical, Kept::Percent(share)).with(CriticalPlus, Kept::Units(plus));

@@ -1,11 +1,11 @@
-//! The bytes of a key: they name the policy, the limit and the values that are charged.
+//! The bytes of a key: they contain the policy, the limit and the values that are charged.
 //!
-//! `(policy, limit, names of by)` then `(values of by)`, each text with its length before it, so that no two different keys
-//! have the same bytes, whatever callers put into values. An absent value is the byte 0; a present one is its length plus
-//! one, then its bytes: absent and empty are two keys. The limit's parameters are no part of it, which is why counters
-//! survive a change of rate.
+//! A key is `(policy, limit, names of by)` followed by `(values of by)`. Each text is preceded by its length, so that
+//! no two different keys have the same bytes, whatever callers put into values. An absent value is the byte 0; a
+//! present one is its length plus one, then its bytes, so that absent and empty values make different keys. The limit's
+//! parameters are not part of the key, so counters survive a change of rate.
 //!
-//! `client.ip` is keyed by network: an IPv6 address is cut to the prefix of the set, an IPv4-mapped one is IPv4.
+//! `client.ip` is keyed by network: an IPv6 address is cut to the set's prefix, and an IPv4-mapped one counts as IPv4.
 
 use std::hash::BuildHasher as _;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ fn push_number(mut push: impl FnMut(u8), mut number: usize) {
     push(number as u8);
 }
 
-/// Returns the part of a limit's keys that is the same for all: policy, limit, names.
+/// Returns the leading part that all keys of a limit share: policy, limit and names.
 pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     let mut out = Vec::new();
     push_number(|byte| out.push(byte), policy.len());
@@ -39,7 +39,7 @@ pub(crate) fn prefix(policy: &str, limit: usize, by: &[String]) -> Box<[u8]> {
     out.into()
 }
 
-/// Takes a number from the start of a key.
+/// Reads a number from the start of a key and advances past it.
 fn take_number(key: &mut &[u8]) -> Option<usize> {
     let mut number = 0usize;
     for group in 0..5 {
@@ -53,7 +53,7 @@ fn take_number(key: &mut &[u8]) -> Option<usize> {
     None
 }
 
-/// Takes a text, with its length before it, from the start of a key.
+/// Reads a text with its length from the start of a key and advances past it.
 fn take_text<'k>(key: &mut &'k [u8]) -> Option<&'k [u8]> {
     let length = take_number(key)?;
     let text = key.get(..length)?;
@@ -61,18 +61,18 @@ fn take_text<'k>(key: &mut &'k [u8]) -> Option<&'k [u8]> {
     Some(text)
 }
 
-/// Returns the name of the policy that a key belongs to; `None` where the bytes are no key.
+/// Returns the name of the policy that a key belongs to; `None` if the bytes are not a key.
 pub(crate) fn policy_of_key(mut key: &[u8]) -> Option<&str> {
     std::str::from_utf8(take_text(&mut key)?).ok()
 }
 
-/// Returns what a key is made of, for people: `client.ip=203.0.113.9`, or `(all)`; as [`key_text`](crate::explain::key_text) says it of a
-/// request. `None` where the bytes are no key.
+/// Returns the values of a key in readable form: `client.ip=203.0.113.9`, or `(all)`, as
+/// [`key_text`](crate::explain::key_text) does for a request. `None` if the bytes are not a key.
 #[must_use]
 pub fn text_of_key(mut key: &[u8]) -> Option<String> {
     take_text(&mut key)?;
     take_number(&mut key)?;
-    // Each name has a byte at least, so bytes that claim more names than that are no key.
+    // Each name takes at least one byte, so bytes that claim more names than that are not a key.
     let count = take_number(&mut key).filter(|count| *count <= key.len())?;
     let names = (0..count).map(|_| take_text(&mut key)).collect::<Option<Vec<_>>>()?;
     let mut text = String::new();
@@ -93,10 +93,11 @@ pub fn text_of_key(mut key: &[u8]) -> Option<String> {
     Some(if text.is_empty() { "(all)".to_owned() } else { text })
 }
 
-/// Returns the tag of a key, see [`crate::store::Step::tag`]: keys of the same values have the same, whichever policy and limit they
-/// belong to, so that all limits of one caller can be settled in one step. Keys without values go by all their bytes.
+/// Returns the tag of a key, see [`crate::store::Step::tag`]. Keys with the same values have the same tag, whichever
+/// policy and limit they belong to, so that all limits of one caller can be settled in one step. For a key without
+/// values, the tag covers all its bytes.
 ///
-/// The same on every node and in every version: engines place keys by it.
+/// The tag is the same on every node and in every version, since engines place keys by it.
 pub(crate) fn tag_of_key(key: &[u8]) -> u64 {
     let values = |mut key: &'_ [u8]| {
         take_text(&mut key)?;
@@ -110,14 +111,15 @@ pub(crate) fn tag_of_key(key: &[u8]) -> u64 {
     XxHash64::oneshot(0, &key[from..])
 }
 
-/// Returns the number of a policy: the same whenever a policy of that name is read, and distinct but for odds of 2⁻³². Never 0, which
-/// is the number of keys without a policy.
+/// Returns the number of a policy. It depends only on the name, and two names have the same number with probability
+/// 2⁻³². Never 0, which is the number of keys without a policy.
 pub(crate) fn owner(policy: &str) -> u32 {
-    // A fixed seed: names come from the author of the file, and two policies with the same number have one share of a full store.
+    // A fixed seed is safe: names come from the author of the file, and two policies with the same number only share
+    // their part of a full store.
     (FixedState::default().hash_one(policy) as u32).max(1)
 }
 
-/// Appends the values of `by`; returns how many are there.
+/// Appends the values of `by`; returns how many of them the request has.
 #[inline]
 pub(crate) fn push_values(
     out: &mut Vec<u8>,
@@ -132,7 +134,8 @@ pub(crate) fn push_values(
             continue;
         };
         there += 1;
-        // Only IPv6 has a colon; the text of IPv4 is its key as it is. Byte by byte, which is fastest for so short a text.
+        // Only IPv6 addresses contain a colon; the text of an IPv4 address is its key as it stands. The loop over bytes
+        // is fastest for so short a text.
         let has_colon = || value.bytes().any(|byte| byte == b':');
         match (name == "client.ip" && has_colon()).then(|| address(value)).flatten() {
             Some(address) => push_address(out, address, ipv6_prefix),
@@ -147,14 +150,14 @@ fn push_text(out: &mut Vec<u8>, text: &[u8]) {
     out.extend_from_slice(text);
 }
 
-/// A function of its own, so that keys without an address do not pay for its local variables.
+/// A separate function, so that keys without an address do not pay for its local variables.
 #[inline(never)]
 fn push_address(out: &mut Vec<u8>, address: IpAddr, ipv6_prefix: u8) {
     let network = keyed_network(address, ipv6_prefix);
     match network.addr() {
         IpAddr::V4(address) => push_text(out, address.to_string().as_bytes()),
         IpAddr::V6(address) => {
-            // Its text has at most 43 bytes: the length before it is one byte.
+            // The text has at most 43 bytes, so its length takes one byte.
             let length = out.len();
             out.push(0);
             push_ipv6(out, address.segments());
@@ -165,10 +168,10 @@ fn push_address(out: &mut Vec<u8>, address: IpAddr, ipv6_prefix: u8) {
     }
 }
 
-/// Appends the text of an IPv6 address that maps no IPv4, as RFC 5952 writes it: the first of the longest runs of two zero
-/// groups and more is `::`.
+/// Appends the text of an IPv6 address that is not IPv4-mapped in the form of RFC 5952: the first of the longest runs
+/// of at least two zero groups becomes `::`.
 ///
-/// By hand, since formatting took a third of what a key by IPv6 costs.
+/// Written by hand, since the standard formatting took a third of the time of making an IPv6 key.
 fn push_ipv6(out: &mut Vec<u8>, groups: [u16; 8]) {
     let (mut run, mut longest) = (0..0, 0..0);
     for (at, group) in groups.into_iter().enumerate() {

@@ -1,12 +1,13 @@
-//! What keys begin with that belong to no policy.
+//! The first bytes of keys that belong to no policy.
 //!
-//! A policy's key begins with the length of the policy's name, which is never zero. All other keys begin with a zero and a letter that
-//! stands here, so that no kind of key can be mistaken for another: whoever chooses the rest of a key cannot choose its kind.
+//! A policy's key begins with the length of the policy's name, which is never zero. All other keys begin with a zero
+//! and a letter from this list, so that keys of different kinds are never equal: a caller that chooses the rest of a
+//! key cannot choose its kind.
 
-/// The mark that half of a ticket has been settled; the half and the ticket's id follow.
+/// The mark that half of a ticket has been settled, followed by the half and the ticket's id.
 pub const TICKET_MARK: [u8; 2] = [0, b't'];
 
-/// A limit that a caller brings; the caller's own key follows.
+/// A limit that a caller sends with its check, followed by the caller's own key.
 pub const CALLER_LIMIT: [u8; 2] = [0, b'c'];
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! An estimate that a policy learns: a quantile of what its requests really cost.
+//! Learns the estimated cost of a policy's requests: a quantile of their real costs.
 //!
-//! Checks read one number and take no lock; settlements record under a short lock of the policy's own. The quantile is that of the last
-//! 512 to 1,024 settlements, so that it follows what requests cost now: two histograms record every cost, each is emptied at 1,024, half
-//! of that apart from the other, and the fuller one is read.
+//! Checks read one number and take no lock; settlements record under a short lock of the policy. The quantile covers
+//! the last 512 to 1,024 settlements, so that it follows present costs: two histograms record every cost, each is
+//! emptied when it holds 1,024, the two half a cycle apart, and the fuller one is read.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -10,34 +10,34 @@ use hdrhistogram::Histogram;
 use parking_lot::Mutex;
 use tidegate_core::{Algorithm, Ask, Cost, Quota, Rate, Tick, Transition};
 
-/// A histogram is emptied once it has so many costs and the other has half as many.
+/// The number of costs at which a histogram is emptied; the other one then holds half as many.
 const TURN: u64 = 1024;
-/// With fewer settlements the stated number holds: they say little of a quantile such as 90 %.
+/// With fewer settlements the configured start holds, since they say little about a quantile such as 90 %.
 const ENOUGH: u64 = Learning::ENOUGH;
-/// One decimal digit: an estimate is above the true quantile by less than a sixteenth, and never below it.
+/// One significant decimal digit: an estimate is less than a sixteenth above the true quantile, and never below it.
 const DIGITS: u8 = 1;
 
 /// How a policy learns its estimate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Learning {
-    /// The estimate until 20 requests were settled.
+    /// The estimate until 20 requests have been settled.
     pub start: Cost,
-    /// Which share of requests, in percent from 1 to 100, costs at most what is estimated.
+    /// The share of requests, in percent from 1 to 100, that cost at most the estimate.
     pub percent: u8,
 }
 
 impl Learning {
-    /// Settlements that are needed for an estimate: [`Learning::start`] holds until so many were seen.
+    /// The number of settlements needed for an estimate; until then [`Learning::start`] holds.
     pub const ENOUGH: u64 = 20;
 
-    /// Starts from `start`, and then estimates what 90 % of the requests cost at most.
+    /// Starts with `start`, and later estimates the cost that 90 % of the requests do not exceed.
     #[must_use]
     pub const fn from(start: Cost) -> Self {
         Self { start, percent: 90 }
     }
 
-    /// Chooses another share, in percent; 1 to 100, others are cut to that.
+    /// Sets another share, in percent, clamped to 1 to 100.
     #[must_use]
     pub const fn percent(mut self, percent: u8) -> Self {
         self.percent = if percent == 0 {
@@ -51,10 +51,10 @@ impl Learning {
     }
 }
 
-/// What one policy has learnt. At most 4 KiB, taken at the first settlement.
+/// What one policy has learned. At most 4 KiB, allocated at the first settlement.
 #[derive(Debug)]
 pub(super) struct Learned {
-    /// 0 while too little is known.
+    /// 0 until enough is known.
     estimate: AtomicU64,
     percent: AtomicU64,
     seen: Mutex<Option<Seen>>,
@@ -75,20 +75,20 @@ impl Learned {
         }
     }
 
-    /// Returns what a request is estimated to cost; `None` while too little is known.
+    /// Returns the estimated cost of a request; `None` until enough is known.
     pub(super) fn estimate(&self) -> Option<Cost> {
-        // Relaxed: a number by itself, which orders nothing.
+        // Relaxed: an independent number, which orders nothing.
         Cost::new(self.estimate.load(Ordering::Relaxed))
     }
 
-    /// Returns how many settlements the estimate is, or will be, worked out from. Takes the lock.
+    /// Returns the number of settlements behind the estimate, or recorded so far. Takes the lock.
     pub(super) fn settlements(&self) -> u64 {
         self.seen.lock().as_ref().map_or(0, |seen| seen.fuller.len())
     }
 
-    /// Takes another share, of what it has learnt as well.
+    /// Sets another share, and applies it to what has been learned too.
     pub(super) fn set_percent(&self, learning: Learning) {
-        // Relaxed: read under the lock below by whoever learns next.
+        // Relaxed: later settlements read it under the lock below.
         self.percent.store(u64::from(learning.percent), Ordering::Relaxed);
         if let Some(seen) = &*self.seen.lock() {
             self.work_out(seen);
@@ -109,7 +109,8 @@ impl Learned {
         if seen.fuller.len() < ENOUGH {
             return;
         }
-        // The rank in whole numbers, and then its middle as a share: as a float, 0.07 of 100 is slightly more than 7.
+        // The rank is computed in integers, and its middle used as the share: as a float, 0.07 of 100 is slightly more
+        // than 7.
         let count = seen.fuller.len();
         let rank = (count * self.percent.load(Ordering::Relaxed)).div_ceil(100).max(1);
         let share = (rank as f64 - 0.5) / count as f64;
@@ -120,7 +121,7 @@ impl Learned {
 
 impl Seen {
     fn new() -> Option<Self> {
-        // Fails only for bounds that make no sense; these are constants that do.
+        // Fails only for invalid bounds; these constants are valid.
         let empty = || Histogram::new_with_bounds(1, Rate::MAX_COUNT, DIGITS).ok();
         Some(Self { fuller: empty()?, newer: empty()? })
     }
@@ -128,7 +129,7 @@ impl Seen {
     fn record(&mut self, units: u64) {
         let units = units.min(Rate::MAX_COUNT);
         self.fuller.saturating_record(units);
-        // The first half turn goes to one of them alone; from then on they are half a turn apart.
+        // The first half cycle is recorded in one histogram only; from then on the two are half a cycle apart.
         if self.fuller.len() > TURN / 2 {
             self.newer.saturating_record(units);
         }
@@ -139,7 +140,7 @@ impl Seen {
     }
 }
 
-/// Returns the most that a full limit grants in one ask that waits at most `max_wait`, 1 or more.
+/// Returns the most units that a full limit grants in one request that waits at most `max_wait`; 1 or more.
 pub(crate) fn most_at_once(quota: &Quota, max_wait: std::time::Duration) -> u64 {
     let now = Tick::from_secs(1 << 32);
     let fresh = quota.fresh(now);
@@ -151,7 +152,8 @@ pub(crate) fn most_at_once(quota: &Quota, max_wait: std::time::Duration) -> u64 
     if grants(at_once) && (max_wait.is_zero() || at_once == Rate::MAX_COUNT) {
         return at_once;
     }
-    // A wait may allow more than a full limit holds, and a queue less than its places: the most is searched for in between.
+    // A wait may allow more than a full limit holds, and a queue may allow less than its places, so the most is found
+    // by search.
     let (mut granted, mut refused) = if grants(at_once) { (at_once, at_once * 2) } else { (1, at_once) };
     while granted < Rate::MAX_COUNT && grants(refused) {
         (granted, refused) = (refused, refused.saturating_mul(2));
@@ -198,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        /// Against a sorted list of the same costs: at least the quantile, and less than a sixteenth above it.
+        /// Compared with a sorted list of the same costs: the estimate is at least the quantile, and less than a sixteenth above it.
         #[test]
         fn an_estimate_is_the_quantile_rounded_up(
             costs in prop::collection::vec(1..1_000_000_000_000_u64, 20..512),

@@ -1,11 +1,12 @@
-//! Which requests a policy is for: method, path, host, headers and any other attribute.
+//! Decides which requests a policy applies to, by method, path, host, headers and any other attribute.
 //!
-//! Every stated part must fit (and); within a part one of its alternatives must (or). A part that the request does not
-//! have fits nothing, except where the absence itself is asked for. An empty match fits every request.
+//! Every part that is stated must fit (and); within a part, one of its alternatives must fit (or). If the request lacks
+//! a part, no demand on it fits, except a demand for its absence. An empty match fits every request.
 //!
-//! What is normalised: the path as told in [`crate::policy`] (no way around a limit by `//`, `/./` or `%2e`); the host is
-//! lower-cased, its port and a last dot cut off; methods are compared without regard to case. Values of headers and
-//! attributes are compared as they are, but for `request.path` and `request.host`, which are normalised there too.
+//! Before matching, the path is normalised as described in [`crate::policy`] (`//`, `/./` and `%2e` do not evade a
+//! limit); the host is lower-cased, and its port and a final dot are cut off; methods are compared case-insensitively.
+//! Values of headers and attributes are compared as they are, except `request.path` and `request.host`, which are
+//! normalised here too.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -14,18 +15,18 @@ use super::descriptor::Descriptor;
 use super::glob::{Glob, GlobError, PathGlob};
 use super::path::{self, Reading, Readings};
 
-/// What is asked of one attribute.
+/// A demand on one attribute.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Want {
-    /// One of these fits the value.
+    /// One of these globs must fit the value.
     OneOf(Vec<Glob>),
-    /// The attribute is there, whatever its value.
+    /// The attribute must be present, with any value.
     Present,
-    /// The attribute is not there.
+    /// The attribute must be absent.
     Absent,
 }
 
-/// Which requests a policy is for. Compiled once; matching never allocates.
+/// Which requests a policy applies to. Compiled once; matching never allocates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Match {
     methods: Vec<Box<str>>,
@@ -36,78 +37,78 @@ pub struct Match {
 }
 
 impl Match {
-    /// Makes a match that fits every request.
+    /// Creates a match that fits every request.
     #[must_use]
     pub fn any() -> Self {
         Self::default()
     }
 
-    /// Asks for one of these methods; a further call adds to them.
+    /// Requires a method; a further call adds an alternative.
     #[must_use]
     pub fn method(mut self, method: &str) -> Self {
         self.methods.push(method.to_ascii_uppercase().into());
         self
     }
 
-    /// Asks for a path: `/api/**`, `/login`, `/v?/{users,teams}/*`; a further call adds an alternative.
+    /// Requires a path: `/api/**`, `/login`, `/v?/{users,teams}/*`; a further call adds an alternative.
     ///
     /// # Errors
-    /// [`GlobError`] when the pattern cannot be.
+    /// [`GlobError`] if the pattern is invalid.
     pub fn path(mut self, pattern: &str) -> Result<Self, GlobError> {
         self.paths.push(PathGlob::new(pattern)?);
         Ok(self)
     }
 
-    /// Asks for a host: `api.example.com`, `*.example.com` (any subdomain, not the domain itself); a further call adds an
-    /// alternative.
+    /// Requires a host: `api.example.com`, `*.example.com` (any subdomain, not the domain itself); a further call adds
+    /// an alternative.
     ///
     /// # Errors
-    /// [`GlobError`] when the pattern cannot be.
+    /// [`GlobError`] if the pattern is invalid.
     pub fn host(mut self, pattern: &str) -> Result<Self, GlobError> {
         self.hosts.push(Glob::new(&pattern.to_ascii_lowercase())?);
         Ok(self)
     }
 
-    /// Asks something of a header; the name's case does not matter.
+    /// Adds a demand on a header; the case of the name does not matter.
     #[must_use]
     pub fn header(self, name: &str, want: Want) -> Self {
         self.attribute(&format!("request.header.{}", name.to_ascii_lowercase()), want)
     }
 
-    /// Asks something of an attribute of the descriptor.
+    /// Adds a demand on an attribute of the descriptor.
     #[must_use]
     pub fn attribute(mut self, name: &str, want: Want) -> Self {
         self.attributes.push((name.into(), want));
         self
     }
 
-    /// Leaves out requests that fit `other`; a further call leaves out more.
+    /// Excludes requests that fit `other`; a further call excludes more.
     #[must_use]
     pub fn not(mut self, other: Self) -> Self {
         self.not.push(other);
         self
     }
 
-    /// Asks for one of these paths, beside those asked for.
+    /// Adds alternatives for the path.
     #[cfg(feature = "config")]
     pub(crate) fn add_paths(&mut self, paths: impl Iterator<Item = PathGlob>) {
         self.paths.extend(paths);
     }
 
-    /// Asks for one of these hosts, which are lower-case, beside those asked for.
+    /// Adds alternatives for the host, in lower case.
     #[cfg(feature = "config")]
     pub(crate) fn add_hosts(&mut self, hosts: impl Iterator<Item = Glob>) {
         self.hosts.extend(hosts);
     }
 
-    /// Says whether a request fits.
+    /// Reports whether a request fits.
     #[must_use]
     pub fn matches(&self, descriptor: &Descriptor<'_>) -> bool {
         let plain = plain_values(descriptor);
         self.misfit(&View::over(descriptor, plain.as_ref().unwrap_or(descriptor))).is_none()
     }
 
-    /// Returns the first part that does not fit; `None` when all do.
+    /// Returns the first part that does not fit; `None` if the request fits.
     pub(crate) fn misfit(&self, view: &View<'_, '_>) -> Option<&'static str> {
         if !self.methods.is_empty() && !self.method_fits(view) {
             return Some("method");
@@ -124,7 +125,7 @@ impl Match {
             return self.leaves_out(view).then_some("not");
         }
         let Some(readings) = view.path() else { return self.misfit_without_path(view) };
-        // The same reading must fit the paths and must not fit what is left out.
+        // One and the same reading must fit the paths and must not fit `not`.
         let mut reason = "path";
         for path in readings.each().map(Reading::text) {
             if !self.path_fits(path) {
@@ -150,7 +151,7 @@ impl Match {
         self.not.iter().any(|not| not.misfit(view).is_none())
     }
 
-    /// Like [`Match::misfit`] with the path in one given reading; what `not` itself leaves out included.
+    /// Reports whether everything fits, with the path in one given reading; includes nested `not` matches.
     fn fits_reading(&self, view: &View<'_, '_>, path: &str) -> bool {
         (self.methods.is_empty() || self.method_fits(view))
             && (self.hosts.is_empty() || self.host_fits(view))
@@ -169,7 +170,7 @@ impl Match {
 
     #[inline]
     fn method_fits(&self, view: &View<'_, '_>) -> bool {
-        // Compared as it is first, since nearly all callers write methods in capitals.
+        // Compared exactly first, since nearly all callers write methods in upper case.
         let fits = |want: &str, have: &str| want == have || want.eq_ignore_ascii_case(have);
         view.method.is_some_and(|have| self.methods.iter().any(|want| fits(want, have)))
     }
@@ -190,13 +191,13 @@ impl Match {
         &self.attributes
     }
 
-    /// Hands over the name of each attribute asked for, those of what is left out included.
+    /// Calls `each` with the name of every attribute in a demand, including those in `not`.
     pub fn names(&self, each: &mut impl FnMut(&str)) {
         self.attributes.iter().for_each(|(name, _)| each(name));
         self.not.iter().for_each(|not| not.names(each));
     }
 
-    /// Says whether it asks for a method, for a host and for a path, what is left out included.
+    /// Reports whether there are demands on the method, the host and the path, including those in `not`.
     pub(crate) fn reads_places(&self) -> [bool; 3] {
         let own = [!self.methods.is_empty(), !self.hosts.is_empty(), !self.paths.is_empty()];
         self.not.iter().map(Self::reads_places).fold(own, |all, one| [0, 1, 2].map(|at| all[at] || one[at]))
@@ -214,10 +215,10 @@ impl Match {
 }
 
 impl Want {
-    /// Asks for one value or glob.
+    /// Requires one value or glob.
     ///
     /// # Errors
-    /// [`GlobError`] when the pattern cannot be.
+    /// [`GlobError`] if the pattern is invalid.
     pub fn value(pattern: &str) -> Result<Self, GlobError> {
         Ok(Self::OneOf(vec![Glob::new(pattern)?]))
     }
@@ -231,12 +232,13 @@ impl Want {
     }
 }
 
-/// A request as matching sees it: looked up and normalised at most once, however many policies there are.
+/// A request prepared for matching: its parts are looked up and normalised at most once, however many policies there
+/// are.
 ///
-/// Host and path are normalised when first asked for: where no policy speaks of them, they cost nothing.
+/// Host and path are normalised at their first use: if no policy has a demand on them, they cost nothing.
 #[derive(Debug)]
 pub(crate) struct View<'d, 'v> {
-    /// Where attributes are looked up by their names.
+    /// The descriptor in which attributes are looked up by name.
     pub(crate) descriptor: &'d Descriptor<'v>,
     pub(crate) outbound: bool,
     method: Option<&'d str>,
@@ -247,7 +249,7 @@ pub(crate) struct View<'d, 'v> {
 }
 
 impl<'d, 'v> View<'d, 'v> {
-    /// Looks the named parts up in one pass over the pairs.
+    /// Looks up method, path, host and direction in one pass over the pairs.
     pub(crate) fn of(descriptor: &'d Descriptor<'v>) -> Self {
         let mut view = Self {
             descriptor,
@@ -270,7 +272,7 @@ impl<'d, 'v> View<'d, 'v> {
         view
     }
 
-    /// Like [`View::of`], with attributes looked up in `values`; method, host and path are those of the request.
+    /// Like [`View::of`], but attributes are looked up in `values`; method, host and path come from the request.
     pub(crate) fn over(request: &'d Descriptor<'v>, values: &'d Descriptor<'v>) -> Self {
         Self { descriptor: values, ..Self::of(request) }
     }
@@ -284,22 +286,23 @@ impl<'d, 'v> View<'d, 'v> {
     }
 }
 
-/// Returns a request with path and host in the form in which they are compared, made into keys and priced; `None` when they
-/// have it already. Else each `?query`, `//` and capital would be a value of its own: a way around a key, a list or a cost.
+/// Returns the request with path and host in the form that is used for comparing, keys and costs; `None` if they have
+/// that form already. Otherwise each `?query`, `//` and capital letter would make a different value, and so evade a
+/// key, a list or a cost.
 pub(crate) fn plain_values<'v>(request: &Descriptor<'v>) -> Option<Descriptor<'v>> {
     let mut plain: Option<Descriptor<'v>> = None;
     let path = request.value("request.path").map(|raw| ("request.path", raw, path::for_values(raw)));
     let host = request.value("request.host").map(|raw| ("request.host", raw, host_name(raw)));
     for (name, raw, value) in path.into_iter().chain(host) {
         if value != raw {
-            // The last of a name wins.
+            // The last pair of a name counts.
             plain.get_or_insert_with(|| request.clone()).push(name, value.into_owned());
         }
     }
     plain
 }
 
-/// Returns a value of a request in the form in which it is compared and made into keys.
+/// Returns a value of a request in the form that is used for comparing and for keys.
 pub(crate) fn compared<'v>(name: &str, raw: &'v str) -> Cow<'v, str> {
     match name {
         "request.path" => path::for_values(raw),
@@ -308,17 +311,17 @@ pub(crate) fn compared<'v>(name: &str, raw: &'v str) -> Cow<'v, str> {
     }
 }
 
-/// Lower-cases a host and cuts off its port and a last dot; borrows where nothing changes.
+/// Lower-cases a host and cuts off its port and a final dot; borrows if nothing changes.
 pub(crate) fn host_name(raw: &str) -> Cow<'_, str> {
-    // One pass for the usual one, which is written as it is compared: it has neither a colon, nor a capital, nor a bracket, nor
-    // what lies between them and is in no host.
+    // A single pass for the usual host, which needs no change: no byte lies between `:` and `[`, a range that holds the
+    // colon, the capital letters and the bracket (and characters that no host contains).
     if !raw.bytes().any(|byte| (b':'..=b'[').contains(&byte)) {
         return Cow::Borrowed(raw.strip_suffix('.').unwrap_or(raw));
     }
     let bare = match raw.strip_prefix('[') {
         Some(v6) => v6.split_once(']').map_or(raw, |(address, _)| address),
         None => match raw.split_once(':') {
-            // Two colons and no brackets: an IPv6 address without a port.
+            // Several colons without brackets: an IPv6 address without a port.
             Some((host, port)) if !port.contains(':') => host,
             _ => raw,
         },

@@ -1,35 +1,35 @@
-//! The attributes that policies name: a server must keep these of a request, and may leave out all others.
+//! The attributes that policies name: a server must keep these of a request, and may drop all others.
 //!
-//! A request may carry more than a server is willing to hold. What no policy names may be left out; an attribute that a policy names
-//! decides who is limited, so it must be kept whenever the request has it.
+//! A request may carry more than a server is willing to hold. Attributes that no policy names may be dropped. An
+//! attribute that a policy names decides who is limited, so it must be kept whenever the request has it.
 
 use std::collections::HashSet;
 
 use foldhash::fast::RandomState;
 
-/// The attributes that Tidegate names, but for the headers.
+/// The attributes that Tidegate itself defines, without the headers.
 pub(crate) const BUILT_IN: [&str; 5] =
     ["client.ip", "request.direction", "request.host", "request.method", "request.path"];
 
-/// The attributes that the policies of a set name: in matches, keys, tiers, overrides, costs and lists.
+/// The attributes that the policies of a set name, in matches, keys, tiers, overrides, costs and lists.
 ///
-/// Policies that are switched off are among them, so that a decision can be explained under them. As large as the names in
-/// the file; looking one up is a hash, and one comparison for each prefix.
+/// Includes the names in policies that are switched off, so that a decision can be explained under them. The size grows
+/// with the names in the file; a lookup takes one hash, and one comparison per prefix.
 #[derive(Clone, Debug, Default)]
 pub struct Named {
     names: HashSet<String, RandomState>,
-    /// Each with a dot at its end: every attribute that begins so is named.
+    /// Prefixes with a final dot: every attribute that begins with one is named.
     prefixes: Vec<String>,
 }
 
 impl Named {
-    /// Says whether an attribute is named.
+    /// Reports whether an attribute is named.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
         self.names.contains(name) || self.prefixes.iter().any(|prefix| name.starts_with(prefix.as_str()))
     }
 
-    /// Says whether some attribute is named that begins so; `start` ends with a dot.
+    /// Reports whether any attribute that begins with `start` is named; `start` ends with a dot.
     #[must_use]
     pub fn reaches(&self, start: &str) -> bool {
         self.names().any(|name| name.starts_with(start))
@@ -39,25 +39,25 @@ impl Named {
                 .any(|prefix| prefix.starts_with(start) || start.starts_with(prefix.as_str()))
     }
 
-    /// Returns the names that are written out. An expression may reach others: see [`Named::contains`].
+    /// Returns the names that are written out. An expression may use others too: see [`Named::contains`].
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(String::as_str)
     }
 
-    /// Names an attribute, and with `group` all whose names go on after it with a dot.
+    /// Adds the name of an attribute, and with `group` also all names that continue it after a dot.
     pub(super) fn add_name(&mut self, name: &str, group: bool) {
         if group { self.add_with_fields(name) } else { self.add(name) }
     }
 
-    /// Names an attribute.
+    /// Adds the name of an attribute.
     pub(super) fn add(&mut self, name: &str) {
         if !self.names.contains(name) {
             self.names.insert(name.to_owned());
         }
     }
 
-    /// Names an attribute, and all whose names go on after it with a dot: which of a group an expression looks at is known
-    /// only when it runs.
+    /// Adds the name of an attribute and all names that continue it after a dot: which member of a group an expression
+    /// uses is known only at evaluation.
     fn add_with_fields(&mut self, name: &str) {
         self.add(name);
         let prefix = format!("{name}.");

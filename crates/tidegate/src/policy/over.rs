@@ -1,33 +1,34 @@
-//! What becomes of a request that is over a limit, other than to be refused.
+//! What happens to a request over a limit, besides a refusal.
 
 use tidegate_core::{Criticality, Priority};
 
-/// What becomes of a request that is over a limit of a policy. It is charged nothing under that limit in any case.
+/// What happens to a request over a limit of a policy. That limit is not charged in any case.
 ///
-/// A gate lowers the priority before it decides the other limits, and its decision says which policies let the request pass
-/// ([`GateDecision::over`](crate::GateDecision::over)); the limit itself stands there as refusing and not binding.
+/// A gate lowers the priority before it decides the other limits, and its decision lists the policies that let the
+/// request pass ([`GateDecision::over`](crate::GateDecision::over)). The limit itself appears there as refusing and not
+/// binding.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Over {
-    /// It is refused, or has to wait where the limit delays.
+    /// The request is refused, or must wait if the limit delays.
     #[default]
     Deny,
-    /// It passes, and whoever serves it is told.
+    /// The request passes, and the service is told.
     Mark,
-    /// It passes with a lower priority, and whoever serves it is told.
+    /// The request passes with a lower priority, and the service is told.
     Demote {
-        /// At most this level; `None` is one level below its own.
+        /// The highest level that the request may keep; `None`: one level below its own.
         to: Option<Criticality>,
     },
 }
 
 impl Over {
-    /// Says whether the request is refused.
+    /// Reports whether the request is refused.
     #[must_use]
     pub const fn refuses(self) -> bool {
         matches!(self, Self::Deny)
     }
 
-    /// Returns the priority of a request that is over the limit, which had `priority`. The cohort within a level stays.
+    /// Returns the lowered priority of a request over the limit that had `priority`. The cohort within the level stays.
     ///
     /// # Examples
     /// ```
@@ -43,7 +44,7 @@ impl Over {
         let own = priority.level();
         let below = Criticality::ALL.into_iter().rfind(|level| *level < own).unwrap_or(own);
         let level = to.unwrap_or(below).min(own);
-        // A cohort that a priority has is in range.
+        // The cohort of a valid priority is in range.
         Priority::of(level).in_cohort(priority.cohort()).unwrap_or(Priority::of(level))
     }
 }

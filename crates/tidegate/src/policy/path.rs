@@ -1,49 +1,49 @@
-//! The normal form of a request's path, which patterns are compared with.
+//! Normalises the path of a request, which patterns are compared with.
 //!
-//! A limit on `/login` is worth nothing if `//login`, `/./login` or `/%6Cogin` reaches the same handler without being counted. So the path
-//! is normalised first: the query and fragment are cut off, percent-escapes are decoded once (those of `/` and `\` stay,
-//! in capitals), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above the root, and a
-//! slash at the end does not count.
+//! A limit on `/login` is useless if `//login`, `/./login` or `/%6Cogin` reaches the same handler uncounted. So the
+//! path is normalised first: the query and fragment are cut off, percent-escapes are decoded once (those of `/` and `\`
+//! stay, in upper case), empty and `.` segments are dropped, `..` removes the segment before it and never climbs above
+//! the root, and a trailing slash is ignored.
 //!
-//! Some paths are read in several ways by different servers: an escaped slash, a backslash, a `;parameter` in a segment,
-//! `..` after an empty segment. For these a second, lenient reading is made (escapes decoded, backslashes as slashes,
-//! parameters dropped), and one for each server that is lenient in some of it and strict in the rest: nginx and Go decode the
-//! escaped slash and keep parameters, servlet containers do the opposite. A policy matches if it matches any of them, so
-//! the caller cannot avoid the limit, whichever way the server behind reads the path.
+//! Servers disagree about some paths: an escaped slash, a backslash, a `;parameter` in a segment, `..` after an empty
+//! segment. For these there is a second, lenient reading (escapes decoded, backslashes as slashes, parameters dropped),
+//! and one reading for each combination in which a server is lenient in some points and strict in the rest: nginx and
+//! Go decode the escaped slash and keep parameters, servlet containers do the opposite. A policy matches if it matches
+//! any reading, so the caller cannot avoid the limit, whichever way the server behind reads the path.
 //!
-//! Case counts. An escape is decoded once only: `%2565` is `%65`, as it is for the servers behind.
+//! Paths are case-sensitive. An escape is decoded only once: `%2565` becomes `%65`, as in the servers behind.
 
 use std::borrow::Cow;
 
-/// How many leading segments of a path are told apart when policies are looked up by it: enough for `/api/v1/users/*`.
+/// How many leading segments of a path the index of policies distinguishes: enough for `/api/v1/users/*`.
 pub(crate) const DEPTH: usize = 4;
 
-/// A request path in the ways it can be read: nearly always one, at most 16.
+/// The different readings of a request path: nearly always one, at most 16.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Readings<'d> {
     strict: Reading<'d>,
     lenient: Option<Box<Reading<'d>>>,
-    /// The readings of servers that are lenient in some of it only.
+    /// The readings of servers that are lenient in some points only.
     mixed: Box<[Reading<'d>]>,
 }
 
-/// What a server may do to a path beyond what all do.
+/// What a server may do to a path in addition to the strict normalisation.
 #[derive(Clone, Copy, Debug, Default)]
 struct Way {
     /// Decodes the escapes of `/` and `\`.
     slashes: bool,
-    /// Takes `\` for a slash.
+    /// Treats `\` as a slash.
     backslashes: bool,
     /// Drops the `;parameters` of segments.
     parameters: bool,
-    /// Lets `..` remove an empty segment, as RFC 3986 has it, instead of dropping empty segments first.
+    /// Lets `..` remove an empty segment, as RFC 3986 does, instead of dropping empty segments first.
     empty: bool,
 }
 
 impl Way {
     const LENIENT: Self = Self { slashes: true, backslashes: true, parameters: true, empty: false };
 
-    /// Returns the ways in which a path may be read, where they can differ for it.
+    /// Returns all combinations that can make a difference for a path.
     fn each(path: &str) -> impl Iterator<Item = Self> {
         let escaped = |of: &[u8]| {
             path.as_bytes().windows(3).any(|three| three[0] == b'%' && hex(&three[1..]) == Some(of[0]))
@@ -77,16 +77,18 @@ pub(crate) struct Reading<'d> {
     ends: Ends,
 }
 
-/// Where the first [`DEPTH`] segments of a path end, 16 bits each, the first in the lowest; 0 where there is none.
+/// The end positions of the first [`DEPTH`] segments of a path, 16 bits each, the first in the lowest bits; 0 if there
+/// are fewer segments.
 ///
-/// In one word, since it is made for every request. Ends from 2¹⁶ on are left out, and all after them: no policy has such a path.
+/// Packed into one word, since it is computed for every request. The first end of 2¹⁶ or more and all later ones are
+/// left out: no policy has such a path.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Ends(u64);
 
 const _: () = assert!(DEPTH * 16 == u64::BITS as usize);
 
 impl<'d> Readings<'d> {
-    /// Reads a path. Borrows unless there is something to normalise.
+    /// Normalises a path in all its readings. Borrows if there is nothing to normalise.
     pub(crate) fn of(raw: &'d str) -> Self {
         if let Some(strict) = plain(raw) {
             return Self { strict, lenient: None, mixed: Box::default() };
@@ -108,14 +110,15 @@ impl<'d> Readings<'d> {
         }
     }
 
-    /// Returns the readings, all different, the strict one first.
+    /// Returns the readings, all distinct, the strict one first.
     #[inline]
     pub(crate) fn each(&self) -> impl Iterator<Item = &Reading<'d>> {
         std::iter::once(&self.strict).chain(self.lenient.as_deref()).chain(&self.mixed)
     }
 }
 
-/// Says whether servers resolve a `..` of the path differently: `/a\x/../b` is `/a/b` to one and `/b` to another.
+/// Reports whether servers may resolve a `..` of the path differently: `/a\x/../b` is `/a/b` to one and `/b` to
+/// another.
 pub(crate) fn is_ambiguous(raw: &str) -> bool {
     let path = &raw[..raw.find(['?', '#']).unwrap_or(raw.len())];
     let climbs =
@@ -123,15 +126,16 @@ pub(crate) fn is_ambiguous(raw: &str) -> bool {
     climbs && Readings::of(raw).each().nth(1).is_some()
 }
 
-/// Returns the one reading that stands for a path where it is a value: in keys, lists, tables and expressions.
+/// Returns the single reading that represents a path as a value: in keys, lists, tables and expressions.
 ///
-/// The lenient one where there are two: else a caller would have a key of his own for each `;parameter` he makes up.
+/// It is the lenient reading if there is one; otherwise a caller would get a key of its own for each `;parameter` it
+/// makes up.
 pub(crate) fn for_values(raw: &str) -> Cow<'_, str> {
     let readings = Readings::of(raw);
     readings.lenient.map_or(readings.strict.text, |lenient| lenient.text)
 }
 
-/// Reads a text without query strictly: escapes decoded once, dot segments resolved.
+/// Returns the strict reading of a text without a query: escapes decoded once, dot segments resolved.
 #[cfg(feature = "config")]
 pub(crate) fn strictly(text: &str) -> String {
     resolve(&decode(text, false), Way::default())
@@ -166,7 +170,8 @@ impl Reading<'_> {
         &self.text
     }
 
-    /// Returns its first segment, the first two, and so on to the whole or the first [`DEPTH`]. The root has none.
+    /// Returns the prefixes of the path by segments: the first segment, the first two, and so on up to [`DEPTH`]. The
+    /// root has none.
     #[inline]
     pub(crate) fn prefixes(&self) -> impl Iterator<Item = &str> {
         let mut ends = self.ends.0;
@@ -178,9 +183,10 @@ impl Reading<'_> {
     }
 }
 
-/// Reads a path that, but for a query and perhaps one slash at the end, is its own normal form; `None` for any other.
+/// Returns the reading of a path that is already in normal form, apart from a query and perhaps a trailing slash;
+/// `None` for any other.
 ///
-/// One pass, since it is made for every request.
+/// A single pass, since it is made for every request.
 fn plain(raw: &str) -> Option<Reading<'_>> {
     if !raw.starts_with('/') {
         return None;
@@ -205,7 +211,7 @@ fn plain(raw: &str) -> Option<Reading<'_>> {
     if end > start {
         ends.add(segments, end);
     } else if start > 1 {
-        // The slash at the end, but that of the root, does not count.
+        // A trailing slash is ignored, except that of the root.
         end = start - 1;
     }
     Some(Reading { text: Cow::Borrowed(&raw[..end]), ends })
@@ -218,7 +224,7 @@ fn decode(path: &str, slashes_too: bool) -> String {
     while let Some(&byte) = bytes.get(at) {
         let escaped = (byte == b'%').then(|| hex(bytes.get(at + 1..at + 3)?)).flatten();
         match escaped {
-            // In capitals: servers do not tell `%2f` from `%2F`, so patterns and keys must not either.
+            // In upper case: servers do not distinguish `%2f` from `%2F`, so patterns and keys must not either.
             Some(b'/' | b'\\') if !slashes_too => {
                 out.extend(bytes[at..at + 3].iter().map(u8::to_ascii_uppercase));
             }
@@ -238,7 +244,7 @@ fn hex(pair: &[u8]) -> Option<u8> {
     u8::try_from(digit(pair[0])? * 16 + digit(pair[1])?).ok()
 }
 
-/// Drops empty and dot segments, climbs on `..`.
+/// Drops empty and dot segments, and removes the segment before each `..`.
 fn resolve(path: &str, way: Way) -> String {
     let mut kept: Vec<&str> = Vec::new();
     let separators: &[char] = if way.backslashes { &['/', '\\'] } else { &['/'] };
@@ -303,7 +309,7 @@ mod tests {
         }
     }
 
-    /// nginx and Caddy serve `/api/thing` for the first of these, and neither the strict nor the lenient reading was that.
+    /// nginx and Caddy serve `/api/thing` for the first of these paths, which was neither the strict nor the lenient reading.
     #[test]
     fn servers_may_be_lenient_in_one_thing_and_strict_in_another() {
         for (raw, read) in [

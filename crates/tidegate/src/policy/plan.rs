@@ -1,4 +1,4 @@
-//! What a request is going to be charged: the list that a policy set makes and a store settles.
+//! The plan of a request: the list of charges that a policy set makes and a store settles.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -17,29 +17,29 @@ pub struct Line<'p> {
     pub policy: usize,
     /// Index of the limit within the policy; the policy's own limits first, its shadow limit last.
     pub limit: usize,
-    /// Where the key stands in [`Plan::keys`].
+    /// The range of the key's bytes in [`Plan::keys`].
     pub key: Range<usize>,
-    /// The limit that holds for this key.
+    /// The quota that applies to this key.
     pub quota: &'p Arc<Quota>,
-    /// How much.
+    /// The units to charge.
     pub cost: Cost,
-    /// How much the limit keeps back from this request, see [`Charge::kept_back`].
+    /// How much the request must leave of the limit, see [`Charge::kept_back`].
     pub kept_back: u64,
-    /// The longest delay the policy accepts.
+    /// The longest delay that the policy accepts.
     pub max_wait: Duration,
     /// Whether a refusal refuses the request: `false` in shadow mode and for shadow limits.
     pub binding: bool,
-    /// Whether a report decides if the charge stays: of a policy that charges failures only.
+    /// Whether a report decides if the charge stays: `true` for a policy that charges failures only.
     pub on_failure: bool,
-    /// What becomes of the charge when an engine cannot decide.
+    /// What happens to the charge if an engine cannot decide.
     pub on_error: OnStoreError,
-    /// When the charge has to be on disk.
+    /// When the charge must be on disk.
     pub durable: Durable,
-    /// Where the policy is decided; `None` is by the gate's own store.
+    /// Where the policy is decided; `None`: by the gate's own store.
     pub share: Option<Share>,
-    /// Whether the quota is of this one check, as [`Charge::passing`] says.
+    /// Whether the quota belongs to this one check, as in [`Charge::passing`].
     pub passing: bool,
-    /// Once it is charged: whether the store did that which stands in for an engine.
+    /// After charging: whether the fallback store charged it in place of an engine.
     pub by_fallback: bool,
     /// How a changed quota takes over what was spent.
     pub replace: Replace,
@@ -47,12 +47,12 @@ pub struct Line<'p> {
     pub owner: u32,
 }
 
-/// How many lines a plan holds without allocating: 16 limits on one request are many, and a plan is filled where it lies,
-/// so that unused room costs nothing.
+/// The number of lines that a plan holds without allocating. Few requests meet 16 limits, and a plan is filled in
+/// place, so unused room costs nothing.
 pub(crate) const LINES: usize = 16;
 
 impl Line<'_> {
-    /// Says whether it permits at once or refuses the step: no shadow, no queue.
+    /// Reports whether the line either permits at once or refuses the step: it is not a shadow and has no delay.
     pub(crate) const fn is_plain(&self) -> bool {
         self.binding && self.max_wait.is_zero()
     }
@@ -60,29 +60,30 @@ impl Line<'_> {
 
 /// All charges of one request, in the order of the policies.
 ///
-/// More than a kilobyte, for sixteen lines without allocation: make one and have it filled rather than moved.
+/// Takes more than a kilobyte, for 16 lines without allocation: create one and fill it in place rather than moving it.
 #[derive(Clone, Debug, Default)]
 pub struct Plan<'p> {
     /// One line per limit of each matching policy.
     pub lines: SmallVec<[Line<'p>; LINES]>,
-    /// The bytes of all keys, and of some that were not needed; one has about 40, for an address under a policy of a word or two.
+    /// The bytes of all keys, and of some that were not needed. A key takes about 40 bytes, for an address under a
+    /// policy with a name of a word or two.
     pub keys: Vec<u8>,
 }
 
 impl Plan<'_> {
-    /// Takes out all lines, and keeps the memory.
+    /// Removes all lines and keeps the memory.
     #[inline]
     pub(crate) fn clear(&mut self) {
         self.lines.clear();
         self.keys.clear();
     }
 
-    /// Returns the lines as a store wants them.
+    /// Returns the lines as charges for a store.
     pub fn charges(&self) -> impl ExactSizeIterator<Item = Charge<'_>> {
         self.lines.iter().map(|line| self.charge(line))
     }
 
-    /// Returns one of the lines as a store wants it.
+    /// Returns one of the lines as a charge for a store.
     #[inline]
     pub(crate) fn charge<'c>(&'c self, line: &Line<'c>) -> Charge<'c> {
         Charge {

@@ -1,4 +1,4 @@
-//! What a request meets in a set of policies: the list that refuses it, or the charges of its plan.
+//! Applies a set of policies to a request: finds the list that refuses it, or makes the plan of its charges.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,20 +18,21 @@ use super::plan::{Line, Plan};
 use super::policy::{Direction, Mode, Policy};
 use super::set::{PolicySet, demotes};
 
-/// Policies whose keys are made for [`PolicySet::push_likely_keys`]: of many, few match a request.
+/// The number of policies whose keys [`PolicySet::push_likely_keys`] makes: if a set has many policies, few match a
+/// request.
 const LIKELY: usize = 4;
 
 impl PolicySet {
-    /// Says whether a deny-list refuses a request, before any limit is asked. Free when no list exists; the policies
-    /// are looked up only when one of them has a list.
+    /// Returns the refusal by a deny-list or a deadline, before any limit is checked. Costs nothing if the set has
+    /// neither; policies are looked up only if one of them has one.
     ///
-    /// A policy in shadow refuses nobody. One that goes by a switch refuses whom it refuses of the default priority.
+    /// A policy in shadow mode refuses no request. A policy with a switch is evaluated for the default priority.
     #[must_use]
     pub fn access(&self, descriptor: &Descriptor<'_>) -> Option<Refusal> {
         self.refuse(descriptor, Priority::default(), |_| true)
     }
 
-    /// Like [`PolicySet::access`], with the lists of the wanted policies only, and of the set.
+    /// Like [`PolicySet::access`], with only the lists of the wanted policies and of the set.
     #[inline(always)]
     pub(super) fn refuse(
         &self,
@@ -82,7 +83,8 @@ impl PolicySet {
         })
     }
 
-    /// Returns what refuses a request by one of the wanted policies that match it and are enforced, in their order.
+    /// Calls `refuses` for each wanted policy that matches the request and is enforced, in order; returns the first
+    /// refusal.
     pub(crate) fn refuse_by(
         &self,
         request: &Descriptor<'_>,
@@ -105,7 +107,8 @@ impl PolicySet {
         })
     }
 
-    /// Returns the time that a policy's requests need and the header that leaves less, unless the caller is on an allow-list.
+    /// Returns the time that the policy's requests need and the header that leaves less, unless the caller is on an
+    /// allow-list.
     pub(super) fn too_late(
         &self,
         policy: &Policy,
@@ -120,9 +123,9 @@ impl PolicySet {
 
     /// Lists the charges of a request of the default priority, in the order of the policies.
     ///
-    /// `cost` is what the caller says the request costs; a policy with a cost of its own goes by that, because the file is
-    /// the operator's word. Allow-lists are heeded, deny-lists are not: ask [`PolicySet::access`] first. Allocates for the
-    /// keys, and beyond them only for more than sixteen lines or an odd path.
+    /// `cost` is the cost that the caller states; a policy with a cost of its own uses that instead, unless it believes
+    /// its callers. Allow-lists apply; for deny-lists call [`PolicySet::access`] first. Allocates for the keys, and
+    /// otherwise only for more than sixteen lines or a path that needs normalising.
     #[must_use]
     pub fn plan(&self, descriptor: &Descriptor<'_>, cost: Option<Cost>) -> Plan<'_> {
         let mut plan = Plan::default();
@@ -130,14 +133,14 @@ impl PolicySet {
         plan
     }
 
-    /// Like [`PolicySet::plan`], into a plan that is emptied first, keeping its memory.
+    /// Like [`PolicySet::plan`], into an existing plan, which is emptied first and keeps its memory.
     #[inline]
     pub fn plan_into<'p>(&'p self, descriptor: &Descriptor<'_>, cost: Option<Cost>, plan: &mut Plan<'p>) {
         plan.clear();
         self.plan_for(descriptor, (cost, Priority::default()), plan);
     }
 
-    /// Like [`PolicySet::plan_into`], for a request of any priority, behind what the plan holds already.
+    /// Like [`PolicySet::plan_into`], for a request of any priority; appends to what the plan already holds.
     #[inline]
     pub(crate) fn plan_for<'p>(
         &'p self,
@@ -148,7 +151,7 @@ impl PolicySet {
         self.fill(descriptor, stated, plan, |_| true);
     }
 
-    /// Like [`PolicySet::plan_for`], with the lines alone of policies that lower priorities and that are `wanted`.
+    /// Like [`PolicySet::plan_for`], with only the lines of policies that are `wanted` and lower priorities.
     #[inline(never)]
     pub(crate) fn plan_demoting<'p>(
         &'p self,
@@ -160,12 +163,12 @@ impl PolicySet {
         self.fill(descriptor, stated, plan, |place| demotes(&self.policies[place]) && wanted(place));
     }
 
-    /// Returns how much a request of a priority has to leave of a quota that holds in place of a line's own.
+    /// Returns how much a request of a priority must leave of a quota that applies in place of a line's own.
     pub(crate) fn kept_back(&self, line: &Line<'_>, quota: &Arc<Quota>, priority: Priority) -> u64 {
         self.compiled[line.policy].limits[line.limit].kept_back(quota, priority)
     }
 
-    /// Returns the quota that a limit of the set has at present for a request; `None` is unlimited.
+    /// Returns the quota of a limit of the set that currently applies to a request; `None`: unlimited.
     pub(crate) fn quota_in_force(
         &self,
         policy: usize,
@@ -176,7 +179,7 @@ impl PolicySet {
         ready.quota(request, || self.policies[policy].limit(limit))
     }
 
-    /// Appends to a plan the lines of the wanted policies.
+    /// Appends the lines of the wanted policies to a plan.
     #[inline(always)]
     pub(super) fn fill<'p>(
         &'p self,
@@ -191,12 +194,12 @@ impl PolicySet {
             return;
         }
         let view = View::over(request, descriptor);
-        // Policies of one kind often follow each other in the file: what was found for the last is asked for once.
+        // Policies of one kind often follow each other in the file, so the last result is reused.
         let mut spoken: Option<(usize, bool)> = None;
         let mut keyed: Option<Values> = None;
         let mut candidates = Candidates::default();
         self.index.look_up(&view, &mut candidates);
-        // By reference: a loop over the thing itself would move it.
+        // By reference: a loop over the value itself would move it.
         for place in candidates.by_ref() {
             let compiled = &self.compiled[place];
             let speaks = match spoken {
@@ -214,7 +217,7 @@ impl PolicySet {
             if compiled.may_skip && compiled.skips(policy, descriptor, priority) {
                 continue;
             }
-            // The first key is made in one piece; those that end alike take their end from it.
+            // The first key is made in one piece; later keys with the same values copy their end from it.
             let mut made = None;
             let values = match &keyed {
                 Some(values) if values.like == compiled.keyed_like => values,
@@ -262,8 +265,9 @@ impl PolicySet {
         }
     }
 
-    /// Appends the keys that a request is likely to be charged under: those of the first few policies, whether they match or not. Cheaper
-    /// than a plan, for whoever may be wrong. `ends` gets the end of each.
+    /// Appends the keys that a request is likely to be charged under: those of the first few policies, whether they
+    /// match or not. Cheaper than a plan, for callers that tolerate wrong guesses. Appends the end of each key to
+    /// `ends`.
     pub(crate) fn push_likely_keys(
         &self,
         descriptor: &Descriptor<'_>,
@@ -279,7 +283,8 @@ impl PolicySet {
         }
     }
 
-    /// Returns the bytes of one key, as plans have them: what to look up or reset by hand. `None` for an unknown limit.
+    /// Returns the bytes of one key, as in plans, for looking up or resetting a key by hand. `None` for an unknown
+    /// limit.
     #[must_use]
     pub fn key(&self, policy: usize, limit: usize, descriptor: &Descriptor<'_>) -> Option<Vec<u8>> {
         let mut key = self.compiled.get(policy)?.limits.get(limit)?.prefix.to_vec();
@@ -290,13 +295,13 @@ impl PolicySet {
     }
 }
 
-/// The end of keys: the values of a `by`.
+/// The values of a `by`, which are the end of keys.
 struct Values {
-    /// The first policy with that `by`.
+    /// The first policy with the same `by`.
     like: usize,
-    /// How many of its attributes the request has.
+    /// How many of the attributes the request has.
     there: usize,
-    /// Where their bytes are in [`Plan::keys`].
+    /// Their range in [`Plan::keys`].
     at: Range<usize>,
 }
 
@@ -306,7 +311,7 @@ mod tests {
     use super::super::policy::{Absent, Limit, Policy, Terms};
     use super::*;
 
-    /// Keys that end alike take their end from the first, which may have been skipped or have no limit.
+    /// Keys with the same values copy their end from the first key, whose policy may have been skipped or have no limit.
     #[test]
     fn planned_keys_are_those_looked_up_by_hand() {
         let quota = || Limit::new(Quota::per_second(1).gcra().unwrap(), "one");

@@ -1,4 +1,4 @@
-//! One named policy: which requests it is for, what they are charged to, under which limits.
+//! One named policy: the requests it applies to, the key they are charged to, and the limits.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,23 +22,23 @@ use crate::store::{Durable, OnStoreError};
 /// Whether a policy is applied.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// Not at all.
+    /// The policy is not applied.
     Off,
-    /// Measured, never refusing.
+    /// The policy is measured and never refuses.
     Shadow,
-    /// Refusing.
+    /// The policy refuses requests over its limits.
     #[default]
     Enforce,
 }
 
-/// When a policy is charged.
+/// When a policy charges its limits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ChargeOn {
-    /// By the check itself.
+    /// At the check.
     #[default]
     Check,
-    /// By the check, and given back when a report says that it was no failure: of attempts at the same time, no more pass than the limit
-    /// allows.
+    /// At the check, and given back if a report says that the request did not fail. So of concurrent attempts no more
+    /// pass than the limit allows.
     Failure,
 }
 
@@ -52,35 +52,37 @@ pub enum Direction {
     Outbound,
 }
 
-/// What happens when a request lacks attributes that the key is made of.
+/// What happens if a request lacks attributes of the key.
 ///
-/// An absent value is a value of its own in the key, distinct from the empty text and from every other.
+/// An absent value is a value of its own in the key, distinct from the empty text and from every other value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Absent {
-    /// A request that has at least one of them is charged, and a missing one counts as the absent value: a caller cannot avoid a limit by
-    /// leaving one out. For a request that has none the policy is skipped: a limit by `sms.phone` is not for requests without a phone.
+    /// A request with at least one of the attributes is charged, and each missing one counts as the absent value, so
+    /// that a caller cannot avoid a limit by leaving one out. A request with none of them is skipped: a limit by
+    /// `sms.phone` does not apply to requests without a phone.
     #[default]
     SkipIfNone,
-    /// Charged always: all requests that lack the attributes share one key.
+    /// Every request is charged: all requests that lack the attributes share one key.
     Charge,
-    /// Skipped as soon as one is missing, as Envoy does with incomplete descriptors.
+    /// A request that lacks any of the attributes is skipped, as Envoy does with incomplete descriptors.
     Skip,
 }
 
 /// How a refusal is answered.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Deny {
-    /// The HTTP status: 429 for a caller over a quota, 503 when we are short ourselves.
+    /// The HTTP status: 429 for a caller over a quota, 503 if the service itself is short of capacity.
     pub status: u16,
-    /// The problem type, a full URI.
+    /// The problem type (RFC 9457), a full URI.
     pub problem: String,
 }
 
 impl Deny {
-    /// Where the registered problem types live.
+    /// The base URI of the registered problem types.
     pub const TYPES: &'static str = "https://iana.org/assignments/http-problem-types#";
 
-    /// Makes an answer with the problem type usual for the status: from 500 on `temporary-reduced-capacity`, else `quota-exceeded`.
+    /// Creates an answer with the usual problem type for the status: `temporary-reduced-capacity` from 500 on,
+    /// otherwise `quota-exceeded`.
     #[must_use]
     pub fn with_status(status: u16) -> Self {
         let name = if status >= 500 { "temporary-reduced-capacity" } else { "quota-exceeded" };
@@ -94,24 +96,24 @@ impl Default for Deny {
     }
 }
 
-/// One limit with the words it was written in.
+/// One limit, with its text in short form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Terms {
-    /// The limit; `None` is unlimited, on purpose.
+    /// The limit; `None`: deliberately unlimited.
     pub quota: Option<Arc<Quota>>,
-    /// As people read it: `gcra 100/s burst 200`.
+    /// The short form for people, as `gcra 100/s burst 200`.
     pub label: String,
 }
 
 impl Terms {
-    /// No limit.
+    /// Creates terms without a limit.
     #[must_use]
     pub fn unlimited() -> Self {
         Self { quota: None, label: "unlimited".to_owned() }
     }
 }
 
-/// Terms chosen by the value of one attribute: tiers, or overrides for single keys.
+/// Terms selected by the value of one attribute: tiers, or overrides for single keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Choice {
     /// The attribute.
@@ -126,40 +128,40 @@ impl Choice {
     }
 }
 
-/// One limit of a policy: the terms for everyone, and for some.
+/// One limit of a policy: terms for everyone, and other terms for some requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Limit {
-    /// The terms where nothing else holds.
+    /// The terms if no tier and no override applies.
     pub terms: Terms,
-    /// Terms by tier. A tier unknown here has [`Limit::terms`].
+    /// Terms by tier. An unknown tier has [`Limit::terms`].
     pub tiers: Option<Choice>,
-    /// Terms for single keys; they win over tiers, the first that holds over later ones.
+    /// Terms for single keys. They take precedence over tiers, and earlier ones over later ones.
     pub overrides: Vec<Choice>,
-    /// The longest delay accepted; zero refuses at once.
+    /// The longest delay accepted; zero: requests over the limit are refused at once.
     pub max_wait: Duration,
     /// How a changed limit takes over what was spent.
     pub replace: Replace,
-    /// The part that is kept for requests of higher priority.
+    /// The part that is reserved for requests of higher priority.
     pub keep_for: KeepFor,
-    /// What its rate follows; [`Limit::terms`] are then those at the ceiling. A limit that follows a number has no tiers and no overrides: they
-    /// are not looked at.
+    /// The number that the rate follows; [`Limit::terms`] are then the terms at the ceiling. Tiers and overrides are
+    /// ignored for such a limit.
     pub follows: Option<Follows>,
 }
 
 impl Limit {
-    /// Makes a limit that is the same for everyone; `label` is how people read it.
+    /// Creates a limit that is the same for everyone; `label` is its short form for people.
     pub fn new(quota: impl Into<Arc<Quota>>, label: impl Into<String>) -> Self {
         Self::of(Terms { quota: Some(quota.into()), label: label.into() })
     }
 
-    /// Makes a limit whose rate follows a number; `label` is how people read it.
+    /// Creates a limit whose rate follows a number; `label` is its short form for people.
     pub fn following(follows: Follows, label: impl Into<String>) -> Self {
         let ceiling = Arc::clone(follows.ceiling());
         Self { follows: Some(follows), ..Self::new(ceiling, label) }
     }
 
-    /// Makes a limit of terms.
+    /// Creates a limit from terms.
     #[must_use]
     pub fn of(terms: Terms) -> Self {
         Self {
@@ -173,39 +175,39 @@ impl Limit {
         }
     }
 
-    /// Returns the terms that hold for a request. One hash per override group and tier; never allocates.
+    /// Returns the terms that apply to a request. Takes one hash per override group and tier; never allocates.
     #[must_use]
     pub fn terms_for(&self, descriptor: &Descriptor<'_>) -> &Terms {
         let special = self.overrides.iter().chain(&self.tiers).find_map(|choice| choice.terms(descriptor));
         special.unwrap_or(&self.terms)
     }
 
-    /// Says whether it counts what is in flight, and not what is asked.
+    /// Reports whether the limit counts requests in flight rather than requests over time.
     #[must_use]
     pub fn is_guard(&self) -> bool {
         self.terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
     }
 
-    /// Says whether it is a breaker, which goes by how calls end.
+    /// Reports whether the limit is a breaker, which depends on how calls end.
     #[must_use]
     pub fn is_breaker(&self) -> bool {
         matches!(self.terms.quota.as_deref(), Some(Quota::Breaker(_)))
     }
 
-    /// Returns every terms of the limit, those for everyone first.
+    /// Returns all terms of the limit, those for everyone first.
     pub fn all_terms(&self) -> impl Iterator<Item = &Terms> {
         let special = self.overrides.iter().chain(&self.tiers).flat_map(|choice| choice.values.values());
         std::iter::once(&self.terms).chain(special)
     }
 
-    /// Like [`Limit::all_terms`], to change them.
+    /// Like [`Limit::all_terms`], with mutable references.
     pub(super) fn all_terms_mut(&mut self) -> impl Iterator<Item = &mut Terms> {
         let special = self.overrides.iter_mut().chain(&mut self.tiers);
         std::iter::once(&mut self.terms).chain(special.flat_map(|choice| choice.values.values_mut()))
     }
 }
 
-/// One named policy. Made by the config file or by hand, then put into a [`super::PolicySet`], which is immutable.
+/// One named policy. Built from the config file or in code, then put into a [`super::PolicySet`], which is immutable.
 ///
 /// # Examples
 /// ```
@@ -222,57 +224,59 @@ impl Limit {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Policy {
-    /// Its name: distinct within a set, part of every key.
+    /// The name: unique within a set, and part of every key.
     pub name: String,
-    /// The requests it is for.
+    /// The requests that the policy applies to.
     pub matching: Match,
     /// Whether those requests come to us or are sent by us.
     pub direction: Direction,
-    /// Conditions that all have to hold for it to hold; a request is not charged while one of them does not.
+    /// The conditions for the policy: a request is charged only while all of them hold.
     pub when: Vec<Condition>,
-    /// The attributes that make the key; none is one key for everyone.
+    /// The attributes that make the key; if empty, all requests share one key.
     pub by: Vec<String>,
-    /// What happens when they are missing.
+    /// What happens if a request lacks attributes of the key.
     pub absent: Absent,
     /// The limits; a request must pass all of them.
     pub limits: Vec<Limit>,
-    /// A limit that is measured beside the real ones.
+    /// A limit that is measured beside the real ones and refuses nothing.
     pub shadow_limit: Option<Limit>,
-    /// What a request costs when it is checked; `None` takes what the caller says, or 1.
+    /// The cost of a request at its check; `None`: the cost that the caller states, or 1.
     pub cost: Option<CostRule>,
-    /// Whether a cost that the caller sends replaces `cost`: where callers are trusted to know what their requests cost.
+    /// Whether a cost that the caller states replaces `cost`. For callers that are trusted to know the cost of their
+    /// requests.
     pub caller_cost: bool,
-    /// How its real cost is worked out when it is settled. `None`: it is what the check charged, and where `cost` is `None` too, what the
-    /// caller then says.
+    /// How the real cost is computed at the settlement. `None`: the real cost is what the check charged; if `cost` is
+    /// `None` too, it is the cost that the caller then reports.
     pub settle: Option<SettleRule>,
-    /// When it is charged.
+    /// When the policy charges.
     pub charge: ChargeOn,
-    /// Whether it is applied.
+    /// Whether the policy is applied.
     pub mode: Mode,
     /// How its refusals are answered.
     pub deny: Deny,
-    /// How a refusal by a guard or by `deadline` is answered, which says that we are short and not that the caller asked too often: 503
-    /// unless said.
+    /// How a refusal by a guard or by `deadline` is answered. It means that the service is short of capacity, not that
+    /// the caller asked too often; 503 by default.
     pub shed: Deny,
-    /// Who it does not limit, and whom it refuses.
+    /// The policy's allow-list and deny-list.
     pub access: Access,
-    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our peers.
+    /// The share of a limit, in percent, from which a key counts as near it; 80 by default, as on the dashboards of our
+    /// peers.
     pub near_limit: u8,
-    /// What happens when the store cannot decide.
+    /// What happens if the store cannot decide.
     pub on_store_error: OnStoreError,
-    /// When what it charges has to be on disk, in a store that keeps its keys there.
+    /// When charges must be on disk, in a store that keeps its keys there.
     pub durable: Durable,
-    /// Where it is decided; `None` is by the gate's own store.
+    /// Where the policy is decided; `None`: by the gate's own store.
     pub share: Option<Share>,
-    /// The least time that a request needs: one whose caller waits for less ([`time_left`](super::time_left)) is refused before anything is
-    /// charged, and answered as [`Policy::shed`](field@Policy::shed) says.
+    /// The least time that a request needs. A request whose caller waits for less ([`time_left`](super::time_left)) is
+    /// refused before anything is charged, and answered by [`Policy::shed`](field@Policy::shed).
     pub deadline: Option<Duration>,
-    /// What becomes of a request that is over a limit.
+    /// What happens to a request over a limit.
     pub over: Over,
 }
 
 impl Policy {
-    /// Makes a policy that enforces one limit on everyone together.
+    /// Creates a policy that enforces one limit on all requests together.
     pub fn new(name: impl Into<String>, limit: Limit) -> Self {
         Self {
             name: name.into(),
@@ -300,13 +304,13 @@ impl Policy {
         }
     }
 
-    /// Chooses the requests it is for; see [`Policy::matching`](field@Policy::matching).
+    /// Sets the requests that the policy applies to; see [`Policy::matching`](field@Policy::matching).
     #[must_use]
     pub fn matching(self, matching: Match) -> Self {
         Self { matching, ..self }
     }
 
-    /// Chooses the attributes that make the key; see [`Policy::by`](field@Policy::by).
+    /// Sets the attributes that make the key; see [`Policy::by`](field@Policy::by).
     #[must_use]
     pub fn by<N: Into<String>>(self, names: impl IntoIterator<Item = N>) -> Self {
         Self { by: names.into_iter().map(Into::into).collect(), ..self }
@@ -319,31 +323,34 @@ impl Policy {
         self
     }
 
-    /// Returns the limit at [`super::Line::limit`]: the policy's own, then the shadow limit.
+    /// Returns the limit with the index of [`super::Line::limit`]: the policy's own limits first, then the shadow
+    /// limit.
     #[must_use]
     pub fn limit(&self, index: usize) -> Option<&Limit> {
         self.limits.iter().chain(&self.shadow_limit).nth(index)
     }
 
-    /// Says whether it lets requests pass that are over its limits, and tells of them: enforced, and with `over: mark` or `over: demote`.
+    /// Reports whether requests over the limits pass and the decision says so: the policy is enforced, with `over:
+    /// mark` or `over: demote`.
     #[must_use]
     pub fn lets_through(&self) -> bool {
         self.mode == Mode::Enforce && !self.over.refuses()
     }
 
-    /// Says whether an index is that of the shadow limit.
+    /// Reports whether an index is that of the shadow limit.
     #[must_use]
     pub fn is_shadow_limit(&self, index: usize) -> bool {
         index == self.limits.len() && self.shadow_limit.is_some()
     }
 
-    /// Returns how a refusal by the limit at an index is answered: [`Policy::shed`] for a guard, else [`Policy::deny`].
+    /// Returns how a refusal by the limit with an index is answered: [`Policy::shed`] for a guard, otherwise
+    /// [`Policy::deny`].
     #[must_use]
     pub fn refusal(&self, index: usize) -> &Deny {
         if self.limit(index).is_some_and(Limit::is_guard) { &self.shed } else { &self.deny }
     }
 
-    /// Says whether it charges failures only: what a check takes waits for the outcome.
+    /// Reports whether only failures are charged: what a check takes stays charged until the outcome is reported.
     #[must_use]
     pub fn charges_failures(&self) -> bool {
         self.charge == ChargeOn::Failure
@@ -351,8 +358,8 @@ impl Policy {
 }
 
 impl Policy {
-    /// Hands over each attribute that it names; `true` where all names that continue it after a dot are meant too, since which of a group an
-    /// expression looks at is known only when it runs.
+    /// Calls `each` with every attribute that the policy names. The flag is `true` if all names that continue it after
+    /// a dot are meant too, since which member of a group an expression uses is known only at evaluation.
     pub(super) fn each_named(&self, each: &mut impl FnMut(&str, bool)) {
         self.matching.names(&mut |name| each(name, false));
         self.by.iter().for_each(|name| each(name, false));
@@ -374,7 +381,7 @@ impl Policy {
 }
 
 impl Policy {
-    /// Returns how many attributes of the key a request must have to be charged.
+    /// Returns the number of key attributes that a request must have to be charged.
     pub(crate) fn needs(&self) -> usize {
         match self.absent {
             Absent::Charge => 0,

@@ -1,8 +1,8 @@
-//! How a rate and a span of time are written: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
+//! The grammar of rates and spans of time: `100/s`, `60/min`, `100/10min`, `unlimited`; `200ms`, `1h30min`.
 //!
-//! One grammar for the file, the command line, traffic, logs and what is printed. `m` is a minute, as everywhere but in patterns of
-//! dates; `M` is refused, because some programs read it as a month. A month is 30 days and a year 365 days: spans must have one length.
-//! Where the calendar's own months are meant, a window says `calendar: ZONE`.
+//! The same grammar serves the file, the command line, traffic, logs and all output. `m` is a minute, as everywhere
+//! except in date patterns; `M` is refused, because some programs read it as a month. A month is 30 days and a year 365
+//! days, since a span must have a fixed length. For windows of calendar months, a limit has `calendar: ZONE`.
 
 mod error;
 mod meant;
@@ -22,7 +22,7 @@ pub use self::written::WrittenRate;
 impl FromStr for WrittenRate {
     type Err = GrammarError;
 
-    /// Reads `COUNT/[TIMES]UNIT` or `unlimited`. Digits may be grouped with `_` and followed by `k` for thousand.
+    /// Parses `COUNT/[TIMES]UNIT` or `unlimited`. Digits may be grouped with `_` and followed by `k` for thousand.
     fn from_str(text: &str) -> Result<Self, GrammarError> {
         let text = text.trim();
         if text.eq_ignore_ascii_case("unlimited") {
@@ -55,8 +55,8 @@ impl FromStr for WrittenRate {
     }
 }
 
-/// Reads `min`, `10min`, `10 min`, and any other span as so many of the largest unit that it is whole in: `1h30min` as 90 minutes. The
-/// number may be 0.
+/// Parses `min`, `10min` or `10 min`. Any other span is converted to the largest unit that divides it: `1h30min` is 90
+/// minutes. The number may be 0.
 fn counted_unit(text: &str) -> Result<(u64, Unit), GrammarError> {
     let end = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (digits, unit) = text.split_at(end);

@@ -1,9 +1,9 @@
-//! What a request really cost, computed from what its settlement tells when the work is done.
+//! The real cost of a request, computed from what its settlement reports when the work is done.
 //!
-//! A check charges an estimate. The settlement tells values by name, as `llm.input` and `llm.output`, and each policy computes its own
-//! units of them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement knows only what is told with it and not the
-//! request, so it can be made on any node, and requests need not be remembered. Where the real cost cannot be computed, the request is not
-//! free: the estimate stays charged.
+//! A check charges an estimate. The settlement reports values by name, as `llm.input` and `llm.output`, and each policy
+//! computes its own units from them: 1 of "requests per minute", 1,300 of "tokens per minute". A settlement contains
+//! only what is reported with it and not the request, so it can be made on any node, and requests need not be
+//! remembered. If the real cost cannot be computed, the estimate stays charged, so the request is not free.
 
 use tidegate_core::Rate;
 
@@ -14,22 +14,24 @@ use super::settle_rule::{SettleBy, SettleRule};
 use super::usage::{LLM_USAGE, Usage};
 use crate::visible::excerpt;
 
-/// What a request really cost under one policy.
+/// The real cost of a request under one policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RealCost {
-    /// So many units, 0 to [`Rate::MAX_COUNT`].
+    /// A number of units, 0 to [`Rate::MAX_COUNT`].
     Units(u64),
-    /// What was charged: nothing was told that the policy goes by.
+    /// The real cost is what was charged: nothing was reported that the policy uses.
     AsCharged,
-    /// It cannot be worked out of what was told; what was charged stands.
+    /// The real cost cannot be computed from what was reported; what was charged stays.
     Unknown(CostError),
 }
 
 impl Policy {
-    /// Works out what a request really cost under this policy.
+    /// Computes the real cost of a request under this policy.
     ///
-    /// A policy with [`Policy::settle`] goes by that; one that takes the cost of its caller takes the real one too; any other keeps what
-    /// it charged, whatever is told. Where neither a cost nor a value is told, nothing is made of what counts for missing ones. One that charges failures only goes by the outcome, not by the cost.
+    /// A policy with [`Policy::settle`] uses that rule. A policy that takes its caller's cost also takes the caller's
+    /// real cost. Any other policy keeps what it charged, whatever is reported. If neither a cost nor a value is
+    /// reported, the numbers for missing values do not make a cost. A policy that charges only failures uses the
+    /// outcome, not the cost.
     ///
     /// # Examples
     /// ```
@@ -49,9 +51,9 @@ impl Policy {
         let told_nothing = usage.is_empty();
         match &self.settle {
             _ if self.charges_failures() => RealCost::AsCharged,
-            // Somebody who tells values and no cost speaks to the policies that go by values.
+            // A settlement with values but no cost is meant for policies that settle by values.
             Some(SettleRule { by: SettleBy::Cost, .. }) if usage.cost.is_none() => RealCost::AsCharged,
-            // Where nothing at all is told, what counts for single values that are missing makes no cost.
+            // If nothing at all is reported, the numbers for missing values do not make a cost.
             Some(rule) if told_nothing => {
                 rule.units(usage).map_or_else(RealCost::Unknown, |_| RealCost::AsCharged)
             }
@@ -63,18 +65,19 @@ impl Policy {
         }
     }
 
-    /// Says whether what a check charges may turn out to be another amount, or to be nothing: whether there is something to settle.
+    /// Reports whether a settlement may change or give back what a check charges.
     #[must_use]
     pub fn may_settle(&self) -> bool {
         self.settle.is_some() || self.cost.is_none() || self.charges_failures()
     }
 }
 
-/// A settlement tells a value that no policy uses: probably a slip, and the estimate would stay charged without anybody noticing.
+/// A settlement reports a value that no policy uses: probably a misspelling, which would silently leave the estimate
+/// charged.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no policy settles by `{}`{}", excerpt(name), hint(known))]
 pub struct UnknownUsage {
-    /// The name.
+    /// The unknown name.
     pub name: String,
     /// Some of the names that policies settle by, at most ten.
     pub known: Vec<String>,
@@ -88,11 +91,11 @@ fn hint(known: &[String]) -> String {
 }
 
 impl PolicySet {
-    /// Checks that each value told has somebody who goes by it: some policy of the set, whichever the request met, or those who speak of
-    /// language models ([`LLM_USAGE`]).
+    /// Checks that each reported value is used by some policy of the set, whichever policies the request met, or is a
+    /// usual value of language-model calls ([`LLM_USAGE`]).
     ///
     /// # Errors
-    /// [`UnknownUsage`] names the first that has nobody.
+    /// [`UnknownUsage`] with the first value that is not.
     pub fn check_usage(&self, usage: &Usage<'_>) -> Result<(), UnknownUsage> {
         let known = self.settled_by();
         match usage.names().find(|name| !known.contains(name) && !LLM_USAGE.contains(name)) {

@@ -1,7 +1,7 @@
-//! What a set of policies makes of the numbers that its conditions and moving rates go by.
+//! Evaluates the conditions and moving rates of a policy set against readings of their numbers.
 //!
-//! Readings come in at most ten times a second. Each is compared once, and what follows of it (whether a policy holds, which rate is in
-//! force) is left where a check finds it with one load.
+//! Readings are taken at most ten times a second. Each is compared once, and the result (whether a policy holds, which
+//! rate is in force) is stored where a check reads it with one load.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -17,54 +17,54 @@ use super::policy::Policy;
 use super::source::Source;
 use super::when::Condition;
 
-/// Why the conditions and moving rates of policies make no set.
+/// Why the conditions and moving rates of policies cannot form a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionsError {
-    /// A policy that goes by another one which it cannot go by.
+    /// A policy depends on another one that it cannot depend on.
     #[error("policy \"{name}\" depends on policy \"{other}\": {why}")]
     GoesBy {
         /// The policy.
         name: String,
-        /// The one it goes by.
+        /// The policy that it depends on.
         other: String,
-        /// Why not.
+        /// The reason.
         why: &'static str,
     },
-    /// More than can be gone through with each reading.
+    /// There are more than can be evaluated with each reading.
     #[error(
         "{conditions} conditions and moving rates on {sources} different numbers are too many; use up to {} on up to {}",
         Sensed::MOST,
         Sensed::MOST_SOURCES
     )]
     TooMany {
-        /// How many there are.
+        /// The number of conditions and moving rates.
         conditions: usize,
-        /// On how many numbers.
+        /// The number of different sources.
         sources: usize,
     },
 }
 
-/// The numbers that a set goes by, and how they stand.
+/// The sources that a set uses, with their readings and results.
 #[derive(Debug)]
 pub(crate) struct Sensed {
     pub(super) sources: Vec<Source>,
     pub(super) conditioned: Vec<Conditioned>,
     followed: Vec<Followed>,
     busy: Vec<Busy>,
-    /// The tick from which readings are taken again, in nanoseconds.
+    /// The tick, in nanoseconds, from which the next readings are due.
     due: AtomicU64,
     pub(super) state: Mutex<State>,
 }
 
-/// A policy that holds under conditions, each with the place of its source.
+/// A policy with conditions, each with the index of its source.
 #[derive(Debug)]
 pub(super) struct Conditioned {
     pub(super) policy: usize,
     pub(super) conditions: Vec<(usize, Condition)>,
 }
 
-/// A limit whose rate moves.
+/// A limit whose rate follows a number.
 #[derive(Debug)]
 struct Followed {
     policy: usize,
@@ -73,23 +73,23 @@ struct Followed {
     follows: Follows,
 }
 
-/// A limit whose law asks whether the processor is busy.
+/// A limit whose law depends on whether the processor is busy.
 #[derive(Debug)]
 struct Busy {
     policy: usize,
     limit: usize,
     source: usize,
-    /// From which use on it is, in percent.
+    /// The processor use, in percent, from which it counts as busy.
     from: f64,
 }
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct State {
-    /// By source.
+    /// The last reading of each source.
     pub(super) readings: Vec<Option<Taken>>,
-    /// By policy that holds under conditions, and by condition.
+    /// Whether each condition holds, by policy with conditions.
     pub(super) held: Vec<Vec<bool>>,
-    /// By limit whose rate moves: the law's state, and when it was last told.
+    /// For each limit whose rate moves: the law's state, and the tick of the last reading that it used.
     laws: Vec<(FollowingState, Option<Tick>)>,
 }
 
@@ -100,19 +100,20 @@ pub(super) struct Taken {
 }
 
 impl Sensed {
-    /// How often readings are taken: the shortest time within which a condition can change.
+    /// The interval between readings: the shortest time in which a condition can change.
     const EVERY: Duration = Duration::from_millis(100);
 
-    /// The most conditions and moving rates of one set: all are gone through with each reading.
+    /// The most conditions and moving rates of one set: all are evaluated with each reading.
     pub(super) const MOST: usize = 1024;
 
-    /// The most different numbers that one set goes by.
+    /// The most different sources of one set.
     pub(super) const MOST_SOURCES: usize = 64;
 
-    /// Collects what policies go by; `None` where they go by nothing.
+    /// Collects the sources of the policies; `None` if they use none.
     ///
     /// # Errors
-    /// [`ConditionsError`] for a condition on a policy that has none or more than one key, and for too many of anything.
+    /// [`ConditionsError`] for a condition on a policy that does not exist, is the policy itself or has more than one
+    /// key, and if there are too many conditions or sources.
     pub(super) fn of(policies: &[Policy]) -> Result<Option<Box<Self>>, ConditionsError> {
         let (mut sources, mut conditioned) = (Vec::new(), Vec::new());
         let (mut followed, mut busy) = (Vec::new(), Vec::new());
@@ -158,24 +159,24 @@ impl Sensed {
         Ok(Some(Box::new(Self { sources, conditioned, followed, busy, due, state })))
     }
 
-    /// Says whether readings are to be taken now, by the caller: of several who ask at the same time, one is told so.
+    /// Reports whether the caller must take readings now. Of several concurrent callers, only one gets `true`.
     #[inline]
     pub(crate) fn is_due(&self, now: Tick) -> bool {
-        // Relaxed: it only chooses who takes the readings, which the lock orders.
+        // Relaxed: it only chooses who takes the readings; the lock orders them.
         let due = self.due.load(Ordering::Relaxed);
         let next = now.after(Self::EVERY).as_nanos();
         now.as_nanos() >= due
             && self.due.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok()
     }
 
-    /// Takes readings of what `measure` knows.
+    /// Takes readings of all sources that `measure` knows.
     pub(super) fn take(
         &self,
         now: Tick,
         mut measure: impl FnMut(&Source) -> Option<f64>,
         compiled: &[Compiled],
     ) {
-        // Measured before the lock is taken: that may ask a store.
+        // Measured before the lock is taken, since measuring may ask a store.
         let values: Vec<_> = self.sources.iter().map(&mut measure).collect();
         let mut state = self.state.lock();
         for (reading, value) in state.readings.iter_mut().zip(values) {
@@ -186,7 +187,7 @@ impl Sensed {
         self.conclude(&mut state, now, compiled);
     }
 
-    /// Makes of the readings whether policies hold, and which rates are in force.
+    /// Derives from the readings which policies hold and which rates are in force.
     pub(super) fn conclude(&self, state: &mut State, now: Tick, compiled: &[Compiled]) {
         let State { readings, held, laws } = state;
         for (one, held) in self.conditioned.iter().zip(held) {
@@ -208,7 +209,7 @@ impl Sensed {
         self.set_busy(readings, compiled);
     }
 
-    /// Tells limits whether the processor is busy. While nobody has read that it has time.
+    /// Tells limits whether the processor is busy. Without a reading it counts as idle.
     fn set_busy(&self, readings: &[Option<Taken>], compiled: &[Compiled]) {
         for one in &self.busy {
             let is_busy = readings[one.source].is_some_and(|taken| taken.value >= one.from);
@@ -216,14 +217,14 @@ impl Sensed {
         }
     }
 
-    /// Goes on from the readings of another set, and from what its conditions and laws made of them where they are the same.
+    /// Takes over the readings of another set, and the results of those conditions and laws that are the same.
     pub(super) fn go_on_from(
         &self,
         before: &Self,
         same: impl Fn(usize) -> Option<usize>,
         compiled: &[Compiled],
     ) {
-        // Copied, and not held together with the other lock: two sets may go on from each other.
+        // Copied, so that the two locks are never held together: two sets may take over from each other.
         let before_state = before.state.lock().clone();
         let mut state = self.state.lock();
         for (at, source) in self.sources.iter().enumerate() {
@@ -246,7 +247,7 @@ impl Sensed {
             });
             *law = was.map_or(*law, |was| before_state.laws[was]);
         }
-        // In force at once, and not from the next reading on.
+        // The results are in force at once, not only from the next reading on.
         for (one, held) in self.conditioned.iter().zip(&state.held) {
             compiled[one.policy].set_holding(levels(one, held, &state.readings));
         }
@@ -258,8 +259,8 @@ impl Sensed {
     }
 }
 
-/// Returns for how many levels of priority a policy holds, the least important first: for all while its conditions do, or as many as the
-/// switches are off for that it goes by.
+/// Returns the number of levels of priority that a policy holds for, the least important first: all of them while its
+/// conditions hold, or as many as its switches are off for.
 fn levels(one: &Conditioned, held: &[bool], readings: &[Option<Taken>]) -> u8 {
     let each = one.conditions.iter().zip(held).map(|((source, condition), held)| match condition.source() {
         _ if !held => 0,
@@ -269,12 +270,12 @@ fn levels(one: &Conditioned, held: &[bool], readings: &[Option<Taken>]) -> u8 {
     each.min().unwrap_or(ALL_LEVELS)
 }
 
-/// Returns a reading that is not too old for a condition.
+/// Returns a reading, if it is not too old for a condition.
 fn fresh(reading: Option<Taken>, condition: &Condition, now: Tick) -> Option<f64> {
     reading.filter(|taken| now.since(taken.at) <= condition.stale_after()).map(|taken| taken.value)
 }
 
-/// Checks that a policy that another one goes by is there, and counts for all together.
+/// Checks that the policy that another one depends on exists and has one key for all requests.
 fn check_source(asked: &Policy, source: &Source, policies: &[Policy]) -> Result<(), ConditionsError> {
     let Source::Policy(other) = source else { return Ok(()) };
     let refused =

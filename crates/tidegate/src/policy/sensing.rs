@@ -1,4 +1,4 @@
-//! What policies go by, as callers see it: taking readings and reports, and telling how things stand.
+//! The interface to the sources of conditions and moving rates: takes readings and reports, and returns their standing.
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -12,28 +12,28 @@ use super::sensed::{Sensed, Taken};
 use super::set::PolicySet;
 use super::source::Source;
 
-/// A number that policies go by, as it stands.
+/// A source that policies use, with its last reading.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SourceStanding {
     /// Which number.
     pub source: Source,
-    /// The last reading, in the unit of the source; `None` where there was none.
+    /// The last reading, in the unit of the source; `None`: there is no reading yet.
     pub value: Option<f64>,
-    /// How old that is.
+    /// The age of the reading.
     pub age: Option<Duration>,
 }
 
-/// There is no such signal, or its value is no number.
+/// The signal does not exist, or its value is not a finite number.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
-    /// No condition and no rate goes by it.
+    /// No condition and no rate uses the signal.
     #[error("no policy uses a signal \"{name}\"{}", listed(.known))]
     Unknown {
         /// The name.
         name: String,
-        /// The names that policies go by.
+        /// The names of the signals that policies use.
         known: Vec<String>,
     },
     /// Infinite, or not a number.
@@ -49,13 +49,13 @@ fn listed(names: &[String]) -> String {
 }
 
 impl PolicySet {
-    /// Returns what the set goes by, if it goes by anything.
+    /// Returns the sources of the set, if it uses any.
     #[inline]
     pub(crate) fn sensed(&self) -> Option<&Sensed> {
         self.sensed.as_deref()
     }
 
-    /// Takes readings of what `measure` knows; nothing for what it does not know.
+    /// Takes readings of all sources that `measure` knows; others keep their last reading.
     pub(crate) fn sense(&self, now: Tick, measure: impl FnMut(&Source) -> Option<f64>) {
         if let Some(sensed) = self.sensed() {
             sensed.take(now, measure, &self.compiled);
@@ -83,7 +83,7 @@ impl PolicySet {
         Ok(())
     }
 
-    /// Goes on from what another set had read, by the names of policies.
+    /// Takes over the readings of another set. Policies are compared by name.
     pub(super) fn sense_on_from(&self, before: &Self) {
         let (Some(sensed), Some(other)) = (self.sensed(), before.sensed()) else { return };
         sensed.go_on_from(
@@ -93,7 +93,8 @@ impl PolicySet {
         );
     }
 
-    /// Returns the numbers that policies go by, as they stand. A short lock, which readings take too; checks do not.
+    /// Returns the sources that policies use, with their last readings. Takes a short lock that readings take too;
+    /// checks do not.
     #[must_use]
     pub fn sources(&self, now: Tick) -> Vec<SourceStanding> {
         let Some(sensed) = self.sensed() else { return Vec::new() };
@@ -107,7 +108,7 @@ impl PolicySet {
         .collect()
     }
 
-    /// Returns the names of the switches that policies go by.
+    /// Returns the names of the switches that policies use.
     pub fn switches(&self) -> impl Iterator<Item = &str> {
         let sources = self.sensed().map_or(&[][..], |sensed| &sensed.sources);
         sources.iter().filter_map(|source| match source {
@@ -116,7 +117,7 @@ impl PolicySet {
         })
     }
 
-    /// Says why a policy does not hold at present for requests of a priority; `None` where it does.
+    /// Returns why a policy does not hold at present for requests of a priority; `None` if it holds.
     pub(super) fn why_idle(&self, place: usize, priority: Priority) -> Option<String> {
         if self.compiled[place].holds(priority) {
             return None;
@@ -150,7 +151,7 @@ impl PolicySet {
         Some(why)
     }
 
-    /// Lists a charge of one unit for each limit of a policy without `by`, to see how much is in use.
+    /// Makes a plan with a charge of one unit for each limit of a policy without `by`, for reading how much is in use.
     pub(crate) fn plan_of_one_key(&self, place: usize) -> Plan<'_> {
         let mut plan = Plan::default();
         let descriptor = Descriptor::new();

@@ -17,26 +17,26 @@ use super::policy::{Limit, Mode, Policy};
 use super::sensed::{ConditionsError, Sensed};
 use super::share::Shares;
 
-/// Why policies make no set.
+/// Why policies cannot form a set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum PolicySetError {
-    /// A policy without a name.
+    /// A policy has no name.
     #[error("a policy without a name cannot be told of in an answer; give it one")]
     NoName,
-    /// Two policies of one name.
+    /// Two policies have the same name.
     #[error("policy \"{name}\" is there twice; counters are kept by name, give each its own")]
     RepeatedName {
         /// The name.
         name: String,
     },
-    /// A policy that limits nothing.
+    /// A policy has no limit.
     #[error("policy \"{name}\" has no limit")]
     NoLimit {
         /// The policy.
         name: String,
     },
-    /// An attribute named twice in one key.
+    /// An attribute occurs twice in one key.
     #[error("policy \"{name}\": {attribute} is named twice in `by`")]
     RepeatedAttribute {
         /// The policy.
@@ -44,31 +44,31 @@ pub enum PolicySetError {
         /// The attribute.
         attribute: String,
     },
-    /// A prefix that no IPv6 network has.
+    /// The prefix is not a valid length for an IPv6 network.
     #[error("{bits} bits are no prefix of an IPv6 network; use 1 to 128, as a rule 64")]
     Ipv6Prefix {
-        /// The bits given.
+        /// The number of bits.
         bits: u8,
     },
-    /// Conditions and moving rates that cannot be.
+    /// Conditions or moving rates are invalid.
     #[error(transparent)]
     Conditions(#[from] ConditionsError),
-    /// A limit that keeps a part of itself which it cannot keep.
+    /// A limit cannot reserve the part that `keep_for` states.
     #[error("policy \"{name}\": {error} ({limit})")]
     KeepFor {
         /// The policy.
         name: String,
-        /// The limit, as people read it.
+        /// The short form of the limit.
         limit: String,
-        /// Why not.
+        /// The reason.
         error: KeepForError,
     },
 }
 
-/// An immutable set of policies, replaced whole.
+/// An immutable set of policies, always replaced as a whole.
 ///
-/// All matching policies are tried in order; a denial charges none of them. Share it in an `Arc`; planning takes `&self` and
-/// no lock.
+/// All matching policies are tried in order; a denial charges none of them. Share the set in an `Arc`; planning takes
+/// `&self` and no lock.
 #[derive(Debug, Default)]
 pub struct PolicySet {
     pub(super) policies: Vec<Policy>,
@@ -76,37 +76,37 @@ pub struct PolicySet {
     places: HashMap<Box<str>, usize, RandomState>,
     pub(super) index: Index,
     pub(super) access: Access,
-    /// Whether some policy has a deny-list of its own.
+    /// Whether some policy has a deny-list of its own or a deadline.
     pub(super) guarded: bool,
-    /// Whether path or host are values for some policy: part of a key, in a list, in a cost.
+    /// Whether some policy uses path or host as a value: in a key, a list or a cost.
     pub(super) compares_places: bool,
-    /// The names that policies settle by.
+    /// The names of values that policies settle by.
     settled_by: Named,
     pub(super) ipv6_prefix: u8,
-    /// Where its policies say that they are decided.
+    /// The values of `share` that its policies have.
     shares: Shares,
     /// Whether some policy lowers the priority of requests over its limits.
     demoting: bool,
-    /// Whether some policy lets requests pass that are over its limits.
+    /// Whether some policy lets requests over its limits pass.
     lets_through: bool,
-    /// The numbers that conditions and moving rates go by.
+    /// The sources of conditions and moving rates.
     pub(super) sensed: Option<Box<Sensed>>,
 }
 
 impl PolicySet {
-    /// Makes a set.
+    /// Creates a set.
     ///
     /// # Errors
-    /// [`PolicySetError`] for a name missing or repeated, a policy without limits, an attribute twice in a key, a part of a limit that cannot
-    /// be kept.
+    /// [`PolicySetError`] if a name is missing or repeated, a policy has no limits, a key names an attribute twice,
+    /// conditions or moving rates are invalid, or a limit cannot reserve a part.
     pub fn new(policies: Vec<Policy>) -> Result<Self, PolicySetError> {
         Self::with(policies, Access::default(), 64)
     }
 
-    /// Makes a set with lists that hold for all policies, and the IPv6 prefix that `client.ip` is keyed by.
+    /// Creates a set with lists that apply to all policies, and the IPv6 prefix that `client.ip` is keyed by.
     ///
     /// # Errors
-    /// As [`PolicySet::new`], and for a prefix of 0 or of more than 128 bits.
+    /// As [`PolicySet::new`], and if the prefix is 0 or more than 128 bits.
     pub fn with(mut policies: Vec<Policy>, access: Access, ipv6_prefix: u8) -> Result<Self, PolicySetError> {
         if !(1..=128).contains(&ipv6_prefix) {
             return Err(PolicySetError::Ipv6Prefix { bits: ipv6_prefix });
@@ -169,7 +169,7 @@ impl PolicySet {
         })
     }
 
-    /// Returns the policies in order; the index is that of [`Line::policy`](super::Line::policy).
+    /// Returns the policies in order; their indices are those of [`Line::policy`](super::Line::policy).
     #[must_use]
     pub fn policies(&self) -> &[Policy] {
         &self.policies
@@ -181,63 +181,65 @@ impl PolicySet {
         self.ipv6_prefix
     }
 
-    /// Returns where its policies say that they are decided.
+    /// Returns the values of `share` that the policies have.
     pub(crate) const fn shares(&self) -> Shares {
         self.shares
     }
 
-    /// Says whether some policy lowers the priority of requests over its limits.
+    /// Reports whether some policy lowers the priority of requests over its limits.
     #[inline]
     pub(crate) const fn demotes(&self) -> bool {
         self.demoting
     }
 
-    /// Says whether some policy lets requests pass that are over its limits, and tells of them: `over: mark` or `demote`.
+    /// Reports whether some policy lets requests over its limits pass and the decision says so: `over: mark` or
+    /// `demote`.
     #[must_use]
     pub const fn lets_through(&self) -> bool {
         self.lets_through
     }
 
-    /// Returns how many policies there are, those switched off included.
+    /// Returns the number of policies, including those that are switched off.
     #[must_use]
     pub fn len(&self) -> usize {
         self.policies.len()
     }
 
-    /// Says whether there are none.
+    /// Reports whether the set has no policies.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.policies.is_empty()
     }
 
-    /// Returns a policy and its index by name. One hash, however many there are.
+    /// Returns a policy and its index by name. Takes one hash, however many policies there are.
     #[must_use]
     pub fn find(&self, name: &str) -> Option<(usize, &Policy)> {
         let place = *self.places.get(name)?;
         Some((place, &self.policies[place]))
     }
 
-    /// Returns the lists that hold for all policies.
+    /// Returns the lists that apply to all policies.
     #[must_use]
     pub fn shared_access(&self) -> &Access {
         &self.access
     }
 
-    /// Returns how often the cost of a policy could not be found and 1 was charged, since the set was made.
+    /// Returns how often the cost of a policy could not be determined and 1 was charged, since the set was created.
     #[must_use]
     pub fn cost_fallbacks(&self, policy: usize) -> u64 {
         self.compiled.get(policy).map_or(0, Compiled::cost_fallbacks)
     }
 
-    /// Returns what a policy that learns its estimate reckons a request to cost, before any limit cuts it; `None` where it does not learn
-    /// or does not know enough yet.
+    /// Returns the estimate of a policy that learns its cost, before any limit caps it; `None` if it does not learn or
+    /// does not know enough yet.
     #[must_use]
     pub fn estimate(&self, policy: usize) -> Option<Cost> {
         self.learned(policy)?.estimate()
     }
 
-    /// Returns how many settlements the estimate of a policy that learns goes by, at most 1,024; below [`Learning::ENOUGH`] there is no
-    /// estimate yet. `None` for a policy that does not learn. A short lock of the policy's own; checks do not take it.
+    /// Returns the number of settlements behind the estimate of a policy that learns, at most 1,024; below
+    /// [`Learning::ENOUGH`] there is no estimate yet. `None` for a policy that does not learn. Takes a short lock of
+    /// the policy; checks do not take it.
     ///
     /// [`Learning::ENOUGH`]: crate::policy::Learning::ENOUGH
     #[must_use]
@@ -245,10 +247,11 @@ impl PolicySet {
         Some(self.learned(policy)?.settlements())
     }
 
-    /// Goes on from what the policies of another set have learnt, by their names: before this set is put in force in its place. A policy that
-    /// settles by other words now starts anew: it counts other units. Numbers that were read, and conditions that stayed the same, go on too.
+    /// Takes over what the policies of another set have learned, by their names. Call it before this set is put in
+    /// force in place of the other. A policy whose settlement rule has changed starts anew, since it counts other
+    /// units. Readings, and the results of unchanged conditions, are taken over too.
     pub fn learn_from(&self, before: &Self) {
-        // A set that is put in force once more knows all that it knows.
+        // A set that is put in force again keeps what it knows.
         if std::ptr::eq(self, before) {
             return;
         }
@@ -271,21 +274,21 @@ impl PolicySet {
         self.compiled.get(policy)?.learned().map(|learned| &**learned)
     }
 
-    /// Returns the names that policies settle by.
+    /// Returns the names of values that policies settle by.
     pub(super) fn settled_by(&self) -> &Named {
         &self.settled_by
     }
 
-    /// Says whether a path is a value for some policy or list (a key, an entry, a price) that servers behind would read
-    /// differently, because it goes up with `..` from a place that they see differently. No one value can stand for such a path;
-    /// nobody needs it, and a door that does not know the server behind should refuse it.
+    /// Reports whether a path is ambiguous as a value: some policy or list uses it as one (in a key, an entry or a
+    /// cost), and servers resolve its `..` differently. No single value can represent such a path. Legitimate clients
+    /// do not need such paths, and a door that does not know the server behind should refuse them.
     #[must_use]
     pub fn is_ambiguous_path(&self, path: &str) -> bool {
         self.compares_places && path::is_ambiguous(path)
     }
 
-    /// Returns the attributes that the policies and lists of this set name, and those that Tidegate itself names (the client, method, host,
-    /// path and direction).
+    /// Returns the attributes that the policies and lists of this set name, and those that Tidegate itself defines
+    /// (client, method, host, path and direction).
     #[must_use]
     pub fn named(&self) -> Named {
         let mut named = self.looked_at();
@@ -295,8 +298,9 @@ impl PolicySet {
         named
     }
 
-    /// Returns the attributes that checks under this set look at. Less than [`PolicySet::named`] where no policy or list asks for the
-    /// method, the host, the path or the client: for callers who describe requests to this set alone and can leave out the rest.
+    /// Returns the attributes that checks under this set read. Fewer than [`PolicySet::named`] if no policy or list
+    /// needs the method, the host, the path or the client. For callers that describe requests to this set only and can
+    /// leave out the rest.
     #[must_use]
     pub fn looked_at(&self) -> Named {
         let mut named = Named::default();
@@ -314,10 +318,10 @@ impl PolicySet {
         named
     }
 
-    /// Teaches the estimate of a policy what a request really cost; nothing where the policy does not learn. A short lock of the policy's
-    /// own; checks do not take it.
+    /// Feeds the real cost of a request into the estimate of a policy; no effect if the policy does not learn. Takes a
+    /// short lock of the policy; checks do not take it.
     pub fn learn(&self, policy: usize, real: u64) {
-        // At least one unit, as any cost.
+        // At least one unit, like any cost.
         let real = Cost::new(real).unwrap_or_default();
         if let Some(learned) = self.learned(policy) {
             learned.learn(real);
@@ -325,12 +329,12 @@ impl PolicySet {
     }
 }
 
-/// Says whether a policy lowers the priority of requests over its limits.
+/// Reports whether a policy lowers the priority of requests over its limits.
 pub(super) fn demotes(policy: &Policy) -> bool {
     policy.lets_through() && matches!(policy.over, Over::Demote { .. })
 }
 
-/// Checks that a limit can keep what it says, under each of its terms.
+/// Checks that a limit can reserve the parts of `keep_for`, under each of its terms.
 fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
     if limit.keep_for.is_nothing() {
         return Ok(());
@@ -346,7 +350,7 @@ fn check_keep_for(name: &str, limit: &Limit) -> Result<(), PolicySetError> {
     Ok(())
 }
 
-/// Collects the names that the policies settle by.
+/// Collects the names of values that the policies settle by.
 fn settled_by(policies: &[Policy]) -> Named {
     let mut named = Named::default();
     let mut add = |name: &str, group: bool| named.add_name(name, group);

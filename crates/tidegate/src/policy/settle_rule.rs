@@ -1,4 +1,4 @@
-//! By what a policy settles: the rule that makes units of what a settlement tells.
+//! The settlement rule of a policy: computes units from what a settlement reports.
 
 #[cfg(feature = "cel")]
 use std::sync::Arc;
@@ -9,32 +9,32 @@ use super::cost_error::CostError;
 use super::usage::{Usage, UsageValue};
 use crate::visible::excerpt;
 
-/// How a policy works out what a request really cost.
+/// How a policy computes the real cost of a request.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct SettleRule {
-    /// By what.
+    /// The value or expression to settle by.
     pub by: SettleBy,
-    /// What counts for names that are not told, as 0 for `llm.cached`.
+    /// The numbers for names that are not reported, as 0 for `llm.cached`.
     pub missing: Vec<(String, u64)>,
 }
 
-/// By what a policy settles.
+/// The value or expression that a policy settles by.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum SettleBy {
-    /// The cost that the settlement tells as a number.
+    /// The cost that the settlement reports as a number.
     Cost,
-    /// One value that it tells.
+    /// One reported value, by name.
     Value(String),
-    /// An expression over the values that it tells, where numbers are numbers: `llm.input + 3 * llm.output`.
+    /// An expression over the reported values, in which numbers are numbers: `llm.input + 3 * llm.output`.
     #[cfg(feature = "cel")]
     Expression(Arc<super::cel_cost::Expression>),
 }
 
 #[cfg(feature = "config")]
 impl SettleBy {
-    /// Returns the names it goes by.
+    /// Returns the names that the rule uses.
     pub(crate) fn names(&self) -> Vec<&str> {
         match self {
             Self::Cost => Vec::new(),
@@ -44,7 +44,8 @@ impl SettleBy {
         }
     }
 
-    /// Says whether a value told under a name can make a difference: an expression may look at all of a group.
+    /// Reports whether a value reported under a name can make a difference: an expression may use any member of a
+    /// group.
     pub(crate) fn uses(&self, name: &str) -> bool {
         let in_group = |group: &str| name.strip_prefix(group).is_some_and(|rest| rest.starts_with('.'));
         self.names().iter().any(|one| *one == name || in_group(one))
@@ -52,13 +53,13 @@ impl SettleBy {
 }
 
 impl SettleRule {
-    /// Makes a rule without a word for what is not told.
+    /// Creates a rule without numbers for missing values.
     #[must_use]
     pub const fn new(by: SettleBy) -> Self {
         Self { by, missing: Vec::new() }
     }
 
-    /// Hands over each name it goes by, and whether those that go on after it with a dot are meant too.
+    /// Calls `each` with every name that the rule uses, and whether names that continue it after a dot are meant too.
     pub(super) fn each_name(&self, each: &mut impl FnMut(&str, bool)) {
         match &self.by {
             SettleBy::Cost => {}
@@ -69,7 +70,7 @@ impl SettleRule {
         self.missing.iter().for_each(|(name, _)| each(name, false));
     }
 
-    /// Works out the units of what was told, at most [`Rate::MAX_COUNT`].
+    /// Computes the units from the reported values, at most [`Rate::MAX_COUNT`].
     pub(super) fn units(&self, usage: &Usage<'_>) -> Result<u64, CostError> {
         let units = match &self.by {
             SettleBy::Cost => {
@@ -89,7 +90,7 @@ impl SettleRule {
         Ok(units.min(Rate::MAX_COUNT))
     }
 
-    /// Says whether two rules make the same of everything that is told.
+    /// Reports whether two rules always compute the same units.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         let same = match (&self.by, &other.by) {
             (SettleBy::Cost, SettleBy::Cost) => true,

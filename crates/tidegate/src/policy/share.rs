@@ -1,23 +1,24 @@
-//! Where policies are decided, and how a gate sees at once whether it can decide a set by itself.
+//! Where policies are decided, and a bit set of these places by which a gate sees at once whether it can decide a set
+//! alone.
 
-/// Where a policy is decided, when several nodes enforce it.
+/// Where a policy is decided if several nodes enforce it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Share {
-    /// By each process for itself: `n` of them let through `n` times the limit.
+    /// By each process alone: `n` processes let through `n` times the limit.
     Local,
-    /// By each process for itself, under its part of the limit.
+    /// By each process alone, under its part of the limit.
     Split,
-    /// By the engine, each check.
+    /// By the engine, at each check.
     Central,
-    /// By each process out of what it has drawn from the engine ahead of time.
+    /// By each process, out of capacity that it has drawn from the engine in advance.
     Leased,
 }
 
 impl Share {
-    /// Every word, in the order of the documentation.
+    /// All variants, in the order of the documentation.
     pub const ALL: [Self; 4] = [Self::Local, Self::Split, Self::Central, Self::Leased];
 
-    /// Returns the word of the policy file.
+    /// Returns the word of the variant in the policy file.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -29,21 +30,21 @@ impl Share {
     }
 }
 
-/// Some of the words of [`Share`].
+/// A set of [`Share`] values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Shares(u8);
 
 impl Shares {
-    /// The bit of sets whose checks need a step before they are decided: numbers have to be read, or priorities lowered.
+    /// The bit for policy sets whose checks need a preparatory step: taking readings, or lowering priorities.
     const PREPARED: u8 = 1 << 7;
 
-    /// Marks a set whose checks need such a step. A gate then leaves the way of a set that is decided in one step of its own store, and to
-    /// know of it costs nothing where it stays on it.
+    /// Marks a policy set whose checks need the preparatory step. A gate then leaves the fast path, on which its own
+    /// store decides in one step; on the fast path itself the mark costs nothing.
     pub(crate) const fn with_prepared(self, prepared: bool) -> Self {
         if prepared { Self(self.0 | Self::PREPARED) } else { Self(self.0 & !Self::PREPARED) }
     }
 
-    /// Says whether all of them are among others.
+    /// Reports whether all values are also in `others`.
     pub(crate) const fn within(self, others: Self) -> bool {
         self.0 & !others.0 == 0
     }

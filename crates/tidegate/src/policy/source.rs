@@ -1,4 +1,5 @@
-//! What conditions and rates go by: numbers of the machine, of the gate, of another policy, or that a user reports.
+//! The sources of conditions and moving rates: numbers of the machine, of the gate, of another policy, or reported by a
+//! user.
 
 use std::fmt;
 use std::str::FromStr;
@@ -6,7 +7,7 @@ use std::time::Duration;
 
 use super::rate_grammar::{WrittenRate, span};
 
-/// A number that changes while a gate runs.
+/// A source of numbers that change while a gate runs.
 ///
 /// # Examples
 /// ```
@@ -22,40 +23,41 @@ pub enum Source {
     Cpu,
     /// `memory`: memory in use, in percent of what this process may use.
     Memory,
-    /// `load`: the machine's load average of one minute, a number of tasks.
+    /// `load`: the machine's load average over one minute, a number of tasks.
     Load,
-    /// `in-flight`: admissions and tickets of the gate that are not ended, a number.
+    /// `in-flight`: the number of the gate's admissions and tickets that have not ended.
     InFlight,
-    /// `latency`: how long the work took that was finished within the last second, by an admission or by its ticket: the mean, in
-    /// milliseconds.
+    /// `latency`: the mean duration, in milliseconds, of the work that ended within the last second, by its admission
+    /// or its ticket.
     Latency,
-    /// `rate`: requests that the gate let through within the last second.
+    /// `rate`: the number of requests that the gate let through within the last second.
     Rate,
     /// `signal NAME`: a number that the user reports.
     Signal(Box<str>),
-    /// `policy NAME`: how much of the limit of another policy is in use, in percent.
+    /// `policy NAME`: how much of another policy's limit is in use, in percent.
     Policy(Box<str>),
-    /// `switch NAME`: for how many levels of priority a [switch](crate::switches) is off, the least important first: 0 to 4.
+    /// `switch NAME`: the number of levels of priority that a [switch](crate::switches) is off for, the least important
+    /// first: 0 to 4.
     Switch(Box<str>),
 }
 
-/// Why a text names no number to go by.
+/// Why a text is not a source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SourceError {
-    /// None of the words.
+    /// The word is unknown.
     #[error("unknown word \"{word}\"")]
     Unknown {
         /// The word.
         word: String,
     },
-    /// A word that needs a name.
+    /// A word that needs a name has none.
     #[error("{word} of what? write {word} NAME")]
     NoName {
         /// `signal`, `policy` or `switch`.
         word: &'static str,
     },
-    /// A name that a path cannot hold as it is, or that is too long.
+    /// A name that is too long, or that cannot stand unescaped in a path.
     #[error("\"{name}\" is not a name of a {word}; use 1 to 64 letters, digits, `-`, `_` or `.`")]
     Name {
         /// `signal` or `switch`.
@@ -65,15 +67,15 @@ pub enum SourceError {
     },
 }
 
-/// Why a text is no value of a number.
+/// The text is not a value of the source.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("\"{text}\" is not a value of {source_word}; write {example}")]
 pub struct MeasureError {
     /// The text.
     pub text: String,
-    /// The number that it was to be a value of.
+    /// The source.
     pub source_word: String,
-    /// How a value is written.
+    /// An example of a valid value.
     pub example: &'static str,
 }
 
@@ -85,14 +87,14 @@ impl Source {
     /// The longest name of a signal or a switch, in bytes.
     pub const LONGEST_NAME: usize = 64;
 
-    /// Reads a value as files write it: `80%`, `200ms`, `1000/s` or a plain number, as the source has it.
+    /// Parses a value as files write it: `80%`, `200ms`, `1000/s` or a plain number, depending on the source.
     ///
     /// # Errors
-    /// [`MeasureError`] says how values of this source are written.
+    /// [`MeasureError`] with an example of a value of this source.
     pub fn measure(&self, text: &str) -> Result<f64, MeasureError> {
         let text = text.trim();
         let plain = |text: &str| {
-            // No infinity, no NaN, no exponent: what people write.
+            // Accepts no infinity, no NaN and no exponent.
             let written =
                 text.bytes().all(|byte| byte.is_ascii_digit() || matches!(byte, b'.' | b'-' | b'_'));
             text.replace('_', "").parse::<f64>().ok().filter(|value| written && value.is_finite())
@@ -104,7 +106,8 @@ impl Source {
                 .filter(|share| (0.0..=100.0).contains(share)),
             Self::Load | Self::InFlight => plain(text).filter(|number| *number >= 0.0),
             Self::Signal(_) => plain(text),
-            // On or off is no number: see [`Condition::switched_off`](super::Condition::switched_off).
+            // A switch has no numeric value to compare: see
+            // [`Condition::switched_off`](super::Condition::switched_off).
             Self::Switch(_) => None,
             Self::Latency => span(text).ok().map(millis),
             Self::Rate => match text.parse() {
@@ -121,7 +124,7 @@ impl Source {
         })
     }
 
-    /// Returns how a value of this source is written.
+    /// Returns an example of a value of this source.
     #[must_use]
     pub const fn example(&self) -> &'static str {
         match self {
@@ -135,7 +138,7 @@ impl Source {
         }
     }
 
-    /// Returns the highest value that is not beyond all that is read: 100 % for a share.
+    /// Returns the largest value that a reading can have: 100 % for a share.
     #[must_use]
     pub(super) const fn most(&self) -> f64 {
         match self {
@@ -144,7 +147,7 @@ impl Source {
         }
     }
 
-    /// Writes a value as files do, exactly: what is read again is the same number.
+    /// Formats a value exactly, as files write it: parsing it again yields the same number.
     #[must_use]
     pub fn written(&self, value: f64) -> String {
         match self {
@@ -155,7 +158,7 @@ impl Source {
         }
     }
 
-    /// Writes a reading for people: to three decimals, a rate in requests a second.
+    /// Formats a reading for people: with up to three decimals, and a rate in requests per second.
     #[must_use]
     pub fn rounded(&self, value: f64) -> String {
         let thousandths = (value * 1000.0).round();
@@ -168,22 +171,22 @@ impl Source {
     }
 }
 
-/// Writes milliseconds in the largest unit of which they are a whole number.
+/// Formats milliseconds in the largest unit in which they are a whole number.
 fn in_whole_units(millis: f64) -> String {
     let units = [(1.0, "ms"), (1e3, "us"), (1e6, "ns")];
     let whole = units.into_iter().find(|(per_milli, _)| {
         let count = (millis * per_milli).round();
-        // Back by the division that `millis` makes: the same number, bit by bit.
+        // Divides as `millis` does, so that equality is exact to the bit.
         count / per_milli == millis
     });
-    // A number that no span of the file makes.
+    // No span in a file yields this number.
     whole.map_or_else(
         || format!("{millis}ms"),
         |(per_milli, unit)| format!("{}{unit}", (millis * per_milli).round()),
     )
 }
 
-/// Writes a rate in the shortest time that makes its count a whole number; a rate that no such time has, by the second.
+/// Formats a rate over the shortest period that makes its count a whole number; if there is none, per second.
 fn per_time(per_second: f64) -> String {
     const DAY: f64 = 86_400.0;
     const TIMES: [(f64, &str); 7] = [
@@ -195,7 +198,7 @@ fn per_time(per_second: f64) -> String {
         (30.0 * DAY, "month"),
         (365.0 * DAY, "year"),
     ];
-    // As far as a division and a multiplication may be off.
+    // The tolerance covers the rounding errors of one division and one multiplication.
     let is_whole = |count: f64| count.round() >= 1.0 && (count - count.round()).abs() <= count * 1e-14;
     let whole = TIMES.into_iter().find(|(seconds, _)| is_whole(per_second * seconds));
     whole.map_or_else(
@@ -204,9 +207,9 @@ fn per_time(per_second: f64) -> String {
     )
 }
 
-/// A span in milliseconds.
+/// Returns a span in milliseconds.
 pub(crate) fn millis(span: Duration) -> f64 {
-    // One division, so that the number which is nearest prints as it was written: 0.0003, and not 0.00030000000000000003.
+    // A single division, so that the nearest number prints as it was written: 0.0003, and not 0.00030000000000000003.
     span.as_nanos() as f64 / 1e6
 }
 

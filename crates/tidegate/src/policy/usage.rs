@@ -1,16 +1,17 @@
-//! What a settlement tells of a request once its work is done: values by name, as `llm.input` and `llm.output`, or the real cost.
+//! What a settlement reports about a request once its work is done: values by name, as `llm.input` and `llm.output`, or
+//! the real cost.
 
 use std::borrow::Cow;
 
 use smallvec::SmallVec;
 
-/// The names that settlements of language-model calls tell: known to every policy set, whether or not a policy goes by them, so that a
-/// caller need not know which of them the file names.
+/// The usual names in settlements of language-model calls. Every policy set accepts them, whether or not a policy uses
+/// them, so that a caller need not know which of them the file names.
 pub const LLM_USAGE: [&str; 3] = ["llm.input", "llm.output", "llm.cached"];
 
-/// What a settlement tells: values by name, and the real cost as a number where the caller knows it.
+/// What a settlement reports: values by name, and the real cost as a number if the caller knows it.
 ///
-/// Borrowed where it can be; up to four values without allocation.
+/// Names and texts are borrowed where possible; up to four values need no allocation.
 ///
 /// # Examples
 /// ```
@@ -20,17 +21,18 @@ pub const LLM_USAGE: [&str; 3] = ["llm.input", "llm.output", "llm.cached"];
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage<'a> {
-    /// The real cost by the caller's word; 0 where nothing was spent. Counts where the check's own `cost` would.
+    /// The real cost as the caller reports it; 0 if nothing was spent. Used where a `cost` stated with the check would
+    /// be used.
     pub cost: Option<u64>,
     values: SmallVec<[(Cow<'a, str>, UsageValue<'a>); 4]>,
 }
 
-/// One value that a settlement tells.
+/// One value that a settlement reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum UsageValue<'a> {
-    /// A number of something: tokens, bytes, cents.
+    /// A number of units: tokens, bytes, cents.
     Units(u64),
-    /// A word, for rules that choose by it: the model that answered.
+    /// A text for rules that select by it: the model that answered.
     Text(Cow<'a, str>),
 }
 
@@ -58,20 +60,20 @@ impl<'a> From<&'a str> for UsageValue<'a> {
 }
 
 impl<'a> Usage<'a> {
-    /// Tells nothing but the real cost.
+    /// Creates a usage with only the real cost.
     #[must_use]
     pub fn cost(units: u64) -> Self {
         Self { cost: Some(units), ..Self::default() }
     }
 
-    /// Adds a value and returns the usage, for chains.
+    /// Adds a value and returns the usage, for chained calls.
     #[must_use]
     pub fn with(mut self, name: impl Into<Cow<'a, str>>, value: impl Into<UsageValue<'a>>) -> Self {
         self.push(name, value);
         self
     }
 
-    /// Adds a value. The last of a name counts.
+    /// Adds a value. If a name occurs twice, the last value counts.
     pub fn push(&mut self, name: impl Into<Cow<'a, str>>, value: impl Into<UsageValue<'a>>) {
         self.values.push((name.into(), value.into()));
     }
@@ -82,17 +84,17 @@ impl<'a> Usage<'a> {
         self.values.iter().rev().find(|(have, _)| have == name).map(|(_, value)| value)
     }
 
-    /// Returns the values with their names, in the order they were told.
+    /// Returns the values with their names, in the order they were added.
     pub fn values(&self) -> impl Iterator<Item = (&str, &UsageValue<'a>)> {
         self.values.iter().map(|(name, value)| (name.as_ref(), value))
     }
 
-    /// Says whether nothing was told at all.
+    /// Reports whether the usage has neither a cost nor a value.
     pub(super) fn is_empty(&self) -> bool {
         self.cost.is_none() && self.values.is_empty()
     }
 
-    /// Returns the names, in the order they were told.
+    /// Returns the names, in the order they were added.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.values.iter().map(|(name, _)| name.as_ref())
     }

@@ -1,8 +1,9 @@
-//! Conditions: a policy that holds only while a number stands above or below a value.
+//! Conditions: a policy may hold only while a number is above or below a value.
 //!
-//! `cpu above 80%, until 70%`: the condition begins to hold when a reading lies above 80 %, and ends when one lies at 70 % or below. Between
-//! the two it stays as it was, so that a number that wavers about a value does not switch a policy on and off with each reading. Readings
-//! grow old: a number that nobody refreshes counts as absent after a while, and a condition without a reading does not hold.
+//! `cpu above 80%, until 70%`: the condition begins to hold when a reading is above 80 %, and ends when one is at 70 %
+//! or below. In between it keeps its state (hysteresis), so that a number that wavers around a value does not switch a
+//! policy on and off with each reading. Readings expire: a number that is not refreshed counts as absent after a while,
+//! and a condition without a reading does not hold.
 
 use std::fmt;
 use std::str::FromStr;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::rate_grammar::{GrammarError, span};
 use super::source::{MeasureError, Source, SourceError, millis};
 
-/// On which side of its value a condition holds.
+/// The side of its value on which a condition holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Side {
     /// While the number is higher.
@@ -20,7 +21,7 @@ pub enum Side {
     Below,
 }
 
-/// A demand on a number; see the words of [`Source`] for numbers.
+/// A condition on a number; see [`Source`] for the numbers.
 ///
 /// # Examples
 /// ```
@@ -43,62 +44,62 @@ pub struct Condition {
     stale_after: Duration,
 }
 
-/// Why a text or a number makes no condition.
+/// Why a text or a number does not make a condition.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConditionError {
-    /// Neither above nor below.
+    /// The text has neither `above` nor `below`.
     #[error("\"{text}\" is not a condition; write cpu above 80%, or signal NAME below 10")]
     NoSide {
         /// The text.
         text: String,
     },
-    /// A switch that is neither off nor named.
+    /// A condition on a switch without `off` or without a name.
     #[error("\"{text}\" says nothing of a switch; write switch NAME off")]
     Switch {
         /// The text.
         text: String,
     },
-    /// No such number.
+    /// The source is invalid.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// No value of the number.
+    /// The value is invalid for the source.
     #[error(transparent)]
     Measure(#[from] MeasureError),
-    /// Something else after the value.
+    /// An unknown part follows the value.
     #[error("unknown word \"{word}\" after the value")]
     Part {
         /// The word.
         word: String,
     },
-    /// The same part twice.
+    /// A part occurs twice.
     #[error("{part} is said twice")]
     Twice {
         /// `until` or `stale after`.
         part: &'static str,
     },
-    /// An end on the wrong side.
+    /// The end lies on the wrong side of the value.
     #[error("{} {side} {value}, until {until} would never end in time; use an end {} {value}", .source_word, if *.side == "above" { "at or below" } else { "at or above" })]
     Until {
         /// The number.
         source_word: String,
         /// `above` or `below`.
         side: &'static str,
-        /// Where it begins.
+        /// The value at which the condition begins.
         value: String,
-        /// Where it was to end.
+        /// The end that was given.
         until: String,
     },
-    /// No span of time.
+    /// The span of time is invalid.
     #[error(transparent)]
     Span(#[from] GrammarError),
-    /// An age out of range.
+    /// The age is out of range.
     #[error("a reading is stale after 1s to 1day; {written} is out of range")]
     Stale {
         /// The age.
         written: String,
     },
-    /// Not a number.
+    /// The value is infinite or not a number.
     #[error("{value} is not a value to compare with; use a finite number")]
     NotFinite {
         /// The value.
@@ -107,13 +108,13 @@ pub enum ConditionError {
 }
 
 impl Condition {
-    /// After which time a number that was not read again counts as absent, unless the condition says otherwise.
+    /// The age from which a reading counts as absent, unless the condition sets another.
     pub const STALE_AFTER: Duration = Duration::from_secs(10);
 
     /// The words that may follow the value.
     pub const PARTS: [&str; 2] = ["until", "stale after"];
 
-    /// Holds while a number is above a value, and then until it is a tenth lower.
+    /// Creates a condition that begins when a number is above a value, and ends when it is a tenth lower.
     ///
     /// # Errors
     /// [`ConditionError::NotFinite`].
@@ -121,7 +122,7 @@ impl Condition {
         Self::of(source, Side::Above, value)
     }
 
-    /// Holds while a number is below a value, and then until it is a tenth higher.
+    /// Creates a condition that begins when a number is below a value, and ends when it is a tenth higher.
     ///
     /// # Errors
     /// [`ConditionError::NotFinite`].
@@ -129,10 +130,10 @@ impl Condition {
         Self::of(source, Side::Below, value)
     }
 
-    /// Holds while a [switch](crate::switches) is off, for the requests that it is off for.
+    /// Creates a condition that holds while a [switch](crate::switches) is off, for the requests that it is off for.
     ///
     /// # Errors
-    /// [`ConditionError::Source`] for a name that no switch of a policy can have: 1 to 64 letters, digits, `-`, `_` or `.`.
+    /// [`ConditionError::Source`] if the name is not valid for a switch: 1 to 64 letters, digits, `-`, `_` or `.`.
     pub fn switched_off(name: &str) -> Result<Self, ConditionError> {
         let source = format!("switch {name}").parse()?;
         Ok(Self { source, side: Side::Above, value: 0.0, until: 0.0, stale_after: Self::STALE_AFTER })
@@ -142,7 +143,7 @@ impl Condition {
         let tenth = value.abs() / 10.0;
         let until = match side {
             Side::Above => decimal(value - tenth).min(value),
-            // An end beyond what the number can reach would be none.
+            // An end that the number cannot reach would never come.
             Side::Below => decimal(value + tenth).min(source.most()).max(value),
         };
         if !until.is_finite() {
@@ -151,10 +152,10 @@ impl Condition {
         Ok(Self { source, side, value, until, stale_after: Self::STALE_AFTER })
     }
 
-    /// Sets where it ends, once it holds: at the value for no hysteresis, or on the other side of it.
+    /// Sets where the condition ends once it holds: at the value (no hysteresis), or on the other side of it.
     ///
     /// # Errors
-    /// [`ConditionError::Until`] for an end on the side on which it holds, or one that is not finite.
+    /// [`ConditionError::Until`] if the end lies on the side on which the condition holds, or is not finite.
     pub fn until(self, until: f64) -> Result<Self, ConditionError> {
         let fits = match self.side {
             Side::Above => until <= self.value,
@@ -171,10 +172,10 @@ impl Condition {
         Ok(Self { until, ..self })
     }
 
-    /// Sets after which time a number that was not read again counts as absent: a second to a day.
+    /// Sets the age from which a reading counts as absent: one second to one day.
     ///
     /// # Errors
-    /// [`ConditionError::Stale`] for an age out of that range.
+    /// [`ConditionError::Stale`] if the age is out of that range.
     pub fn stale(self, after: Duration) -> Result<Self, ConditionError> {
         if !(Duration::from_secs(1)..=Duration::from_secs(86_400)).contains(&after) {
             return Err(ConditionError::Stale { written: format!("{after:?}") });
@@ -182,22 +183,22 @@ impl Condition {
         Ok(Self { stale_after: after, ..self })
     }
 
-    /// Returns the number that it goes by.
+    /// Returns the source of the number.
     #[must_use]
     pub const fn source(&self) -> &Source {
         &self.source
     }
 
-    /// Returns after which time a number that was not read again counts as absent.
+    /// Returns the age from which a reading counts as absent.
     #[must_use]
     pub const fn stale_after(&self) -> Duration {
         self.stale_after
     }
 
-    /// Says whether it holds after a reading, where `held` says whether it did before.
+    /// Reports whether the condition holds after a reading; `held` says whether it held before.
     #[must_use]
     pub fn holds(&self, held: bool, reading: f64) -> bool {
-        // What is no number compares with nothing: it does not hold.
+        // NaN compares with nothing, so the condition does not hold.
         match (self.side, held) {
             (Side::Above, false) => reading > self.value,
             (Side::Above, true) => reading > self.until,
@@ -207,13 +208,14 @@ impl Condition {
     }
 }
 
-/// Rounds to fifteen digits, which every number has: a tenth less than 0.7 is 0.63, and not 0.6299999999999999.
+/// Rounds to fifteen significant digits, which every `f64` can represent: a tenth less than 0.7 is 0.63, and not
+/// 0.6299999999999999.
 fn decimal(number: f64) -> f64 {
     format!("{number:.14e}").parse().unwrap_or(number)
 }
 
 impl Side {
-    /// Returns the word of the file.
+    /// Returns the word for the side in the file.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -233,7 +235,7 @@ impl FromStr for Condition {
             let name = name.ok_or_else(|| ConditionError::Switch { text: text.to_owned() })?;
             return Self::switched_off(name);
         }
-        // The last one, because the name of a policy may hold the word too.
+        // The last occurrence counts, because the name of a policy may contain the word too.
         let side = [Side::Above, Side::Below]
             .into_iter()
             .filter_map(|side| Some((text.rfind(&format!(" {} ", side.word()))?, side)))
@@ -326,7 +328,7 @@ mod tests {
         }
     }
 
-    /// Values were shown to three decimals, and a signal that ends at 0.0004 as one that ends at 0.
+    /// Formerly values were printed with three decimals, so an end at 0.0004 was printed as 0.
     #[test]
     fn values_are_shown_exactly_and_the_end_is_what_is_shown() {
         for (text, shown) in [

@@ -1,4 +1,4 @@
-//! Conditions and variables in CEL, as far as a match can say them.
+//! Translates Limitador's conditions and variables in CEL, as far as a match can express them.
 
 use std::collections::BTreeSet;
 
@@ -14,20 +14,20 @@ use super::keys::attribute;
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// The longest expression, and the deepest: the parser recurses on the caller's stack.
+/// The most bytes and the deepest nesting of an expression: the parser recurses on the caller's stack.
 const LONGEST: usize = 2000;
 const DEEPEST: usize = 32;
 
-/// Which descriptor of a call is spoken of.
+/// Which descriptor of a call an expression refers to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Place {
     /// `descriptors[0]`
     At(u64),
-    /// A bare name.
+    /// A bare name, which may be in any descriptor.
     Any,
 }
 
-/// What a condition asks of one entry.
+/// What a condition demands of one entry.
 #[derive(Clone, Debug, PartialEq)]
 enum Asked {
     Is(Vec<String>),
@@ -36,18 +36,18 @@ enum Asked {
     NotThere,
 }
 
-/// All that the conditions and variables of a limit ask.
+/// The demands of all conditions and variables of a limit.
 #[derive(Debug, Default)]
 pub(super) struct Conditions {
     asked: Vec<(String, Asked)>,
     places: BTreeSet<Place>,
 }
 
-/// Why an expression is no match.
+/// The expression cannot be written as a match.
 struct Unsayable;
 
 impl Conditions {
-    /// Adds a condition; reports one that no match can say.
+    /// Adds a condition; reports one that a match cannot express.
     pub(super) fn add(&mut self, text: &str, spot: Spot, findings: &mut Findings) {
         let shown = excerpt(text);
         let Some(program) = compiled(text, spot, findings) else { return };
@@ -63,7 +63,7 @@ impl Conditions {
         }
     }
 
-    /// Adds a variable, and returns the attribute that it counts by.
+    /// Adds a variable and returns the attribute that it counts by.
     pub(super) fn variable(&mut self, text: &str, spot: Spot, findings: &mut Findings) -> Option<String> {
         let program = compiled(text, spot, findings)?;
         let Some(name) = self.entry(program.expression()) else {
@@ -78,12 +78,12 @@ impl Conditions {
         Some(name)
     }
 
-    /// Returns which descriptors were named.
+    /// Returns which descriptors the expressions refer to.
     pub(super) const fn places(&self) -> &BTreeSet<Place> {
         &self.places
     }
 
-    /// Returns what is wanted of each attribute, and the values that are left out.
+    /// Returns what is wanted of each attribute, and the values that are excluded.
     pub(super) fn finish(self) -> (Matches, LeftOut) {
         let mut wanted = Matches::new();
         let mut left_out = LeftOut::new();
@@ -92,7 +92,7 @@ impl Conditions {
                 Asked::Is(values) => Wanted::OneOf(values),
                 Asked::There => Wanted::Present,
                 Asked::NotThere => Wanted::Absent,
-                // An entry that is missing fails the condition there.
+                // In Limitador, a missing entry fails this condition too.
                 Asked::IsNot(values) => {
                     match left_out.iter_mut().find(|(other, _)| *other == name) {
                         Some((_, all)) => all.extend(values),
@@ -107,7 +107,7 @@ impl Conditions {
                 Some(_) => {}
             }
         }
-        // Those with values first, for the index of policies.
+        // Attributes with values come first, for the index of policies.
         wanted.sort_by_key(|(_, want)| !matches!(want, Wanted::OneOf(_)));
         (wanted, left_out)
     }
@@ -119,7 +119,7 @@ impl Conditions {
             return call.args.iter().try_for_each(|part| self.all_of(part));
         }
         let (name, asked) = self.one(node)?;
-        // Two demands on one entry are one match only where they can be put together.
+        // Two demands on one entry can be written as one match only if they can be combined.
         let fits = self.asked.iter().filter(|(other, _)| *other == name).all(|(_, other)| {
             let together = |one: &Asked, other: &Asked| match (one, other) {
                 (Asked::There, Asked::NotThere) | (Asked::NotThere, _) => false,
@@ -236,7 +236,7 @@ impl Conditions {
             }
             expr => (Place::Any, bare(expr)?),
         };
-        // What Limitador itself puts there, and what a descriptor has no entry for.
+        // An empty key is not an entry of a descriptor, and these names are Limitador's own.
         if key.is_empty() || place == Place::Any && (key == "descriptors" || key.starts_with("limit.")) {
             return None;
         }
@@ -245,7 +245,7 @@ impl Conditions {
     }
 }
 
-/// Returns the place in `descriptors[0]`.
+/// Returns the index in `descriptors[0]`.
 fn index_of(node: &IdedExpr) -> Option<u64> {
     let Expr::Call(call) = &node.expr else { return None };
     let [list, index] = &*call.args else { return None };
@@ -258,7 +258,7 @@ fn index_of(node: &IdedExpr) -> Option<u64> {
     }
 }
 
-/// Returns a name with dots.
+/// Returns an identifier, or identifiers joined by dots.
 fn bare(expr: &Expr) -> Option<String> {
     match expr {
         Expr::Ident(name) => Some(name.clone()),
@@ -276,7 +276,7 @@ fn literal(node: &IdedExpr) -> Option<&str> {
     }
 }
 
-/// Returns a value that is a pattern of its own: a star would stand for anything.
+/// Returns a value that can stand as a pattern. Fails for an empty value and for a star, which would match anything.
 fn plain(value: &str) -> Result<String, Unsayable> {
     let bends = value.contains('*') || value.is_empty() || Glob::new(value).is_err();
     if bends { Err(Unsayable) } else { Ok(value.to_owned()) }

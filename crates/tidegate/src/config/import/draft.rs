@@ -1,4 +1,4 @@
-//! Policies on their way into a file, and the file that they are written into.
+//! Drafts of converted policies, and the policy file that they are written into.
 
 use std::collections::HashSet;
 use std::fmt::Write as _;
@@ -9,31 +9,32 @@ use super::super::names;
 use super::super::node::Spot;
 use crate::visible::excerpt;
 
-/// What is asked of one attribute.
+/// What a match demands of one attribute.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Wanted {
     /// One of these patterns fits.
     OneOf(Vec<String>),
-    /// It is there.
+    /// The attribute is present.
     Present,
-    /// It is not there.
+    /// The attribute is absent.
     #[cfg_attr(not(feature = "cel"), expect(dead_code, reason = "only conditions ask for it"))]
     Absent,
 }
 
-/// Attributes with what is asked of each.
+/// Attributes with the demand on each.
 pub(super) type Matches = Vec<(String, Wanted)>;
 
-/// Attributes with the patterns of the values that are left out.
+/// Attributes with patterns of the values that are excluded.
 pub(super) type LeftOut = Vec<(String, Vec<String>)>;
 
-/// How much is granted.
+/// How much a limit grants.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Granted {
     Unlimited,
-    /// Nothing: everything is refused.
+    /// All requests are refused.
     Nothing,
-    /// So many in each window; `since_epoch` says whether windows are cut at multiples of their length or open with the first request.
+    /// `count` requests in each window. `since_epoch`: windows start at multiples of their length since 1970; otherwise
+    /// a window starts with the first request.
     Window {
         count: u64,
         length: String,
@@ -46,26 +47,26 @@ pub(super) enum Granted {
 pub(super) struct Draft {
     pub(super) name: String,
     pub(super) domain: String,
-    /// Attributes, the most telling first: the index of policies goes by the first with plain values.
+    /// Attributes, the most selective first: the index of policies uses the first one with plain values.
     pub(super) matches: Matches,
-    /// Values that are left out, attribute by attribute.
+    /// Values that are excluded, by attribute.
     pub(super) left_out: LeftOut,
     pub(super) by: Vec<String>,
     pub(super) granted: Granted,
-    /// A line of the policy for what happens over the limit, as `mode: shadow`.
+    /// A line of the policy that says what happens over the limit, as `mode: shadow`.
     pub(super) lenient: Option<&'static str>,
-    /// Which file it comes from, and where.
+    /// The index of the original file.
     pub(super) file: usize,
     pub(super) spot: Spot,
 }
 
-/// The file that is written.
+/// The policy file that is written.
 #[derive(Debug)]
 pub(super) struct Sheet {
     pub(super) text: String,
     files: Vec<String>,
     lines: usize,
-    /// The first line of each policy, with the file and the place that it comes from.
+    /// The first line of each policy in the text, with the file and the place that it comes from.
     origins: Vec<(usize, usize, Spot)>,
     names: HashSet<String>,
 }
@@ -88,7 +89,8 @@ impl Sheet {
         self.lines += 1;
     }
 
-    /// Says whether the file is as long as one may be: then nothing more is written, and reading it tells so.
+    /// Reports whether the text exceeds the bounds of a file. Then nothing more is written, and validating the text
+    /// reports the excess.
     pub(super) fn is_full(&self) -> bool {
         self.text.len() > budget::TEXT || self.origins.len() > budget::POLICIES
     }
@@ -154,14 +156,14 @@ impl Sheet {
         }
     }
 
-    /// Ends the file. One without limits limits nobody.
+    /// Completes the file. A file without limits gets an empty list of policies.
     pub(super) fn finish(&mut self) {
         if self.origins.is_empty() {
             self.line("policies: []");
         }
     }
 
-    /// Returns a name that no other policy has and that a policy may have.
+    /// Returns a valid policy name that no other policy has.
     fn own_name(&mut self, wished: &str, spot: Spot) -> String {
         let shown = |letter: char| if names::is_control(letter) { '?' } else { letter };
         let mut name: String = wished.trim().chars().map(shown).collect();
@@ -172,7 +174,7 @@ impl Sheet {
             }
             name.truncate(end);
             let _ = write!(name, "#{}", spot.line);
-            // Two files may have it in the same line.
+            // Rules of two files may have the same name and line.
             let mut again = 1;
             let base = name.clone();
             while self.names.contains(&name) {
@@ -184,7 +186,7 @@ impl Sheet {
         name
     }
 
-    /// Returns a finding about the written text at the place that it comes from.
+    /// Moves a finding about the written text to the place that the line comes from.
     pub(super) fn placed(&self, mut one: Diagnostic) -> Diagnostic {
         let at = self.origins.partition_point(|(line, ..)| *line <= one.line);
         if let Some((_, file, spot)) = at.checked_sub(1).and_then(|at| self.origins.get(at)) {
@@ -195,13 +197,13 @@ impl Sheet {
     }
 }
 
-/// How many digits a line number may have.
+/// The most digits of a line number.
 const LINE_DIGITS: usize = 8;
 
-/// The attribute of the domain, as the gRPC door has it.
+/// The attribute with the domain, as the gRPC door sets it.
 pub(super) const DOMAIN: &str = "rls.domain";
 
-/// Writes patterns as one value or a list.
+/// Writes patterns as a single value or as a list.
 fn listed(values: &[String], bent: &mut bool) -> String {
     let mut each = values.iter().map(|value| {
         let plain: String = value
@@ -222,7 +224,7 @@ fn listed(values: &[String], bent: &mut bool) -> String {
     }
 }
 
-/// Writes a text as YAML: as it is where it is a plain word, else in quotes.
+/// Writes a text as YAML: without quotes if it is a plain word.
 fn quoted(text: &str) -> String {
     const WORDS: [&str; 11] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n", "nan", "inf"];
     let mut bytes = text.bytes();
@@ -230,7 +232,7 @@ fn quoted(text: &str) -> String {
     let plain = starts
         && bytes.all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.'))
         && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word));
-    // A text in JSON is one in YAML.
+    // A string in JSON is also a string in YAML.
     if plain { text.to_owned() } else { serde_json::Value::from(text).to_string() }
 }
 

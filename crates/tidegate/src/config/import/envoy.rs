@@ -1,9 +1,10 @@
-//! The configuration of envoyproxy/ratelimit: a domain, and under it a tree of descriptors.
+//! Converts the configuration of envoyproxy/ratelimit: a domain with a tree of descriptors.
 //!
-//! There a descriptor walks down the tree, one entry a level. At each level the rule of its key and value is taken if there is one, else
-//! the first pattern of that key that fits the value, else the rule of the key alone; never two. The limit where the last entry ends is
-//! the one that holds, and each value that no rule spells out is counted by itself. So a rule becomes a policy for descriptors of these keys
-//! in this order (`rls.keys`), that leaves out what other rules of the same level take first.
+//! In envoyproxy/ratelimit, a descriptor walks down the tree, one entry per level. On each level one rule applies: the
+//! rule with the key and the value of the entry; otherwise the first pattern of that key that fits the value; otherwise
+//! the rule with the key alone. The limit at the last entry holds, and each value that no rule spells out has a counter
+//! of its own. So a rule becomes a policy for descriptors with these keys in this order (`rls.keys`), which excludes
+//! the values that other rules of the same level take first.
 
 mod replaces;
 mod rule;
@@ -20,17 +21,17 @@ use super::keys::{self, attribute};
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// The keys of all entries in their order, as the gRPC door has them.
+/// The attribute with the keys of all entries in order, as the gRPC door sets it.
 const KEYS: &str = "rls.keys";
 
-/// The trees of all files by their domains.
+/// The trees of all files, by domain.
 #[derive(Debug, Default)]
 pub(super) struct Domains {
     trees: BTreeMap<String, Vec<Rule>>,
 }
 
 impl Domains {
-    /// Reads a file.
+    /// Reads a file and adds its tree.
     pub(super) fn add(&mut self, file: usize, node: &Node, findings: &mut Findings) {
         if !keys::is_map(node, "the file", findings) {
             return;
@@ -64,12 +65,12 @@ impl Domains {
     }
 }
 
-/// What a level of the tree asks of one entry.
+/// What one level of the tree demands of one entry.
 struct Step {
     key: String,
     attribute: String,
     value: Option<String>,
-    /// The values that other rules of the level take.
+    /// The values that other rules of the level take first.
     left_out: Vec<String>,
     /// Whether each value has a counter of its own.
     counted: bool,
@@ -132,7 +133,7 @@ impl Writing<'_> {
             (step.attribute.clone(), wanted)
         };
         let is_plain = |step: &&Step| step.value.as_deref().is_some_and(|value| !value.contains('*'));
-        // Deepest first: its values tell the most policies apart.
+        // The deepest level comes first: its values distinguish the most policies.
         let plain = self.steps.iter().rev().filter(is_plain).map(wanted);
         let open = self.steps.iter().filter(|step| !is_plain(step)).map(wanted);
         let name = self.steps.iter().fold(self.domain.to_owned(), |mut name, step| {
@@ -168,8 +169,8 @@ impl Writing<'_> {
     }
 }
 
-/// Returns the values that rules of the same key take before this one: plain values go before patterns, patterns in the order of the file,
-/// and both before the key alone.
+/// Returns the values that rules of the same key take before this rule: plain values come before patterns, patterns in
+/// the order of the file, and both before the key alone.
 fn taken_before(rule: &Rule, same_key: &[&Rule]) -> Vec<String> {
     let Some(value) = &rule.value else {
         return same_key.iter().filter_map(|other| other.value.clone()).take(budget::ELEMENTS + 1).collect();
@@ -184,7 +185,7 @@ fn taken_before(rule: &Rule, same_key: &[&Rule]) -> Vec<String> {
     plain.filter(|plain| own.matches(plain)).cloned().chain(patterns).take(budget::ELEMENTS + 1).collect()
 }
 
-/// A pattern of theirs as one of ours, in which braces mean something.
+/// Converts a pattern of envoyproxy/ratelimit, where braces have no special meaning.
 fn literally(value: &str) -> String {
     value.replace(['{', '}'], "?")
 }

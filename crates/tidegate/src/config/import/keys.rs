@@ -1,4 +1,4 @@
-//! How entries of a descriptor are called in policies, and what reading a peer's file has in common.
+//! Names the entries of descriptors in policies, and reads the values that files of other rate limiters have in common.
 
 use super::super::diagnostic::Findings;
 use super::super::names;
@@ -7,15 +7,16 @@ use super::super::suggest::instead;
 use crate::policy::BUILT_IN;
 use crate::visible::excerpt;
 
-/// The attribute of an entry: its key, or `rls.entry.` and its key where that name means something else in a policy file. `before` is how
-/// many entries of the same key come before it.
+/// Returns the attribute of an entry: its key, or `rls.entry.` and its key if that name means something else in a
+/// policy file. `before` is the number of earlier entries with the same key.
 pub(super) fn attribute(key: &str, before: usize) -> String {
     let name = if before == 0 { key.to_owned() } else { format!("{key}.{}", before + 1) };
     let is_ours = BUILT_IN.contains(&&*name) || name.starts_with("rls.") || names::attribute(&name).is_err();
     if is_ours { format!("rls.entry.{name}") } else { name }
 }
 
-/// Reports keys that a map may not have, and keys that are given twice. `elsewhere` says where a known word belongs.
+/// Reports unknown keys of a map and keys that are given twice. `elsewhere` lists known words with the place where they
+/// belong.
 pub(super) fn check(
     node: &Node,
     what: &str,
@@ -35,13 +36,13 @@ pub(super) fn check(
             findings.error(name.spot, format_args!("unknown key \"{key}\" in {what}{hint}"));
         }
         if at >= 64 {
-            // A map of the author's own making: comparing all with all would take long.
+            // A map with free keys: comparing all pairs would take too long.
             break;
         }
     }
 }
 
-/// Requires a map.
+/// Reports a node that is not a map.
 pub(super) fn is_map(node: &Node, what: &str, findings: &mut Findings) -> bool {
     let is_map = matches!(node.value, Value::Map(_));
     if !is_map {
@@ -50,7 +51,7 @@ pub(super) fn is_map(node: &Node, what: &str, findings: &mut Findings) -> bool {
     is_map
 }
 
-/// Returns the elements of a list; reports anything else.
+/// Returns the elements of a list; reports any other value.
 pub(super) fn list<'n>(node: Option<&'n Node>, what: &str, findings: &mut Findings) -> &'n [Node] {
     match node {
         None => &[],
@@ -62,7 +63,7 @@ pub(super) fn list<'n>(node: Option<&'n Node>, what: &str, findings: &mut Findin
     }
 }
 
-/// Returns a text, which may be written as a number; reports anything else.
+/// Returns a text, which may be written as a number; reports any other value.
 pub(super) fn text<'n>(node: &'n Node, key: &str, findings: &mut Findings) -> Option<&'n str> {
     let value = node.get(key)?;
     if value.text().is_none() {
@@ -71,7 +72,7 @@ pub(super) fn text<'n>(node: &'n Node, key: &str, findings: &mut Findings) -> Op
     value.text()
 }
 
-/// Returns `true` or `false`, which is what a key has that is not there; reports anything else.
+/// Returns the place of a flag that is `true`, and `None` if it is `false` or missing; reports any other value.
 pub(super) fn flag(node: &Node, key: &str, findings: &mut Findings) -> Option<Spot> {
     let (name, value) = node.entry(key)?;
     match value.value {
@@ -84,7 +85,7 @@ pub(super) fn flag(node: &Node, key: &str, findings: &mut Findings) -> Option<Sp
     }
 }
 
-/// Returns a whole number in a range; reports anything else.
+/// Returns a whole number from 0 to `most`; reports any other value.
 pub(super) fn whole(node: &Node, key: &str, most: u64, findings: &mut Findings) -> Option<u64> {
     let value = node.get(key)?;
     let number = value.text().and_then(|text| text.parse().ok()).filter(|number| *number <= most);

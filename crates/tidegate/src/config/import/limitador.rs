@@ -1,6 +1,8 @@
-//! The limits file of Limitador: a list of limits, each with conditions in CEL and the variables that it counts by.
+//! Converts the limits file of Limitador: a list of limits, each with conditions in CEL and the variables that it
+//! counts by.
 //!
-//! There a window opens with the first request and lasts its seconds, and a call that any limit refuses is charged nowhere: both as here.
+//! Two rules are the same in both systems: a window opens with the first request and lasts its seconds, and a call that
+//! any limit refuses is charged nowhere.
 
 use std::collections::BTreeSet;
 
@@ -12,12 +14,12 @@ use super::condition::{Conditions, Place};
 use super::draft::{Draft, Granted, Sheet, Wanted};
 use super::keys;
 
-/// The place of the descriptor in its call, as the gRPC door has it.
+/// The attribute with the index of the descriptor in its call, as the gRPC door sets it.
 const INDEX: &str = "rls.index";
 
 const KEYS: [&str; 7] = ["namespace", "max_value", "seconds", "name", "id", "conditions", "variables"];
 
-/// Reads a file, and writes its limits as policies.
+/// Reads a file and writes its limits as policies.
 pub(super) fn convert(file: usize, node: &Node, sheet: &mut Sheet, findings: &mut Findings) {
     if node.entry("domain").is_some() {
         findings.error(node.spot, "this is a file of envoyproxy/ratelimit; read it with --from-envoy");
@@ -95,11 +97,11 @@ fn limit(file: usize, at: usize, node: &Node, findings: &mut Findings) -> Option
 /// The longest window, in seconds: a hundred years.
 const LONGEST: u64 = 3_153_600_000;
 
-/// Returns the descriptor of a call that a limit is about; `None` for any.
+/// Returns the index of the descriptor that a limit applies to; `None`: any descriptor.
 fn place(conditions: &Conditions, spot: Spot, findings: &mut Findings) -> Option<u64> {
     let mut places = conditions.places().iter();
     match (places.next(), places.next()) {
-        // A limit that names no descriptor is charged once for a call.
+        // A limit that names no descriptor is charged once per call.
         (None, _) => Some(0),
         (Some(Place::Any), None) => {
             findings.warn(

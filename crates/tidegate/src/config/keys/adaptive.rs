@@ -1,14 +1,14 @@
-//! The keys of `algorithm: adaptive`, and the numbers of each law in the words of the file.
+//! The keys of `algorithm: adaptive`, and the default parameters of each law as a file would write them.
 
 use tidegate_core::concurrency::Concurrency;
 
 use crate::config::grammars::{FACTOR, SHARE};
 use crate::config::kind::{Key, Kind, key};
 
-/// The algorithm of a number in flight that a law moves.
+/// The algorithm of an adaptive limit: a law moves the number of requests in flight that it allows.
 pub(in crate::config) const ADAPTIVE: &str = "adaptive";
 
-/// The keys of such a limit alone; `max`, `ttl`, `keep_for` and `forget_after` it shares with others.
+/// The keys that only adaptive limits have; they share `max`, `ttl`, `keep_for` and `forget_after` with others.
 pub(super) const KEYS: [Key; 15] = [
     key(
         "law",
@@ -42,10 +42,10 @@ pub(super) const KEYS: [Key; 15] = [
     key("cool_off", Kind::Span, None, "How long the limit stays after the processor was last busy"),
 ];
 
-/// The keys that laws share with other algorithms.
+/// The keys that adaptive limits share with other algorithms.
 const SHARED: [&str; 4] = ["max", "ttl", "keep_for", "forget_after"];
 
-/// What `algorithm: adaptive` takes.
+/// All keys that belong to `algorithm: adaptive`.
 pub(super) const TAKES: &[&str] = &{
     let mut names = [""; KEYS.len() + SHARED.len()];
     let mut at = 0;
@@ -56,7 +56,7 @@ pub(super) const TAKES: &[&str] = &{
     names
 };
 
-/// One law: its name, its knobs, and their numbers where a file leaves them out.
+/// One law: its name, its parameters and their defaults.
 #[derive(Debug)]
 pub(in crate::config) struct LawWords {
     pub(in crate::config) name: &'static str,
@@ -64,22 +64,22 @@ pub(in crate::config) struct LawWords {
 }
 
 impl LawWords {
-    /// Returns the law of a name.
+    /// Returns the law with a name.
     pub(in crate::config) fn named(name: &str) -> Option<&'static Self> {
         LAWS.iter().find(|law| law.name == name)
     }
 
-    /// Says whether the law has a knob.
+    /// Reports whether the law has a parameter.
     pub(in crate::config) fn has(&self, key: &str) -> bool {
         self.words.iter().any(|(name, _)| *name == key)
     }
 
-    /// Returns what holds for a knob that a file leaves out; `None` where that is nothing.
+    /// Returns the default of a parameter; `None` if it has none.
     pub(in crate::config) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().find(|(name, _)| *name == key).and_then(|(_, word)| *word)
     }
 
-    /// Returns the names of the laws that have a knob.
+    /// Returns the names of the laws that have a parameter.
     pub(in crate::config) fn with(key: &str) -> impl Iterator<Item = &'static str> {
         LAWS.iter().filter(move |law| law.has(key)).map(|law| law.name)
     }

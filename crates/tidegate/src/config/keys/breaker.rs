@@ -1,4 +1,4 @@
-//! The keys of `algorithm: breaker`, and the numbers of each profile in the words of the file.
+//! The keys of `algorithm: breaker`, and the default parameters of each profile as a file would write them.
 
 use tidegate_core::breaker::{CircuitBreaker, Window};
 use tidegate_core::concurrency::Concurrency;
@@ -9,7 +9,7 @@ use crate::config::kind::{Key, Kind, key};
 /// The algorithm of a circuit breaker.
 pub(in crate::config) const BREAKER: &str = "breaker";
 
-/// The keys of a breaker alone; `ttl` it shares with places and `buckets` with windows.
+/// The keys that only breakers have; they share `ttl` with concurrency limits and `buckets` with windows.
 pub(super) const KEYS: [Key; 17] = [
     key(
         "profile",
@@ -102,14 +102,14 @@ pub(super) const JUDGED_BY: [Key; 3] = [
     ),
 ];
 
-/// The names of those three.
+/// The names of those three keys.
 pub(in crate::config) const JUDGED_BY_NAMES: [&str; JUDGED_BY.len()] =
     [JUDGED_BY[0].name, JUDGED_BY[1].name, JUDGED_BY[2].name];
 
-/// More calls than this are counted by nothing in a breaker.
+/// The largest number of calls that a breaker can be told to count.
 const MOST_CALLS: u64 = 1 << 16;
 
-/// What `algorithm: breaker` takes.
+/// All keys that belong to `algorithm: breaker`.
 pub(super) const TAKES: &[&str] = &{
     let mut names = ["ttl"; KEYS.len() + JUDGED_BY.len() + 2];
     let mut at = 0;
@@ -125,28 +125,28 @@ pub(super) const TAKES: &[&str] = &{
     names
 };
 
-/// One profile: its name, and the numbers that a file leaves out.
+/// One profile: its name and its defaults.
 #[derive(Debug)]
 pub(in crate::config) struct Profile {
     pub(in crate::config) name: &'static str,
     pub(in crate::config) words: &'static [(&'static str, &'static str)],
-    /// Whether the first probe comes after the open time, and not at its end.
+    /// Whether the first probe comes strictly after the open time instead of at its end.
     pub(in crate::config) strictly_after: bool,
 }
 
 impl Profile {
-    /// Returns the profile of a name.
+    /// Returns the profile with a name.
     pub(in crate::config) fn named(name: &str) -> Option<&'static Self> {
         PROFILES.iter().find(|profile| profile.name == name)
     }
 
-    /// Returns what the profile says of a key.
+    /// Returns the profile's default for a key.
     pub(in crate::config) fn word(&self, key: &str) -> Option<&'static str> {
         self.words.iter().chain(ALL_ALIKE).find(|(name, _)| *name == key).map(|(_, word)| *word)
     }
 }
 
-/// What no profile has differently, unless it says so.
+/// The defaults of every profile that does not set the key itself.
 const ALL_ALIKE: &[(&str, &str)] = &[
     ("failures", "50%"),
     ("trips", "at"),

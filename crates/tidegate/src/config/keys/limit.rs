@@ -1,4 +1,4 @@
-//! The keys of a limit, and which of them each algorithm takes.
+//! The keys of a limit, and which of them belong to each algorithm.
 
 use tidegate_core::concurrency::Concurrency;
 
@@ -6,24 +6,24 @@ use super::adaptive::{self, ADAPTIVE};
 use super::breaker::{self, BREAKER};
 use crate::config::kind::{Key, Kind, Table, key};
 
-/// One algorithm: which of the limit's keys are its own.
+/// One algorithm, with the keys of a limit that belong to it.
 #[derive(Debug)]
 pub(in crate::config) struct AlgorithmKeys {
     pub(in crate::config) name: &'static str,
-    /// Those that it shares with others of its kind.
+    /// The keys that it shares with other algorithms of its kind.
     pub(in crate::config) common: &'static [&'static str],
     pub(in crate::config) takes: &'static [&'static str],
     pub(in crate::config) needs: &'static [&'static str],
 }
 
 impl AlgorithmKeys {
-    /// Says whether a limit of this algorithm may have the key.
+    /// Reports whether a limit of this algorithm may have the key.
     pub(in crate::config) fn has(&self, key: &str) -> bool {
         self.common.contains(&key) || self.takes.contains(&key)
     }
 }
 
-/// Every limit that has a rate takes these, whatever its algorithm.
+/// The keys of every limit that has a rate, whatever its algorithm.
 pub(in crate::config) const RATED: &[&str] = &[
     "algorithm",
     "rate",
@@ -37,13 +37,15 @@ pub(in crate::config) const RATED: &[&str] = &[
     "between",
 ];
 
-/// A guard has no rate: what it counts ends, and is not given back by time.
+/// The common keys of guards (concurrency, adaptive, breaker). A guard has no rate: places are given back when calls
+/// end, not by time.
 pub(in crate::config) const GUARDING: &[&str] = &["algorithm", "replace"];
 
-/// The algorithm of a fixed number in flight.
+/// The algorithm of a fixed limit on requests in flight.
 pub(in crate::config) const CONCURRENCY: &str = "concurrency";
 
-/// How long a place is held unless given: the usual read timeout of proxies, after which nobody waits for the answer any more.
+/// How long a place is held unless the file says otherwise: the usual read timeout of proxies, after which no caller
+/// waits for the answer.
 pub(in crate::config) const PLACE_TTL: &str = "60s";
 
 /// The algorithms, in the order of the manual.
@@ -235,7 +237,7 @@ const KEY_COUNT: usize = {
     count
 };
 
-/// All keys: those of single guards come last.
+/// All keys of a limit; those of a single guard come last.
 const LIMIT_KEYS: &[Key] = &{
     let mut keys = [PLAIN_KEYS[0]; KEY_COUNT];
     let (mut at, mut part) = (0, 0);

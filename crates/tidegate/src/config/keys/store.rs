@@ -1,17 +1,18 @@
-//! The keys of `store`: where counters live.
+//! The keys of `store`: where counters are stored.
 
 use crate::config::kind::{Kind, Table, key};
 
-/// The words of `store.kind`; the one that holds unless another is said first, and those of this process before the others.
+/// The words of `store.kind`. The first is the default; those of this process come before those of engines.
 pub(in crate::config) const KINDS: &[&str] = &["disk", "memory", "redis", "etcd", "zookeeper"];
 
-/// How many of [`KINDS`] are this process's own.
+/// How many of [`KINDS`] belong to this process alone.
 pub(in crate::config) const OWN: usize = 2;
 
 /// The words of `store.region.kind`.
 pub(in crate::config) const AGREE_THROUGH: &[&str] = &["etcd", "zookeeper"];
 
-/// What the keys of that engine begin with unless the file says otherwise: not as those of an engine of one region, whose nodes are others.
+/// The default prefix of the keys in that engine. It differs from the prefix of an engine of one region, which other
+/// nodes share.
 pub(in crate::config) const REGIONS_PREFIX: &str = "tg-regions";
 
 const REGION: Table = Table {

@@ -1,11 +1,11 @@
-//! What a host can be, as it reaches the policies: lower case, ASCII, without scheme, port and path.
+//! Checks hosts in the form in which they reach the policies: lower case, ASCII, without scheme, port and path.
 
 use std::net::Ipv6Addr;
 
 use crate::policy::Glob;
 use crate::visible::excerpt;
 
-/// Checks a host pattern, or a host where capitals do not count.
+/// Checks each alternative of a host pattern in lower case.
 pub(in crate::config) fn host_pattern(glob: &Glob) -> Result<(), String> {
     glob.alternatives().try_for_each(host)
 }

@@ -1,10 +1,10 @@
-//! `store.url`, `store.region.url`: the addresses of an engine, and as whom it is asked.
+//! Checks `store.url` and `store.region.url`, the addresses of an engine, and the credentials for it.
 
 use crate::config::diagnostic::Findings;
 use crate::config::node::Node;
 use crate::visible::excerpt;
 
-/// Checks the addresses of a section (`store` or `store.region`), by themselves and together.
+/// Checks the addresses of a section (`store` or `store.region`), each by itself and all together.
 pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
     let urls = node.get("url").map_or(&[][..], Node::each);
     if urls.is_empty() {
@@ -30,7 +30,8 @@ pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findi
     }
     let [Some(first), others @ ..] = &*urls.iter().map(Node::text).collect::<Vec<_>>() else { return };
     let (scheme, database) = (scheme(first), database(first));
-    // What one address says holds for all of them: a password that goes to one by TLS must not go to another in plain text.
+    // Scheme and database must be the same for all: a password that goes to one address by TLS must not go to another
+    // in plain text.
     for (other, url) in others.iter().zip(&urls[1..]).filter_map(|(text, url)| Some(((*text)?, url))) {
         if self::scheme(other) != scheme {
             findings.error(
@@ -66,10 +67,10 @@ pub(super) fn check(node: &Node, section: &str, kind: &str, findings: &mut Findi
     }
 }
 
-/// The keys that speak of TLS.
+/// The keys that concern TLS.
 pub(super) const TLS_FILES: [&str; 3] = ["ca_file", "cert_file", "key_file"];
 
-/// Checks that whoever is named is known by a password, that a password is somebody's, and a certificate has a key.
+/// Checks that a user comes with a password file, a password file with a user, and a certificate with its key.
 pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Findings) {
     for (key, other) in [("cert_file", "key_file"), ("key_file", "cert_file")] {
         if let (Some(said), None) = (node.get(key), node.get(other)) {
@@ -86,7 +87,7 @@ pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Fin
             said.spot,
             format_args!("{section}.user says nothing without {section}.password_file; write both, or neither"),
         ),
-        // Redis has a user for those who name none.
+        // Redis has a default user.
         (None, Some(said)) if kind != "redis" => findings.error(
             said.spot,
             format_args!(
@@ -97,12 +98,12 @@ pub(super) fn secrets(node: &Node, section: &str, kind: &str, findings: &mut Fin
     }
 }
 
-/// Returns how an address begins, up to its host.
+/// Returns the scheme of an address, with `://`.
 fn scheme(url: &str) -> &str {
     url.find("://").map_or(url, |at| &url[..at + 3])
 }
 
-/// Returns what an address says of a database: what stands behind its host.
+/// Returns the database of an address: the text after the first slash behind the host, or "".
 fn database(url: &str) -> &str {
     url[scheme(url).len()..].split_once('/').map_or("", |(_, database)| database)
 }
@@ -123,11 +124,11 @@ const fn port(kind: &str) -> u16 {
     }
 }
 
-/// Returns why an address is none of an engine. Its own text is shown only where it holds no password.
+/// Returns why an address is not one of an engine. Quotes the address only if it holds no password.
 fn wrong_address(section: &str, kind: &str, text: &str) -> Option<String> {
     let schemes = schemes(kind);
     let Some(rest) = schemes.iter().find_map(|scheme| text.strip_prefix(scheme)) else {
-        // What stands before an @ may be a password.
+        // The text before an @ may be a password.
         let shown = text.rsplit('@').next().unwrap_or(text);
         return Some(format!(
             "\"{}\" does not begin with {}; write {}HOST:{}",

@@ -1,4 +1,4 @@
-//! What the keys of `store` mean together.
+//! Checks the keys of `store` against each other.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::config::keys::{KINDS, OWN};
 use crate::config::node::Node;
 use crate::policy::span;
 
-/// The keys of `store` that only some kinds have, with those kinds.
+/// The keys of `store` that apply to some kinds only, with those kinds.
 const ONLY: [(&str, &[&str]); 16] = [
     ("path", &["disk"]),
     ("flush", &["disk"]),
@@ -28,23 +28,23 @@ const ONLY: [(&str, &[&str]); 16] = [
     ("region", &["redis"]),
 ];
 
-/// Says whether a key of `store` says something about a kind.
+/// Reports whether a key of `store` applies to a kind of store.
 pub(in crate::config) fn has(kind: &str, key: &str) -> bool {
     ONLY.iter().find(|(name, _)| *name == key).is_none_or(|(_, kinds)| kinds.contains(&kind))
 }
 
-/// Returns the kind of store that a file names.
+/// Returns the kind of store of a file: `store.kind` or the default.
 pub(in crate::config) fn kind(file: &Node) -> &str {
     let said = file.get("store").and_then(|store| store.get("kind")).and_then(Node::text);
     said.filter(|word| KINDS.contains(word)).unwrap_or(KINDS[0])
 }
 
-/// Says whether the store that a file names is this process's own.
+/// Reports whether the store of a file belongs to this process alone.
 pub(in crate::config) fn is_own(file: &Node) -> bool {
     KINDS[..OWN].contains(&kind(file))
 }
 
-/// Checks what the keys of `store` mean together.
+/// Checks the keys of `store` against each other.
 pub(in crate::config) fn check(file: &Node, findings: &mut Findings) {
     let Some(node) = file.get("store") else { return };
     let kind = kind(file);

@@ -1,13 +1,13 @@
-//! What the keys of `store.region` mean together: the region whose engine the store is, and through what all regions agree.
+//! Checks `store.region` as a whole: the region of the store's engine, and the engine through which all regions agree.
 
 use super::addresses;
 use crate::config::diagnostic::Findings;
 use crate::config::keys::AGREE_THROUGH;
 use crate::config::node::Node;
 
-/// Checks what its keys mean together.
+/// Checks the keys of the section against each other.
 pub(super) fn check(node: &Node, findings: &mut Findings) {
-    // Without a kind, or with another word, it was reported that one is missing.
+    // A missing or unknown kind was reported already.
     let Some(kind) = node.get("kind").and_then(Node::text).filter(|word| AGREE_THROUGH.contains(word)) else {
         return;
     };

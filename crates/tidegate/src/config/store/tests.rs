@@ -1,4 +1,4 @@
-//! What `store` may say, and how mistakes in it are answered.
+//! Tests of the section `store`: its valid forms, and the messages for its mistakes.
 
 use super::super::{Config, Format};
 use super::*;
@@ -63,7 +63,7 @@ fn what_says_nothing_about_a_kind_is_refused_by_name() {
     }
 }
 
-/// Without it each node took itself for the only one: three that split a limit let through three times as much.
+/// Without `nodes`, each node assumed that it was the only one: three nodes that split a limit let through three times as much.
 #[test]
 fn an_engine_is_told_how_many_nodes_share_it() {
     for (kind, url) in [("redis", "redis://a"), ("etcd", "http://a"), ("zookeeper", "zookeeper://a")] {
@@ -74,7 +74,7 @@ fn an_engine_is_told_how_many_nodes_share_it() {
     }
 }
 
-/// Each of them was accepted, and what it says was lost.
+/// Formerly each of these was accepted and had no effect.
 #[test]
 fn words_that_would_be_lost_are_refused() {
     for (store, said) in [
@@ -173,7 +173,7 @@ fn a_region_names_itself_and_through_what_regions_agree() {
     assert_eq!(other.unwrap_err(), "store.region says nothing about `store.kind: etcd`; it is for redis");
 }
 
-/// What the engine of a region decides has to be divided, so what cannot be is refused.
+/// Limits that the engine of a region decides must be divided, so those that cannot be divided are refused.
 #[test]
 fn a_region_has_limits_that_can_be_divided() {
     let of = |policy: &str| {

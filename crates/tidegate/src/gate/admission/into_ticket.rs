@@ -1,4 +1,4 @@
-//! An admission that is handed on.
+//! Hands an admission on as a ticket.
 
 use std::ops::Deref;
 use std::time::Duration;
@@ -8,11 +8,11 @@ use crate::gate::Gate;
 use crate::gate::ticket::{SealError, Ticket, TicketKeys};
 
 impl<G: Deref<Target = Gate>> Admission<G> {
-    /// Hands it on as a ticket, which is settled once within `ttl`; see [`Gate::seal`]. If nobody settles it, all charges stay, and
-    /// places are left when their time to live is over.
+    /// Converts the admission into a ticket, which can be settled once within `ttl`; see [`Gate::seal`]. If the ticket
+    /// is never settled, all charges stay, and places are left when their time to live is over.
     ///
     /// # Errors
-    /// The [`SealError`], with the admission, which is as before.
+    /// The [`SealError`] together with the unchanged admission.
     pub fn into_ticket(mut self, keys: &TicketKeys, ttl: Duration) -> Result<Ticket, Box<(SealError, Self)>> {
         match self.gate.seal(&self.charged, keys, ttl, None) {
             Ok(ticket) => {

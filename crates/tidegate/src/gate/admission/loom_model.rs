@@ -1,14 +1,15 @@
-//! Admissions through all interleavings: threads that ask one gate at once, and end what they were given, each in its own way.
+//! Tests admissions in all interleavings: threads ask one gate concurrently, and each ends its admission in its own
+//! way.
 //!
-//! Every gate has a bulkhead of one to three places and, beside it, a limit; both are charged in one step or neither is. Thread `n`
-//! asks the limit for `2ⁿ` units, so what is left in the end tells whose charges were kept.
+//! Every gate has a concurrency limit of one to three places and a rate limit; both are charged in one step or neither
+//! is. Thread `n` asks the rate limit for `2ⁿ` units, so the units left at the end show whose charges were kept.
 //!
 //! # What is modelled
-//! [`Admission`], its `Drop`, and the gate's check and settlement around it, as they are. Loom switches threads where the store's cells
-//! are touched. Everything else that a gate has, the policies, a thread's buffers, a clock turned by hand, takes no part in the model:
-//! an admission belongs to one thread and shares nothing but the store, and the clock stands still.
+//! The real [`Admission`], its `Drop`, and the gate's check and settlement around it. Loom switches threads at accesses
+//! to the store's cells. The rest of the gate (the policies, a thread's buffers, a manual clock) is not part of the
+//! model: an admission belongs to one thread and shares nothing but the store, and the clock stands still.
 //!
-//! Two stores lie beneath, each under a [`Ledger`]:
+//! Two stores are tested, each wrapped in a [`Ledger`]:
 //! * [`OneLock`]: a list of cells under a lock of loom, changed by [`settle`], the function that all stores run. A step is one
 //!   instant there, so three admissions go through all interleavings, without a bound.
 //! * [`MemoryStore`], the real one, whose names and words are loom's atomics: two admissions, and a thread that could go on is
@@ -33,7 +34,8 @@ use crate::store::{
 };
 use crate::sync::{Mutex, explore, short_or_long};
 
-/// The stack of a thread, in words: loom gives it 4,096, and a check and its decision, unoptimised or inlined, may take more.
+/// The stack of a thread, in words: loom's default is 4,096, and a check with its decision may take more, unoptimised
+/// or inlined.
 const STACK: usize = 1 << 15;
 
 /// The policy whose charges are places.
@@ -48,11 +50,12 @@ enum End {
     Finish,
     Cancel,
     Drop,
-    /// Dropped, after [`Admission::undo_if_dropped`].
+    /// Dropped after [`Admission::undo_if_dropped`].
     DropUndone,
     /// Dropped while delayed, before the future was polled.
     HangUp,
-    /// Dropped while delayed, after the future was polled once; where that ends the delay, the admission is dropped by itself.
+    /// Dropped while delayed, after one poll of the future; if that poll ends the delay, the admission itself is
+    /// dropped.
     PollAndHangUp,
 }
 
@@ -60,7 +63,7 @@ const ENDS: [End; 6] =
     [End::Finish, End::Cancel, End::Drop, End::DropUndone, End::HangUp, End::PollAndHangUp];
 
 impl End {
-    /// Ends an admission; says whether the limit keeps what it was charged.
+    /// Ends an admission; returns whether the limit keeps its charge.
     fn end(self, admission: Admission<Plain<Gate>>) -> bool {
         match self {
             Self::Finish => admission.finish(Outcome::Success).unwrap(),
@@ -88,14 +91,14 @@ fn start<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> thread
     thread::Builder::new().stack_size(STACK).spawn(work).unwrap()
 }
 
-/// Every choice of endings for `N` threads.
+/// Yields every choice of endings for `N` threads.
 fn choices<const N: usize>(ends: &[End]) -> impl Iterator<Item = [End; N]> {
     let count = ends.len();
     let digit = move |number: usize, at: usize| number / count.pow(at as u32) % count;
     (0..count.pow(N as u32)).map(move |number| std::array::from_fn(|at| ends[digit(number, at)]))
 }
 
-/// Cells under one lock, found by looking through all of them.
+/// Cells under one lock, found by linear search.
 #[derive(Debug)]
 struct OneLock(Mutex<Vec<(Vec<u8>, Option<Cell>)>>);
 
@@ -123,22 +126,23 @@ impl Store for OneLock {
     }
 }
 
-/// Every charge that was made and has not been ended.
+/// Every charge that was made and has not ended.
 #[derive(Debug, Default)]
 struct Open(Vec<(Vec<u8>, Receipt)>);
 
-/// Keeps a list of charges beside a store: each is ended once at most, and never are more places taken than there are.
+/// Records the charges of a store. Checks that each is ended at most once, and that never more places are taken than
+/// exist.
 #[derive(Debug)]
 struct Ledger<S> {
     beneath: S,
     places: usize,
-    /// Held for an instant and never while loom switches.
+    /// Held only briefly, and never while loom switches threads.
     open: Plain<Unseen<Open>>,
 }
 
 impl<S: Store> Store for Ledger<S> {
     fn settle_into(&self, step: &Step<'_>, out: &mut Settled) -> Settling {
-        // An ending is noted before its step and a charge after it: at no time does the list hold a place that is free.
+        // An ending is recorded before its step and a charge after it, so the list never holds a place that is free.
         if let Op::Finish(endings) = step.op {
             let open = &mut self.open.lock().0;
             for (charge, ending) in step.charges.iter().zip(endings) {
@@ -162,7 +166,7 @@ impl<S: Store> Store for Ledger<S> {
     }
 }
 
-/// The costs of the open charges of a policy, the lowest first.
+/// Returns the costs of the open charges of a policy, the lowest first.
 fn costs(open: &[(Vec<u8>, Receipt)], policy: &str) -> Vec<u64> {
     let of = open.iter().filter(|(key, _)| policy_of_key(key) == Some(policy));
     let mut costs: Vec<_> = of.map(|(_, receipt)| receipt.cost.units()).collect();
@@ -170,7 +174,7 @@ fn costs(open: &[(Vec<u8>, Receipt)], policy: &str) -> Vec<u64> {
     costs
 }
 
-/// How many places and units there are, and whether work is delayed.
+/// The number of places and units, and whether work is delayed.
 #[derive(Clone, Copy, Debug)]
 struct World {
     places: u64,
@@ -200,7 +204,7 @@ impl World {
         (Plain::new(Gate::new(PolicySet::new(policies).unwrap(), ledger).with_clock(clock)), open)
     }
 
-    /// Has one thread for each ending ask and end, and checks what is left; returns how many were admitted.
+    /// Runs one thread for each ending, which asks and ends, and checks what is left; returns how many were admitted.
     fn run<const N: usize>(self, ends: [End; N], store: impl Store + 'static) -> usize {
         let (gate, open) = self.gate(store);
         let visit = move |gate: &Plain<Gate>, at: usize| {
@@ -214,7 +218,7 @@ impl World {
             })
             .collect();
         let first = visit(&gate, 0);
-        // For each thread: nothing where it was refused, else whether its units were kept.
+        // For each thread: `None` if it was refused, otherwise whether its units were kept.
         let ended: Vec<_> =
             iter::once(first).chain(others.into_iter().map(|other| other.join().unwrap())).collect();
         let kept: Vec<u64> = (0..N).filter(|at| ended[*at] == Some(true)).map(|at| 1 << at).collect();
@@ -222,7 +226,7 @@ impl World {
         let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         let left: Vec<u64> = limits.iter().map(|limit| limit.decision.standing.remaining).collect();
         assert_eq!(left[..2], [self.places, self.units - kept.iter().sum::<u64>()], "{told}");
-        // Units that are kept as they were charged are not settled: those are still open, and nothing else is.
+        // Units that are kept as charged are not settled, so exactly those are still open.
         let open = &open.lock().0;
         assert!(costs(open, PLACES).is_empty(), "every place was left: {told}");
         assert_eq!(costs(open, UNITS), kept, "{told}");
@@ -230,7 +234,7 @@ impl World {
     }
 }
 
-/// Explores the choices of endings; returns how many were admitted, in one interleaving or another.
+/// Explores the choices of endings; returns the numbers of admitted threads over all interleavings.
 fn explore_all<const N: usize, S: Store + 'static>(
     world: World,
     choices: impl Iterator<Item = [End; N]>,
@@ -252,7 +256,8 @@ fn one_lock() -> OneLock {
     OneLock(Mutex::new(Vec::new()))
 }
 
-/// A memory store of two lines. Another key comes first, which looks at every cell, so that they are there before the threads are.
+/// Creates a memory store of two lines. Charging another key first touches every cell, so that they exist before the
+/// threads start.
 fn memory() -> MemoryStore {
     let store = MemoryStore::with_capacity(1).unwrap();
     let quota = Plain::new(Quota::per_hour(1).gcra().unwrap());
@@ -266,7 +271,7 @@ fn memory() -> MemoryStore {
 #[test]
 fn places_come_back_once_however_three_admissions_end() {
     let world = World { places: 2, units: 7, queue: false };
-    // No limit refuses, so it is all the same which thread ends in which way.
+    // No limit refuses, so it does not matter which thread ends in which way.
     let choices = choices::<3>(&ENDS[..5]).filter(|ends| ends.is_sorted());
     let seen = explore_all(world, choices, None, one_lock);
     assert_eq!(seen, BTreeSet::from([2, 3]), "the third is refused only where two are inside");
@@ -280,7 +285,7 @@ fn a_limit_that_refuses_takes_no_place() {
     assert_eq!(seen, BTreeSet::from([1, 2, 3]));
 }
 
-/// A queue beside them delays whoever does not come first, so that futures are dropped while they wait.
+/// A queue as well delays all but the first request, so that futures are dropped while they wait.
 #[test]
 fn whoever_hangs_up_while_delayed_has_spent_nothing() {
     let world = World { places: 2, units: 7, queue: true };
@@ -289,11 +294,11 @@ fn whoever_hangs_up_while_delayed_has_spent_nothing() {
     assert_eq!(seen, BTreeSet::from([2, 3]));
 }
 
-/// The three endings that are different steps of the store: the place is left with an outcome, both charges are undone, the place alone is
-/// left.
+/// The three endings with different steps of the store: the place is left with an outcome, both charges are undone, or
+/// only the place is left.
 const STEPS: [End; 3] = [End::Finish, End::Cancel, End::Drop];
 
-/// Two bring their keys to the memory store at once, and ask for one place.
+/// Two threads bring new keys to the memory store at once, and ask for one place.
 #[test]
 fn two_whose_keys_are_new_share_one_place_of_the_memory_store() {
     let world = World { places: 1, units: 3, queue: false };
@@ -303,7 +308,7 @@ fn two_whose_keys_are_new_share_one_place_of_the_memory_store() {
     assert_eq!(seen, BTreeSet::from([1, 2]));
 }
 
-/// Two places of the memory store, whose keys were there before.
+/// Two places of the memory store, whose keys exist already.
 #[test]
 fn two_places_of_the_memory_store_come_back_once() {
     const WORLD: World = World { places: 2, units: 3, queue: false };

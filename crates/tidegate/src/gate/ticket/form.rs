@@ -1,7 +1,7 @@
-//! What is sealed: the byte form of a ticket's content.
+//! The byte format of a ticket's content, before it is sealed.
 //!
-//! Whoever opens a ticket knows that a node of this deployment wrote it, perhaps of another version. It is still read as if anybody had
-//! written it: every length is checked against the bytes that are left.
+//! A ticket that can be opened was written by a node of this deployment, perhaps of another version. It is still parsed
+//! as untrusted input: every length is checked against the remaining bytes.
 
 use std::sync::Arc;
 
@@ -14,19 +14,19 @@ use crate::gate::charged::{Charged, Made, SettledOnce};
 use crate::policy::Share;
 use crate::store::{Durable, Home};
 
-/// The first byte of the content, which tells its form from the forms of cells.
+/// The first byte of the content, which distinguishes it from the formats of cells.
 const TICKET: u8 = 2;
 
-/// The bit of a line that says `charge: on-failure`.
+/// The bit of a line for `charge: on-failure`.
 const ON_FAILURE: u8 = 1;
 
-/// The bit of a line that says that the store which stands in for an engine made the charge.
+/// The bit of a line for a charge made by the fallback store in place of an engine.
 const BY_FALLBACK: u8 = 2;
 
-/// The bit of a line that says that the caller had brought the quota.
+/// The bit of a line for a quota that the caller brought.
 const PASSING: u8 = 4;
 
-/// The bit of a line that says `durable: strict`.
+/// The bit of a line for `durable: strict`.
 const STRICT: u8 = 8;
 
 impl OpenTicket {
@@ -76,7 +76,7 @@ impl OpenTicket {
         };
         let (made, expires) = (from.tick()?, from.tick()?);
         let (mut keys, mut lines) = (Vec::new(), SmallVec::new());
-        // No memory is set aside for the count, which may be any number: each line takes bytes that have to be there.
+        // No memory is reserved for the count, which may be any number: each line takes bytes that must be present.
         for _ in 0..u32_from(&mut from)? {
             let (start, length) = (keys.len() as u32, u32_from(&mut from)?);
             if length as usize > from.left() {

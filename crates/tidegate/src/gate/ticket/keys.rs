@@ -1,4 +1,4 @@
-//! The keys of a deployment: one seals, and it and some older ones open.
+//! The keys of a deployment: the first one seals tickets, and all of them can open tickets.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use tidegate_core::Tick;
 
 use super::{OpenTicket, SealError, Ticket, TicketError};
 
-/// The first byte of a ticket, and the name of how it is sealed.
+/// The first byte of a ticket: the version of the sealing format.
 const VERSION: u8 = 1;
 
-/// What is sealed with every ticket, so that nothing else under the same key passes for one.
+/// The associated data of every ticket, so that nothing else sealed with the same key can pass as a ticket.
 const CONTEXT: &[u8] = b"tidegate ticket 1";
 
-/// With fewer different bytes than this a key is not random.
+/// A key with fewer distinct bytes than this is not random.
 const FEWEST_DIFFERENT: usize = 8;
 
-/// The length of a nonce in bytes. It is drawn at random for each ticket: 192 bits do not repeat.
+/// The length of a nonce in bytes. It is drawn at random for each ticket; random values of 192 bits do not repeat.
 const NONCE: usize = 24;
 
-/// Seals tickets with one key, and opens those of up to seven older ones too: for a change of keys, name the new one first on
-/// every node, and drop the old one when its last tickets have expired.
+/// Seals tickets with one key, and opens tickets of that key and of up to seven older ones. To change keys, list the
+/// new key first on every node, and remove the old key once its last tickets have expired.
 ///
-/// Every node that is to settle the tickets of another needs the same keys. Whoever has one can make tickets.
+/// Every node that settles the tickets of another needs the same keys. Anybody who has a key can create tickets.
 #[derive(Clone)]
 pub struct TicketKeys {
     /// Never empty; the first one seals.
@@ -37,7 +37,7 @@ pub struct TicketKeys {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyError {
-    /// A line is no key.
+    /// A line is not a key.
     #[error(
         "line {line} is not a ticket key: give 32 random bytes, as 64 hexadecimal digits or 43 characters of base64"
     )]
@@ -45,7 +45,7 @@ pub enum KeyError {
         /// The line, counted from 1.
         line: usize,
     },
-    /// A line is the key of 32 zeros, which everybody would try first.
+    /// A line is the key of 32 zeros, which an attacker would try first.
     #[error(
         "line {line} is a ticket key of zeros, with which anybody can make tickets: give 32 random bytes"
     )]
@@ -53,7 +53,7 @@ pub enum KeyError {
         /// The line, counted from 1.
         line: usize,
     },
-    /// A line is a key that another line is already: one of the two was probably meant to be another key.
+    /// A line repeats the key of an earlier line: probably another key was meant.
     #[error("line {line} is the ticket key of line {first} again: give each key once")]
     Repeated {
         /// The line, counted from 1.
@@ -64,10 +64,10 @@ pub enum KeyError {
     /// There is no key.
     #[error("there is no ticket key: give one a line, the current one first")]
     Empty,
-    /// There are too many.
+    /// There are too many keys.
     #[error("{count} ticket keys are too many; keep the current one and up to {} older ones", TicketKeys::MAX - 1)]
     TooMany {
-        /// How many.
+        /// The number of keys.
         count: usize,
     },
     /// The system gave no random bytes.
@@ -76,16 +76,16 @@ pub enum KeyError {
 }
 
 impl TicketKeys {
-    /// The most keys: a ticket that none of them opens has been tried with all.
+    /// The most keys. A ticket that cannot be opened is tried with each of them.
     pub const MAX: usize = 8;
 
-    /// Makes keys of a single one: 32 bytes that nobody can guess.
+    /// Creates keys from a single key: 32 random bytes.
     #[must_use]
     pub fn new(key: [u8; 32]) -> Self {
         Self { ciphers: vec![XChaCha20Poly1305::new(&key.into())], looks_typed: false }
     }
 
-    /// Makes keys of a random one, for a process that was given none: its tickets are its own, and end with it.
+    /// Creates a single random key, for a process that was given none: only that process can open its tickets.
     ///
     /// # Errors
     /// [`KeyError::Random`].
@@ -95,20 +95,21 @@ impl TicketKeys {
         Ok(Self::new(key))
     }
 
-    /// Adds an older key, which opens and does not seal.
+    /// Adds an older key, which opens tickets but does not seal them.
     ///
     /// # Errors
-    /// [`KeyError::TooMany`] beyond [`TicketKeys::MAX`].
+    /// [`KeyError::TooMany`] for more than [`TicketKeys::MAX`] keys.
     pub fn with_older(mut self, key: [u8; 32]) -> Result<Self, KeyError> {
         self.ciphers.push(XChaCha20Poly1305::new(&key.into()));
         let count = self.ciphers.len();
         if count > Self::MAX { Err(KeyError::TooMany { count }) } else { Ok(self) }
     }
 
-    /// Reads the content of a key file: one key a line, the current one first; empty lines and those that start with `#` are skipped.
+    /// Parses the content of a key file: one key per line, the current one first; empty lines and lines that start with
+    /// `#` are skipped.
     ///
     /// # Errors
-    /// [`KeyError`] names the line, never what it holds.
+    /// [`KeyError`] with the number of the line, never its content.
     ///
     /// # Examples
     /// ```
@@ -119,7 +120,7 @@ impl TicketKeys {
     /// ```
     pub fn parse(text: &str) -> Result<Self, KeyError> {
         let (mut ciphers, mut looks_typed) = (Vec::new(), false);
-        // Only of as many lines as there may be keys: a longer file is refused whatever it repeats.
+        // Holds only as many lines as there may be keys: a longer file is refused in any case.
         let mut before: Vec<(usize, [u8; 32])> = Vec::with_capacity(Self::MAX);
         for (at, line) in text.lines().enumerate() {
             let line = line.trim();
@@ -145,18 +146,18 @@ impl TicketKeys {
         }
     }
 
-    /// Says whether a key that was [read](TicketKeys::parse) has fewer than 8 different bytes. A random key has so few with odds below
-    /// 2⁻¹²⁰, so somebody has typed it, and somebody else can guess it.
+    /// Reports whether a [parsed](TicketKeys::parse) key has fewer than 8 distinct bytes. For a random key the
+    /// probability is below 2⁻¹²⁰, so such a key was probably typed by hand and can be guessed.
     #[must_use]
     pub const fn looks_typed(&self) -> bool {
         self.looks_typed
     }
 
-    /// Opens a ticket, and says whether its time is over; nothing is settled by that. Costs one pass over the ticket for each key
+    /// Opens a ticket and checks that it has not expired; settles nothing. Costs one pass over the ticket for each key
     /// that does not open it.
     ///
     /// # Errors
-    /// [`TicketError`] when it is none of this deployment, has expired at `now`, or cannot be read.
+    /// [`TicketError`] if the ticket is not of this deployment, has expired at `now`, or cannot be read.
     pub fn open(&self, ticket: &Ticket, now: Tick) -> Result<OpenTicket, TicketError> {
         let (version, rest) = ticket.0.split_first().ok_or(TicketError::Malformed { why: "it is empty" })?;
         if *version != VERSION {
@@ -171,13 +172,13 @@ impl TicketKeys {
         open.in_time(now).map(|()| open)
     }
 
-    /// Seals bytes as a ticket, whatever they say.
+    /// Seals any bytes as a ticket.
     pub(super) fn seal(&self, plain: &[u8]) -> Result<Ticket, SealError> {
         let mut nonce = [0; NONCE];
         getrandom::fill(&mut nonce).map_err(|_| SealError::Random)?;
         let payload = Payload { msg: plain, aad: CONTEXT };
         let sealed = self.ciphers[0].encrypt(&XNonce::from(nonce), payload);
-        // Fails for messages of 256 GiB and more only.
+        // Fails only for messages of 256 GiB or more.
         let sealed = sealed.map_err(|_| SealError::TooLong { bytes: plain.len() })?;
         let bytes = [&[VERSION][..], &nonce, &sealed].concat();
         if bytes.len() > Ticket::MAX_BYTES {
@@ -186,7 +187,7 @@ impl TicketKeys {
         Ok(Ticket(bytes.into()))
     }
 
-    /// Seals any bytes: what a fuzzer wants to have opened.
+    /// Seals any bytes, for a fuzzer of [`TicketKeys::open`].
     ///
     /// # Errors
     /// As [`super::Gate::seal`].
@@ -197,7 +198,7 @@ impl TicketKeys {
     }
 }
 
-/// Returns how many different bytes a key has.
+/// Returns the number of distinct bytes of a key.
 fn different(key: &[u8; 32]) -> usize {
     (0..key.len()).filter(|&at| !key[..at].contains(&key[at])).count()
 }

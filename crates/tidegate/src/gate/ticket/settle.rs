@@ -1,4 +1,4 @@
-//! Tickets at the gate: made there, and settled once.
+//! Issues tickets at a gate, and settles each of them once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,24 +14,24 @@ use crate::gate::{Finished, Gate};
 use crate::policy::key_space;
 use crate::store::{Charge, Home};
 
-/// The owner of the marks of settled tickets, so that they have a share of a full store for themselves. A policy has the same number with
-/// odds of 2⁻³² only.
+/// The owner number of the marks of settled tickets, which gives them a share of a full store. A policy has the same
+/// number with probability 2⁻³².
 const OWNER: u32 = u32::MAX;
 
-/// The key of one mark: no policy's, for those have names.
+/// The key of one mark. It is not the key of a policy, since those contain a name.
 type MarkKey = [u8; 19];
 
 impl Gate {
     /// Seals what a check charged as a ticket, which can be settled once within `ttl`.
     ///
-    /// Seal each charge once, and do not settle it otherwise: what is remembered is that a ticket was settled, and two tickets of one
-    /// charge are two. [`super::super::Admission::into_ticket`] sees to that; here the caller does, who may keep `charged` to undo what was
-    /// charged where the ticket reaches nobody.
+    /// Seal each charge only once, and do not settle it in another way: the store remembers that a ticket was settled,
+    /// so two tickets of one charge count as two. [`super::super::Admission::into_ticket`] ensures that; with this
+    /// method the caller must. The caller may keep `charged` to undo the charges if the ticket cannot be delivered.
     ///
-    /// `id` tells the ticket from all others of the store, and is drawn at random where it is not given. One that is given must be fresh,
-    /// as the number of a decision is: of two tickets of one id, only one can be settled.
+    /// `id` identifies the ticket among all others of the store; `None`: a random id. A given id must be new, such as
+    /// the number of a decision: of two tickets with the same id, only one can be settled.
     ///
-    /// Where policies go by `in-flight`, the ticket counts until it is settled here or expires.
+    /// If policies use `in-flight`, the ticket counts until it is settled here or expires.
     ///
     /// # Errors
     /// [`SealError`]; the charges stay as they are.
@@ -68,16 +68,17 @@ impl Gate {
         Ok(sealed)
     }
 
-    /// Says that a ticket reached nobody, as where its caller hung up: no work is done under it, so policies that go by `in-flight` count it
-    /// no longer. What it charged stays; see [`Gate::undo_unwatched`]. Say so once, and of no ticket that is settled.
+    /// Reports that a ticket could not be delivered, for example because its caller hung up. No work is done under it,
+    /// so policies that use `in-flight` stop counting it. Its charges stay; see [`Gate::undo_unwatched`]. Call it at
+    /// most once per ticket, and not for a ticket that is settled.
     pub fn withdraw(&self, ticket: &OpenTicket) {
         self.close_ticket(ticket.made, ticket.expires);
     }
 
-    /// Says whether what a ticket charged lies in this gate's store.
+    /// Checks that what a ticket charged lies in this gate's stores.
     ///
     /// # Errors
-    /// [`TicketError::Elsewhere`] names the node where it does.
+    /// [`TicketError::Elsewhere`] with the name of the node that has it.
     pub fn holds(&self, ticket: &OpenTicket) -> Result<(), TicketError> {
         let ours = ticket.issuer == (*self.issuer).into();
         match (ticket.home, self.routes.home(ticket.charged.of(Part::All))) {
@@ -87,15 +88,18 @@ impl Gate {
         }
     }
 
-    /// Settles a ticket, or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
+    /// Settles a ticket or one part of it, as [`Gate::finish`] settles charges: once, and before it expires.
     ///
-    /// One step of the store, all or nothing: it marks the ticket as settled, for all who share the store, and settles what was charged.
-    /// So of many who try at once one does, and a ticket whose settlement failed half-way is settled or is not. Where its charges lie in
-    /// several stores, each has a mark of its own: told again after one of them has failed, the ticket is settled there and nowhere twice.
+    /// Takes one step of the store, all or nothing, which marks the ticket as settled for all nodes that share the
+    /// store and settles the charges. So of several concurrent attempts exactly one succeeds, and a failed attempt
+    /// leaves the ticket either settled or unsettled, never half settled. If the charges lie in several stores, each
+    /// store has a mark of its own: when settled again after one store failed, the ticket is settled there and nowhere
+    /// twice.
     ///
     /// # Errors
-    /// [`TicketError`]: nothing was given back or booked. Only where the store was [`Unavailable`](crate::store::StoreError::Unavailable)
-    /// nobody can say whether its answer was lost: try again, and [`TicketError::Settled`] says that the settlement before had been done.
+    /// [`TicketError`]: nothing was given back or booked. Only if the store was
+    /// [`Unavailable`](crate::store::StoreError::Unavailable), it is unknown whether just its answer was lost: try
+    /// again, and [`TicketError::Settled`] means that the first attempt succeeded.
     ///
     /// # Examples
     /// ```
@@ -133,7 +137,8 @@ impl Gate {
     /// As [`Gate::settle`].
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it may have settled the ticket or not: try again, and [`TicketError::Settled`] says that it had.
+    /// If dropped before completion, the ticket may or may not be settled: try again, and [`TicketError::Settled`]
+    /// means that it was.
     pub async fn settle_async<'t>(
         &self,
         ticket: &'t OpenTicket,
@@ -144,7 +149,7 @@ impl Gate {
         self.settle_ticket(ticket, part, outcome, used, Waits::Yes).await
     }
 
-    /// Settles a ticket for a caller who waits for engines, or cannot.
+    /// Settles a ticket for a caller that waits for engines, or cannot.
     pub(in crate::gate) async fn settle_ticket<'t>(
         &self,
         ticket: &'t OpenTicket,
@@ -165,7 +170,7 @@ impl Gate {
         if !self.settle_parts(&mut finished, &mut parts, &charges, waits).await? {
             return Err(TicketError::Settled);
         }
-        // The half that says how the work ended; where there is none, the other one does.
+        // The half for the outcome closes the ticket; if there is none, the other half does.
         if part != Part::Spent || !ticket.has(Part::Outcome) {
             self.close_ticket(ticket.made, ticket.expires);
         }
@@ -181,7 +186,7 @@ impl OpenTicket {
         if now < self.expires { Ok(()) } else { Err(TicketError::Expired { ago: now.since(self.expires) }) }
     }
 
-    /// Returns the keys of the marks of a part: one for each half that has charges, and one at least.
+    /// Returns the keys of the marks of a part: one for each half that has charges, and at least one.
     fn marks(&self, part: Part) -> SmallVec<[MarkKey; 2]> {
         let halves: &[Part] = match part {
             Part::All if !self.has(Part::Outcome) => &[Part::Spent],
@@ -200,12 +205,14 @@ impl OpenTicket {
         halves.iter().map(mark).collect()
     }
 
-    /// Returns the limit of a mark: one, for at least as long as the ticket can be settled.
+    /// Returns the quota of a mark: one unit, for at least as long as the ticket can be settled.
     ///
-    /// A power of two, in seconds: few limits for all tickets, so that each mark is a word in a table.
+    /// The period is a power of two, in seconds, so that all tickets share few quotas and each mark is a word in a
+    /// table.
     fn mark_quota(&self) -> Arc<Quota> {
         let ttl = self.expires.since(self.made).as_secs().saturating_add(1).next_power_of_two();
-        // At most 2^22 s, for no ticket lives longer than a month; the bound keeps the time of one that says otherwise from overflowing.
+        // At most 2^22 s, since no ticket lives longer than a month. The bound prevents an overflow for a ticket that
+        // claims more.
         let quota = Quota::per(1, Duration::from_secs(ttl.min(1 << 32))).gcra();
         Arc::new(quota.expect("one in a time that is not zero"))
     }

@@ -1,9 +1,10 @@
-//! Which limits an answer's headers show when there is no room for all.
+//! Selects the limits that the headers of an answer show if there is no room for all.
 //!
-//! A proxy reads our head into one buffer, of 4 KiB in nginx unless its manual's setting says otherwise, and a head that does not fit
-//! it is an error to every caller. So the lists of limits take at most [`BUDGET`] bytes together, which leaves half of that buffer for
-//! the status, the headers of fixed size and the proxy's own. Where all fit they stand in the order of the policies. Where they do not,
-//! the most binding come first: the one that binds, which is always there, then those that refuse, then by the share that is left.
+//! A proxy reads the head of our answer into one buffer, of 4 KiB in nginx by default, and turns a head that does not
+//! fit into an error for the caller. So the lists of limits take at most [`BUDGET`] bytes in total, which leaves half
+//! of that buffer for the status, the headers of fixed size and the proxy's own. If all limits fit, they are in the
+//! order of the policies. If not, the most binding come first: the one that binds, which is always shown, then those
+//! that refuse, then those with the smallest share left.
 
 use std::borrow::Cow;
 use std::cmp::Reverse;
@@ -12,25 +13,25 @@ use smallvec::SmallVec;
 
 use super::super::shown::{ShownLimit, ShownLimits};
 
-/// Bytes of the lists of limits, in all headers of one answer.
+/// The most bytes of the lists of limits, in all headers of one answer.
 const BUDGET: usize = 2048;
-/// The longest name that is shown whole, in bytes; of a longer one the start, and two dots.
+/// The longest name that is shown in full, in bytes; a longer one is cut and ends in two dots.
 const NAME: usize = 128;
-/// Bytes of the unit of a limit that counts requests in flight.
+/// The bytes of the unit parameter of a limit that counts requests in flight.
 const UNIT: usize = 25;
 
-/// The limits to show, and how many were left out.
+/// The limits to show, and the number of limits left out.
 #[derive(Debug)]
 pub(super) struct Fitting<'p, 'a> {
     pub(super) limits: SmallVec<[&'p ShownLimit<'a>; 4]>,
     pub(super) left_out: usize,
 }
 
-/// Chooses what fits when each limit's name stands in `lists` headers.
+/// Selects the limits that fit if each limit's name appears in `lists` headers.
 pub(super) fn fitting<'p, 'a>(shown: &'p ShownLimits<'a>, lists: usize) -> Fitting<'p, 'a> {
     let mut limits: SmallVec<[&ShownLimit<'_>; 4]> = shown.limits.iter().collect();
     let sizes = |limits: &[&ShownLimit<'_>]| limits.iter().map(|limit| size(limit, lists)).sum::<usize>();
-    // So few always fit, whatever their names and numbers are.
+    // This few limits always fit, whatever their names and numbers.
     if limits.len() <= BUDGET / largest(lists) || sizes(&limits) <= BUDGET {
         return Fitting { limits, left_out: 0 };
     }
@@ -45,19 +46,20 @@ pub(super) fn fitting<'p, 'a>(shown: &'p ShownLimits<'a>, lists: usize) -> Fitti
         used += size(limit, lists);
         used <= BUDGET
     });
-    // One always fits: a name is cut to far less than the budget.
+    // At least one always fits, since names are cut to far less than the budget.
     let fit = fit.count();
     let left_out = limits.len() - fit;
     limits.truncate(fit);
     Fitting { limits, left_out }
 }
 
-/// The most bytes that any limit takes, separators included: a name of which each byte is escaped, and four numbers of twenty digits.
+/// The most bytes that any limit can take, with separators: a name in which each byte is escaped, and four numbers of
+/// twenty digits.
 const fn largest(lists: usize) -> usize {
     lists * (2 * NAME + 9) + 4 * (3 + 20) + UNIT
 }
 
-/// The most bytes that a limit takes, separators included.
+/// Returns an upper bound of the bytes that a limit takes, with separators.
 fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
     let digits = |number: u64| number.checked_ilog10().unwrap_or(0) as usize + 1;
     let name = shown_name(limit.name);
@@ -72,7 +74,8 @@ fn size(limit: &ShownLimit<'_>, lists: usize) -> usize {
         + if limit.concurrent { UNIT } else { 0 }
 }
 
-/// A name as headers show it. Strings of structured fields are printable ASCII; anything else becomes a question mark.
+/// Returns a name as shown in headers. Strings of structured fields are printable ASCII; any other character becomes a
+/// question mark.
 pub(super) fn shown_name(name: &str) -> Cow<'_, str> {
     let plain = |char: char| if matches!(char, ' '..='~') { char } else { '?' };
     if name.len() <= NAME && name.bytes().all(|byte| matches!(byte, 0x20..=0x7e)) {

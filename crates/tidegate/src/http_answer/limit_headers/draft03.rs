@@ -1,7 +1,7 @@
-//! `X-RateLimit-*` with quota policies behind the limit, as Envoy and Limitador write them.
+//! Writes `X-RateLimit-*` with the quota policies after the limit, as Envoy and Limitador do.
 //!
 //! # Source
-//! draft-polli-ratelimit-headers-03, with the `name` parameter and the `X-` that Envoy gave it.
+//! draft-polli-ratelimit-headers-03, with Envoy's `name` parameter and `X-` prefix.
 
 use http::header::HeaderMap;
 

@@ -1,7 +1,7 @@
-//! `RateLimit-Policy` and `RateLimit`, structured field lists of strings.
+//! Writes `RateLimit-Policy` and `RateLimit`, structured field lists of strings.
 //!
-//! By hand: of structured fields these lists need strings and integers, and the library, which tests compare this with, writes each number by
-//! the formatter.
+//! Written by hand: these lists need only the strings and integers of structured fields, and the library, which the
+//! tests compare with, formats each number with `fmt`.
 //!
 //! # Source
 //! draft-ietf-httpapi-ratelimit-headers-11; RFC 9651.
@@ -19,7 +19,7 @@ const LARGEST: u64 = 999_999_999_999_999;
 
 pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) -> usize {
     let fitting = fitting(shown, 2);
-    // An empty list has no form: the header is left out.
+    // An empty list has no serialized form, so the header is omitted.
     if !fitting.limits.is_empty() {
         let (mut policies, mut standing) = (Field::default(), Field::default());
         for limit in &fitting.limits {
@@ -65,7 +65,7 @@ mod tests {
         })
     }
 
-    /// The same lists as a library writes them.
+    /// Builds the same lists with the library.
     fn model(limits: &[ShownLimit<'_>]) -> [String; 2] {
         const KEYS: [&KeyRef; 5] = [key_ref("q"), key_ref("w"), key_ref("qu"), key_ref("r"), key_ref("t")];
         let number = |number: u64| Integer::try_from(number.min(LARGEST)).unwrap();

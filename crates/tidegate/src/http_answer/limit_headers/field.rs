@@ -1,12 +1,12 @@
-//! The value of a header while it is written.
+//! A buffer for the value of a header.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use smallvec::SmallVec;
 
-/// More bytes than a list of two limits has, unless their names are long.
+/// Enough for a list of two limits, unless their names are long.
 const USUAL: usize = 128;
 
-/// A value that is written piece by piece, of printable ASCII alone.
+/// A header value that is written piece by piece and consists of printable ASCII.
 #[derive(Debug, Default)]
 pub(super) struct Field(SmallVec<[u8; USUAL]>);
 
@@ -26,7 +26,7 @@ impl Field {
         }
     }
 
-    /// A string of a structured field, in quotes.
+    /// Appends a string of a structured field, in quotes.
     pub(super) fn string(&mut self, text: &str) {
         self.0.push(b'"');
         let is_plain = |byte: u8| !matches!(byte, b'"' | b'\\');
@@ -43,15 +43,15 @@ impl Field {
         self.0.push(b'"');
     }
 
-    /// A parameter behind an item: `;key=` and its number.
+    /// Appends a parameter to an item: the key and its number.
     pub(super) fn parameter(&mut self, key: &str, number: u64) {
         self.text(key);
         self.number(number);
     }
 
-    /// Sets a header to what was written.
+    /// Sets a header to the value.
     pub(super) fn insert(&self, name: HeaderName, out: &mut HeaderMap) {
-        // No byte but those that a header can carry is ever written.
+        // Only bytes that a header can carry are ever written.
         if let Ok(value) = HeaderValue::from_bytes(&self.0) {
             out.insert(name, value);
         }

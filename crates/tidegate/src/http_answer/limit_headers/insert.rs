@@ -1,8 +1,8 @@
-//! Puts a text into a header.
+//! Sets a header to a text.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Sets a header; a text that no header can carry, such as one with a line break, leaves it out.
+/// Sets a header. If the text is not a valid header value, for example because of a line break, the header is omitted.
 pub fn insert(out: &mut HeaderMap, name: HeaderName, value: String) {
     if let Ok(value) = HeaderValue::try_from(value) {
         out.insert(name, value);

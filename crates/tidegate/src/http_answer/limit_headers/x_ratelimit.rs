@@ -1,7 +1,7 @@
-//! `X-RateLimit-*` as plain numbers of the limit that binds.
+//! Writes `X-RateLimit-*` as plain numbers of the limit that binds.
 //!
-//! Vendors disagree on `X-RateLimit-Reset`: epoch seconds, a date, or seconds from now. Ours is seconds from now, which
-//! needs no agreement of clocks.
+//! Vendors disagree on `X-RateLimit-Reset`: epoch seconds, a date, or seconds from now. This module writes seconds from
+//! now, which needs no synchronised clocks.
 
 use http::header::{HeaderMap, HeaderName};
 
@@ -17,7 +17,7 @@ pub(super) fn write(shown: &ShownLimits<'_>, out: &mut HeaderMap) {
     write_standing(bound, out);
 }
 
-/// Writes what is left of the limit that binds, and for how long.
+/// Writes what is left of the limit that binds, and the wait.
 pub(super) fn write_standing(bound: &ShownLimit<'_>, out: &mut HeaderMap) {
     out.insert(REMAINING, bound.remaining.into());
     if let Some(wait) = bound.wait {

@@ -1,9 +1,9 @@
-//! What is known of an expression before it is evaluated: how large it is, and which names it looks at.
+//! Analyses an expression before it is evaluated: its size, and the names that it uses.
 
 use cel::common::ast::operators::{IN, INDEX};
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue};
 
-/// What is known of an expression before it is evaluated.
+/// The facts about an expression that are known before it is evaluated.
 #[derive(Debug, Default)]
 pub(super) struct Tree {
     pub(super) nodes: usize,
@@ -13,7 +13,7 @@ pub(super) struct Tree {
 }
 
 impl Tree {
-    /// Counts a node and what is below it. As deep as the parser was willing to go.
+    /// Counts a node and all nodes below it. The recursion is as deep as the parser allows.
     pub(super) fn add(&mut self, node: &IdedExpr) {
         self.nodes += 1;
         if let Some(name) = named(&node.expr) {
@@ -47,7 +47,8 @@ impl Tree {
     }
 }
 
-/// Returns the dotted name that a node spells: by fields, as `user.id`, or by a text in brackets, as `user["id"]`.
+/// Returns the dotted name that a node stands for: written with fields, as `user.id`, or with a text in brackets, as
+/// `user["id"]`.
 fn named(node: &Expr) -> Option<String> {
     let (operand, field) = match node {
         Expr::Ident(name) => return Some(name.clone()),
@@ -66,7 +67,7 @@ fn named(node: &Expr) -> Option<String> {
     Some(name)
 }
 
-/// Cuts a parser's report to what its reader needs: what is wrong and where, not every token that would have done.
+/// Reduces a parser's report to what is wrong and where, without the list of all tokens that were possible.
 pub(super) fn tidy(report: &str) -> String {
     let first = report.lines().find(|line| !line.trim().is_empty()).unwrap_or("cannot be read");
     let first = first.split(" expecting {").next().unwrap_or(first).trim().trim_start_matches("ERROR: ");
@@ -80,7 +81,7 @@ pub(super) fn tidy(report: &str) -> String {
     }
 }
 
-/// Counts how deep the text nests, not knowing its grammar: each opening bracket, `?`, `!` and `-` may be a level.
+/// Estimates the nesting depth of a text without parsing it: each opening bracket, `?`, `!` and `-` may be a level.
 pub(super) fn nesting(source: &str) -> usize {
     let (mut depth, mut deepest, mut operators) = (0_usize, 0, 0);
     for byte in source.bytes() {

@@ -1,4 +1,4 @@
-//! What the names in an expression stand for: the attributes of a request, or what a settlement tells.
+//! Resolves the names in an expression: attributes of a request, or values of a settlement.
 
 use std::collections::HashMap;
 
@@ -10,7 +10,7 @@ use tidegate_core::Rate;
 use crate::policy::descriptor::Descriptor;
 use crate::policy::usage::{Usage, UsageValue};
 
-/// The request as the evaluator sees it.
+/// The variables of a request.
 pub(super) struct Attributes<'a, 'd>(pub(super) &'a Descriptor<'d>);
 
 impl VariableResolver for Attributes<'_, '_> {
@@ -28,11 +28,11 @@ impl VariableResolver for Attributes<'_, '_> {
     }
 }
 
-/// A settlement as the evaluator sees it.
+/// The variables of a settlement.
 pub(super) struct Values<'a, 'u> {
     pub(super) usage: &'a Usage<'u>,
     pub(super) missing: &'a [(String, u64)],
-    /// By how many bits numbers are made smaller; none but 0 becomes 0.
+    /// The number of bits that numbers are shifted right by. Only 0 becomes 0.
     pub(super) shift: u32,
 }
 
@@ -46,7 +46,7 @@ impl Values<'_, '_> {
 
 fn val<'b>(value: &UsageValue<'_>, shift: u32) -> Box<dyn Val + 'b> {
     match value {
-        // A number above the largest that an expression knows is cut to that; it is far above any limit.
+        // A number above the largest count is cut to that, which is far above any limit.
         UsageValue::Units(units) => {
             let units = (*units).min(Rate::MAX_COUNT);
             Box::new(CelInt::from((units >> shift).max(units.min(1)) as i64))

@@ -1,14 +1,15 @@
-//! Whether a text fits one pattern without braces: what runs on every request.
+//! Matches a text against one pattern without braces. This code runs on every request.
 
-/// Returns the segments of a path or of a pattern of one; empty ones do not count.
+/// Returns the segments of a path or a path pattern, without empty ones.
 pub(super) fn segments(path: &str) -> impl Iterator<Item = &str> + Clone {
     path.split('/').filter(|segment| !segment.is_empty())
 }
 
-/// Matches one flat pattern: what is before the first `*` and after the last is compared in place, what is between them is
-/// looked for from the left, once.
+/// Matches one flat pattern: the texts before the first `*` and after the last are compared in place, and each text in
+/// between is searched for once, from left to right.
 ///
-/// Linear in pattern and text, but for parts between stars that have a `?`: their length times that of the text.
+/// Linear in pattern and text, except for parts between stars that contain `?`: those take their length times that of
+/// the text.
 pub(super) fn fits(pattern: &str, text: &str) -> bool {
     let Some((head, mut rest)) = pattern.split_once('*') else { return after(pattern, text) == Some("") };
     let Some(mut text) = after(head, text) else { return false };
@@ -24,7 +25,7 @@ pub(super) fn fits(pattern: &str, text: &str) -> bool {
     start.is_some_and(|(at, _)| after(rest, &text[at..]) == Some(""))
 }
 
-/// Returns what follows a part without stars at the start of a text.
+/// Returns the rest of a text that starts with a part without stars.
 fn after<'t>(part: &str, text: &'t str) -> Option<&'t str> {
     if !part.contains('?') {
         return text.strip_prefix(part);
@@ -34,7 +35,7 @@ fn after<'t>(part: &str, text: &'t str) -> Option<&'t str> {
     same.then_some(letters.as_str())
 }
 
-/// Returns what follows a part without stars where it first is in a text.
+/// Returns the rest of a text after the first occurrence of a part without stars.
 fn after_first<'t>(part: &str, text: &'t str) -> Option<&'t str> {
     if !part.contains('?') {
         return text.find(part).map(|at| &text[at + part.len()..]);
@@ -42,7 +43,8 @@ fn after_first<'t>(part: &str, text: &'t str) -> Option<&'t str> {
     text.char_indices().find_map(|(at, _)| after(part, &text[at..]))
 }
 
-/// Matches a path pattern whose stars stand for one segment each: one pass, since nothing has to be tried twice.
+/// Matches a path pattern whose stars each stand for one segment. A single pass suffices, since nothing needs
+/// backtracking.
 pub(super) fn fits_whole(mut pattern: &[u8], mut path: &[u8]) -> bool {
     loop {
         (pattern, path) = match (pattern, path) {
@@ -57,7 +59,7 @@ pub(super) fn fits_whole(mut pattern: &[u8], mut path: &[u8]) -> bool {
     }
 }
 
-/// Matches a path pattern segment by segment: on a mismatch, the last `**` takes one segment more.
+/// Matches a path pattern segment by segment. On a mismatch, the last `**` takes one more segment.
 pub(super) fn fits_path(pattern: &str, path: &str) -> bool {
     let (mut pattern, mut path) = (segments(pattern), segments(path));
     let mut retry = None;

@@ -1,76 +1,76 @@
-//! Why a text is no rate and no span, and what to write instead.
+//! Why a text is not a rate or a span, and what to write instead.
 
 use super::unit::{Unit, UnitError};
 use super::written::WrittenRate;
 
-/// Why a text is no rate or no span.
+/// Why a text is not a rate or a span.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum GrammarError {
-    /// A rate as other systems write it.
+    /// A rate in the form of another system.
     #[error("\"{text}\" is not how a rate is written here; write {rate}")]
     OtherForm {
         /// The rate as written.
         text: String,
-        /// The same rate, as it is read.
+        /// The same rate in the form that is accepted.
         rate: WrittenRate,
     },
-    /// Nothing like a rate.
+    /// The text is not a rate.
     #[error("\"{text}\" is not a rate; write 100/s, 60/min or unlimited")]
     Rate {
         /// The text.
         text: String,
     },
-    /// A number alone.
+    /// A number without a period.
     #[error("\"{text}\" does not say per what; write {text}/s, {text}/min or {text}/day")]
     NoPeriod {
         /// The text.
         text: String,
     },
-    /// No unit.
+    /// The unit is invalid.
     #[error(transparent)]
     Unit(#[from] UnitError),
-    /// Not a whole number, or one that does not fit.
+    /// The text is not a whole number, or out of range.
     #[error("\"{text}\" is not a whole number from 1 to 2^60")]
     Number {
         /// The number as written.
         text: String,
     },
-    /// A rate of nothing.
+    /// A rate of zero.
     #[error("\"{text}\" lets nothing pass; use 1 or more, or access.deny to refuse everyone")]
     Zero {
         /// The rate as written.
         text: String,
     },
-    /// A rate per no time at all.
+    /// A rate over a period of zero.
     #[error("\"{text}\" has a period of 0; write {count}/{unit}, or {count}/10{unit} for ten of those", unit = .unit.name())]
     NoTime {
         /// The rate as written.
         text: String,
-        /// How many.
+        /// The count of the rate.
         count: u64,
         /// The unit of the period.
         unit: Unit,
     },
-    /// Longer than any clock runs.
+    /// The span exceeds what clocks can represent.
     #[error("\"{text}\" is longer than 146 years")]
     TooLong {
         /// The span as written.
         text: String,
     },
-    /// Nothing like a span.
+    /// The text is not a span.
     #[error("\"{text}\" is not a span of time; write 200ms, 10s or 1h30min")]
     Span {
         /// The text.
         text: String,
     },
-    /// A span that is a number alone.
+    /// A number without a unit.
     #[error("\"{text}\" has no unit; write {text}ms, {text}s or {text}min")]
     NoUnit {
         /// The text.
         text: String,
     },
-    /// A number with decimals that are too many or too fine.
+    /// A number with too many decimals, or decimals finer than a nanosecond.
     #[error(
         "\"{text}\" has decimals that are not a whole number of nanoseconds, or more than nine; write 1.5s or 1500ms"
     )]

@@ -1,22 +1,22 @@
-//! What somebody probably meant who wrote a rate as another system does: `10r/s`, `10rps`, `0.5/s`.
+//! Recognises rates in the form of other systems: `10r/s`, `10rps`, `0.5/s`.
 //!
-//! Such a rate is refused, so that files have one way of writing it; the error says how the same rate is written here.
+//! Such a rate is refused, so that files have one form for rates; the error shows the same rate in that form.
 
 use super::{Unit, WrittenRate, counted_unit, whole_number};
 
-/// What people write for one of something, before the slash or the `p` of "per".
+/// Words for the things counted, before the slash or the `p` of "per".
 const THINGS: [&str; 11] =
     ["r", "q", "t", "req", "reqs", "request", "requests", "hit", "hits", "query", "queries"];
 
-/// The last letter of `rps`, `rpm`, `rph` and `rpd`.
+/// The last letters of `rps`, `rpm`, `rph` and `rpd`.
 const PER: [(char, Unit); 4] =
     [('s', Unit::Second), ('m', Unit::Minute), ('h', Unit::Hour), ('d', Unit::Day)];
 
-/// Decimals of a count that are turned into a whole count: more than anybody types.
+/// The most decimals of a count that are converted to a whole count: more than anybody types.
 const DECIMALS: usize = 9;
 
-/// Returns the rate as it is written here; `None` where it is not clear which was meant. The text is that of a file: any length,
-/// any letters.
+/// Returns the rate in the form that is accepted; `None` if it is unclear which rate was meant. The text comes from a
+/// file and may have any length and any characters.
 pub(super) fn meant(text: &str) -> Option<WrittenRate> {
     let text = text.trim();
     let end = text.find(|c: char| !matches!(c, '0'..='9' | '.' | '_')).unwrap_or(text.len());
@@ -41,14 +41,14 @@ pub(super) fn meant(text: &str) -> Option<WrittenRate> {
             let parts = 10_u64.pow(u32::try_from(decimals.len()).ok()?);
             let whole = if whole.is_empty() { 0 } else { whole_number(whole).ok()? };
             let count = whole.checked_mul(parts)?.checked_add(decimals.parse().ok()?)?;
-            // 0.5 a second is 5 per 10 s, shortened to 1 per 2 s: the burst is the count unless it is given.
+            // 0.5 per second is 5 per 10 s, reduced to 1 per 2 s: the burst is the count unless it is given.
             let shared = greatest_divisor(count, parts);
             times = times.checked_mul(parts / shared)?;
             count / shared
         }
     };
     let written = WrittenRate::Per { count, times, unit };
-    // Only what would be accepted is proposed.
+    // Only a rate that the parser accepts is proposed.
     (written.to_string().parse() == Ok(written)).then_some(written)
 }
 

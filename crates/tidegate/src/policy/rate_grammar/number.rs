@@ -1,11 +1,11 @@
-//! How a whole number is written: `1000`, `1_000`, `5k`.
+//! Parses whole numbers: `1000`, `1_000`, `5k`.
 
 use super::error::GrammarError;
 
-/// The largest count: what core accepts.
+/// The largest count that the core crate accepts.
 const MAX_COUNT: u64 = tidegate_core::Rate::MAX_COUNT;
 
-/// Reads a whole number: digits, `_` between digits, `k` for thousand.
+/// Parses a whole number: digits, `_` between digits, `k` for thousand.
 ///
 /// # Errors
 /// [`GrammarError::Number`].

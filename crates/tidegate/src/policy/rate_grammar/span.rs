@@ -1,4 +1,4 @@
-//! How a span of time is written: `200ms`, `10s`, `1h30min`, `1.5s`.
+//! Parses spans of time: `200ms`, `10s`, `1h30min`, `1.5s`.
 
 use std::time::Duration;
 
@@ -7,15 +7,15 @@ use super::number::whole_number;
 use super::unit::Unit;
 use super::written::MAX_PERIOD;
 
-/// Decimals of one number: as many as a second has, counted in nanoseconds.
+/// The most decimals of a number: a second has nine down to the nanosecond.
 const DECIMALS: usize = 9;
 
-/// Reads a span of time: one or more of number and unit, as `200ms`, `10s`, `1h30min`, `2 min`, `1.5s`.
+/// Parses a span of time: one or more pairs of number and unit, as `200ms`, `10s`, `1h30min`, `2 min`, `1.5s`.
 ///
-/// Zero to 146 years. Exact: a number with decimals must come to whole nanoseconds.
+/// The range is zero to 146 years. Exact: a number with decimals must be a whole number of nanoseconds.
 ///
 /// # Errors
-/// [`GrammarError`] says which part is wrong.
+/// [`GrammarError`] with the part that is wrong.
 ///
 /// # Examples
 /// ```
@@ -42,7 +42,7 @@ pub fn span(text: &str) -> Result<Duration, GrammarError> {
             return Err(refuse());
         }
         let length = unit.parse::<Unit>()?.length().as_nanos();
-        // Each part is below 2^115 ns; the sum is checked after each.
+        // Each part is below 2^115 ns; the sum is checked after each part.
         total += nanos(number, length)?;
         if total > MAX_PERIOD.as_nanos() {
             return Err(GrammarError::TooLong { text: text.to_owned() });
@@ -52,7 +52,7 @@ pub fn span(text: &str) -> Result<Duration, GrammarError> {
     Ok(tidegate_core::time::span(total))
 }
 
-/// Splits off the characters that a text begins with.
+/// Splits off the leading characters that satisfy `of`.
 fn leading(text: &str, of: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !of(c)).unwrap_or(text.len()))
 }

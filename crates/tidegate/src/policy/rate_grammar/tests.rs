@@ -1,4 +1,4 @@
-//! What the grammar reads, and what it says of what it does not.
+//! Tests of the grammar: the forms that it accepts, and the messages for those that it refuses.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn every_form_of_the_manual_is_read() {
     assert_eq!(rate("Unlimited"), Ok(WrittenRate::Unlimited));
 }
 
-/// The period of a rate was another grammar than that of spans: `1.5s` was a unit called ".5s".
+/// Formerly the grammar of a rate's period differed from that of spans: `1.5s` was read as a unit called ".5s".
 #[test]
 fn a_period_is_any_span() {
     for (text, prints) in [
@@ -76,7 +76,7 @@ fn what_could_be_two_things_is_refused() {
     assert_eq!(says("1/200year"), "\"1/200year\" is longer than 146 years");
 }
 
-/// `10rps` was told to write `10rps/s`, and `10r/s`, as nginx has it, that "10r" is no number.
+/// Formerly the error for `10rps` proposed `10rps/s`, and that for nginx's `10r/s` called "10r" not a number.
 #[test]
 fn rates_of_other_systems_are_told_how_they_are_written_here() {
     for (text, write) in [
@@ -129,7 +129,8 @@ fn spans_are_sums() {
     assert_eq!(nanos("1_000s"), 1_000_000_000_000);
 }
 
-/// Each span says what would work. A `m` was refused here and a minute in flags, which read spans with another grammar.
+/// Each error says what would work. Formerly `m` was refused here, but was a minute in flags, whose grammar was
+/// another.
 #[test]
 fn a_span_that_cannot_be_read_says_what_can() {
     for (text, says) in [

@@ -1,4 +1,4 @@
-//! The units of time, and how each may be spelt.
+//! The units of time and their spellings.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -28,11 +28,11 @@ pub enum Unit {
     Year,
 }
 
-/// Every unit with its spellings, the one it is printed with first. Those of humantime and of Go, which log durations are written in,
-/// are among them.
+/// All units with their spellings, the printed one first. Includes the spellings of humantime and Go, which logs of
+/// durations use.
 pub(super) const UNITS: [(Unit, &[&str]); 10] = [
     (Unit::Nanosecond, &["ns", "nsec", "nanos", "nanosecond", "nanoseconds"]),
-    // The micro sign, and the letter mu that looks like it.
+    // The micro sign, and the Greek letter mu, which looks the same.
     (Unit::Microsecond, &["us", "\u{b5}s", "\u{3bc}s", "usec", "micros", "microsecond", "microseconds"]),
     (Unit::Millisecond, &["ms", "msec", "millis", "millisecond", "milliseconds"]),
     (Unit::Second, &["s", "sec", "secs", "second", "seconds"]),
@@ -44,14 +44,14 @@ pub(super) const UNITS: [(Unit, &[&str]); 10] = [
     (Unit::Year, &["year", "y", "yr", "yrs", "years"]),
 ];
 
-/// Why a text is no unit.
+/// Why a text is not a unit.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnitError {
     /// `M`, which some programs read as a month.
     #[error("\"M\" could be minute or month; write min or month")]
     MinuteOrMonth,
-    /// Nothing like a unit.
+    /// The text is not a unit.
     #[error("unknown unit \"{text}\"; use ns, us, ms, s, min, h, day, week, month or year")]
     Unknown {
         /// The unit as written.
@@ -60,7 +60,7 @@ pub enum UnitError {
 }
 
 impl Unit {
-    /// Returns the length of one unit; a month is 30 days, a year 365.
+    /// Returns the length of one unit; a month is 30 days, a year 365 days.
     #[must_use]
     pub const fn length(self) -> Duration {
         const DAY: u64 = 86_400;
@@ -78,7 +78,7 @@ impl Unit {
         }
     }
 
-    /// Returns how many of which unit a span is, of the largest unit, up to a day, in which that is a whole number. None is so many seconds.
+    /// Expresses a span as a whole number of the largest unit that divides it, up to days. A zero span is 0 seconds.
     pub(super) fn largest_of(span: Duration) -> (u64, Self) {
         let nanos = span.as_nanos();
         let up_to_days =
@@ -94,7 +94,7 @@ impl Unit {
         (u64::try_from(nanos / unit.length().as_nanos()).unwrap_or(u64::MAX), unit)
     }
 
-    /// Returns the spelling that is printed.
+    /// Returns the printed spelling.
     #[must_use]
     pub fn name(self) -> &'static str {
         UNITS.iter().find(|(unit, _)| *unit == self).map_or("", |(_, names)| names[0])

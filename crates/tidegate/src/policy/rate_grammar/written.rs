@@ -1,25 +1,25 @@
-//! A rate as its author wrote it.
+//! A rate in the form in which its author wrote it.
 
 use std::fmt;
 use std::time::Duration;
 
 use super::unit::Unit;
 
-/// The largest period: what core accepts.
+/// The largest period that the core crate accepts.
 pub(super) const MAX_PERIOD: Duration = tidegate_core::Rate::MAX_PERIOD;
 
-/// A rate as written: so many per so many units, or unlimited.
+/// A rate as written: a count per number of units, or unlimited.
 ///
-/// Keeps the words of its author: `100/10min` prints as `100/10min`, not as `10/min`, which is another limit.
+/// Keeps the author's form: `100/10min` prints as `100/10min`, not as `10/min`, which is a different limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WrittenRate {
-    /// No limit, on purpose.
+    /// Deliberately no limit.
     Unlimited,
     /// `count` per `times` units.
     Per {
-        /// How many; 1 to 2⁶⁰.
+        /// The count, 1 to 2⁶⁰.
         count: u64,
-        /// How many units make the period; 1 or more.
+        /// The number of units in the period, 1 or more.
         times: u64,
         /// The unit.
         unit: Unit,
@@ -27,7 +27,7 @@ pub enum WrittenRate {
 }
 
 impl WrittenRate {
-    /// Returns the period; `None` when unlimited.
+    /// Returns the period; `None` if unlimited.
     #[must_use]
     pub fn period(self) -> Option<Duration> {
         match self {

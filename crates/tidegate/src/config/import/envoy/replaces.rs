@@ -1,4 +1,4 @@
-//! Limits that are not asked in a call that meets another one.
+//! Handles `replaces`: limits that are not checked in a call that meets another limit.
 
 use std::collections::HashMap;
 
@@ -7,13 +7,15 @@ use super::super::super::node::Spot;
 use super::rule::Rule;
 use crate::visible::excerpt;
 
-/// All descriptors of the call, as the gRPC door has them.
+/// The attribute with all descriptors of the call, as the gRPC door sets it.
 pub(super) const CALL: &str = "rls.call";
 
-/// Lists, by the names of limits, how `rls.call` looks when they are replaced.
+/// Collects, by the names of replaced limits, patterns of `rls.call` for the calls in which they are replaced.
 ///
-/// That text is searched for a descriptor that meets the other rule. A rule whose values are all spelled out is found exactly; so is one
-/// whose last key stands alone, but for descriptors that go on after it. Of others it cannot be told what they leave to their neighbours.
+/// A pattern searches `rls.call` for a descriptor that meets the replacing rule. It is exact if all values of that rule
+/// are spelled out. If the last key has no value and no other rule of its level has that key, the pattern also fits
+/// longer descriptors. For all other rules the values that neighbouring rules take cannot be excluded, so they are
+/// reported instead.
 pub(super) fn replacements<'r>(
     rules: &'r [Rule],
     before: &str,
@@ -60,7 +62,7 @@ fn unsaid(name: &str, file: usize, spot: Spot, all: &mut [Findings]) {
     );
 }
 
-/// Writes a part of `rls.call` as the gRPC door does.
+/// Escapes a part of `rls.call` as the gRPC door does.
 fn escaped(part: &str) -> String {
     part.replace('%', "%25").replace('|', "%7C").replace(',', "%2C").replace('=', "%3D")
 }

@@ -1,4 +1,4 @@
-//! The rules of a tree as they are written there.
+//! Parses the rules of a tree of envoyproxy/ratelimit.
 
 use super::super::super::diagnostic::Findings;
 use super::super::super::node::{Node, Spot};
@@ -21,7 +21,7 @@ const RULE: [&str; 10] = [
 ];
 const LIMIT: [&str; 5] = ["unit", "requests_per_unit", "unlimited", "name", "replaces"];
 
-/// The units of limits, as they are called there and here.
+/// The units of limits: the name in envoyproxy/ratelimit and the name here.
 const UNITS: [(&str, &str); 7] = [
     ("second", "s"),
     ("minute", "min"),
@@ -32,16 +32,16 @@ const UNITS: [(&str, &str); 7] = [
     ("year", "year"),
 ];
 
-/// One entry of the tree.
+/// One rule of the tree.
 #[derive(Debug)]
 pub(super) struct Rule {
     pub(super) key: String,
-    /// What the value must be, perhaps with stars; `None` for any.
+    /// The required value, perhaps with stars; `None`: any value.
     pub(super) value: Option<String>,
     pub(super) granted: Option<Granted>,
-    /// What others call it to replace it.
+    /// The name by which other limits replace this one.
     pub(super) name: Option<String>,
-    /// The names of the limits that are not asked in a call that meets this one.
+    /// The names of the limits that are not checked in a call that meets this one.
     pub(super) replaces: Vec<(String, Spot)>,
     pub(super) lenient: Option<&'static str>,
     pub(super) shared: bool,
@@ -56,7 +56,7 @@ impl Rule {
     }
 }
 
-/// Reads a rule with all below it; reports what is wrong, and what is done differently.
+/// Reads a rule and all rules below it. Reports mistakes, and what works differently here.
 pub(super) fn rule(file: usize, node: &Node, findings: &mut Findings) -> Option<Rule> {
     if !keys::is_map(node, "a descriptor", findings) {
         return None;
@@ -162,7 +162,8 @@ fn granted(node: &Node, findings: &mut Findings) -> Option<Granted> {
     }
 }
 
-/// Returns the names that a limit replaces; reports elements without a name, and its own.
+/// Returns the names of the limits that a limit replaces. Reports an element without a name, and a limit that replaces
+/// itself.
 fn replaced(node: &Node, own: Option<&str>, findings: &mut Findings) -> Vec<(String, Spot)> {
     let mut names = Vec::new();
     for one in keys::list(node.get("replaces"), "replaces", findings) {
