@@ -114,7 +114,7 @@ mod tests {
     use crate::bulkhead::queues::Class;
 
     fn granted(counter: &OwnedCounter) -> Granted {
-        let in_flight = counter.enter(1, false, |_| 0).unwrap();
+        let in_flight = counter.enter(1, false, |_| 0).expect("a place is free");
         Granted::new(1, in_flight, Class::default())
     }
 
