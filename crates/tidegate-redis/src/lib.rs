@@ -20,7 +20,7 @@
 //!
 //! # async fn connect() -> Result<(), tidegate_redis::ConnectError> {
 //! let redis = RedisStore::connect(RedisOptions::single("redis://127.0.0.1/")?.namespace("shop")).await?;
-//! // Decides by itself while the server is gone.
+//! // Decides locally while the server is unreachable.
 //! let store = Fallback::around(redis, SystemClock::new()).deadline(Duration::from_millis(50)).nodes(3).build();
 //! # Ok(()) }
 //! ```

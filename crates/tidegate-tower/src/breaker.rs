@@ -137,7 +137,7 @@ where
     type Error = S::Error;
     type Future = BreakerFuture<S::Future, B::Call, S::Response, S::Error, C, A>;
 
-    /// Says whether the service within is ready; the breaker is asked by the call.
+    /// Asks whether the service within is ready; `call` asks the breaker.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

@@ -44,7 +44,7 @@ use crate::ready::for_later;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 ///
-/// A limit that finds its own number, with a fair share for each tenant:
+/// An adaptive limit, with a fair share for each tenant:
 /// ```
 /// use http::Request;
 /// use tidegate::concurrency::{Gradient, Partition};
@@ -53,7 +53,7 @@ use crate::ready::for_later;
 ///
 /// let tenants = Tenants::default().each(Partition::default(), 1000)?;
 /// let places = Bulkhead::adaptive(Gradient::default()).with_tenants(tenants);
-/// // Who it is comes from whatever has proved it, not from a header that anybody may send.
+/// // The tenant comes from the authentication layer, not from a header that any caller may set.
 /// #[derive(Clone)]
 /// struct Account(String);
 /// let entering = |entry: Enter, request: &Request<String>| match request.extensions().get::<Account>() {

@@ -32,7 +32,7 @@ use crate::ready::{for_later, give_back};
 /// use tidegate::{KeyedLimiter, Quota};
 /// use tidegate_tower::RateLimitLayer;
 ///
-/// // 100 requests a second of each API key, with bursts of 200; room for 100,000 keys. Who sends no key shares one.
+/// // 100 requests a second per API key, with bursts of 200; room for 100,000 keys. Requests without a key share one.
 /// let limiter = KeyedLimiter::new(Quota::per_second(100).burst(200), 100_000)?;
 /// let key = |request: &Request<_>| request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec());
 /// let app: Router = Router::new()

@@ -47,7 +47,7 @@ const ON_STACK: usize = 128;
 /// assert!(limiter.allow((client, "/login")).is_allowed());
 /// assert!(limiter.allow(42_u64).is_allowed());
 ///
-/// // A type of one's own:
+/// // A custom key type:
 /// struct UserId(u64);
 /// impl Key for UserId {
 ///     fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {

@@ -33,7 +33,7 @@ use crate::ready::give_back;
 /// use tidegate::deadline::Timeouts;
 /// use tidegate_tower::DeadlineLayer;
 ///
-/// // Two seconds unless the caller says otherwise, 30 at most; the work takes 20 ms at least.
+/// // Two seconds by default, 30 at most; the work takes at least 20 ms.
 /// let timeouts = Timeouts::new(Duration::from_secs(2), Duration::from_secs(30))?;
 /// let app: Router = Router::new()
 ///     .route("/", get(async || format!("{:?}", tidegate::deadline::carried())))

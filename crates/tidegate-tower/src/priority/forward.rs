@@ -26,7 +26,7 @@ use super::header::{HEADER, priority_of, tell};
 /// use tidegate::Criticality;
 /// use tidegate_tower::{ClientStack, ForwardPriorityLayer};
 ///
-/// // In a server: what each request's caller said goes on.
+/// // In a server: the priority of each request's caller is passed on.
 /// let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
 /// // In a batch job: its requests are shed first.
 /// let stack = ClientStack::new().priority(ForwardPriorityLayer::new().by_default(Criticality::Sheddable));

@@ -20,7 +20,7 @@ pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY)
 /// use tidegate_tower::{ConcurrencyLayer, priority_of};
 ///
 /// let entering = |entry: Enter, request: &Request<String>| {
-///     // Set by our own gateway, which takes away what strangers send under this name.
+///     // Set by our own gateway, which removes the header from strangers' requests.
 ///     entry.priority(priority_of(request.headers(), "x-priority").unwrap_or_default())
 /// };
 /// let layer = ConcurrencyLayer::new("pages", Bulkhead::new(64)?).entering(entering);

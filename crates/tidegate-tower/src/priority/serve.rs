@@ -32,10 +32,10 @@ use super::header::{HEADER, priority_of, tell};
 /// use tidegate::{Criticality, Priority};
 /// use tidegate_tower::PriorityLayer;
 ///
-/// // Behind our own gateway: critical unless the caller says otherwise, and any level that it says.
+/// // Behind our own gateway: critical by default, and any level that the caller names.
 /// let inside = PriorityLayer::new(Criticality::Critical, Criticality::CriticalPlus);
 ///
-/// // At the edge: only who has signed in, as a layer outside of this one has found out, may say more than critical.
+/// // At the edge: only signed-in users, as found out by an outer layer, may name more than critical.
 /// #[derive(Clone)]
 /// struct SignedIn;
 /// let ceiling = |request: &Request| match request.extensions().get::<SignedIn>() {
