@@ -52,7 +52,7 @@ pub(crate) fn install() -> Result<bool> {
     }
     let (program, lead): (&str, &[&str]) = if root { ("apt-get", &[]) } else { ("sudo", &["apt-get"]) };
     let quiet = [("DEBIAN_FRONTEND", "noninteractive")];
-    // Packaged servers start on ports that may be taken. They are not wanted, since the tests start their own.
+    // Keeps packaged servers from starting: their ports may be taken, and the tests start their own.
     let policy = Path::new("/usr/sbin/policy-rc.d");
     let held = root && !policy.exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();
     if held {

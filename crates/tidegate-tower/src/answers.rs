@@ -56,7 +56,7 @@ impl<Res, Err: From<Refused>> Answers<Res, Err> for Errors {
     }
 }
 
-/// Makes the response to a refusal that has no limit's answer: the body is derived from the status and the cause alone.
+/// Makes the response to a refusal that has no limit's answer: the body is made from the refusal alone.
 fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
     let status = refused.status();
     let title = status.canonical_reason().unwrap_or_default();

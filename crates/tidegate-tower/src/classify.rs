@@ -30,8 +30,8 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
 /// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure.
 ///
 /// HTTP: below 400 is a success, 429 and 503 are overload, other 4xx are the caller's fault, other 5xx a failure. gRPC:
-/// `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the request (such as
-/// `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
+/// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
+/// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
 /// A [`Refused`] of an inner layer is [`Outcome::Ignored`], because the service was not called: it opens no breaker,
 /// lowers no limit and is not tried again. The exception is [`RefusalCause::TimedOut`], which is a failure: there the

@@ -321,7 +321,7 @@ async fn delayed<S: Service<Req>, Req>(
 }
 
 /// Calls a service with `priority` carried. Carries nothing if the service would find the same priority anyway, so that
-/// clients inside do not tell others a default priority as if somebody had named it.
+/// clients inside do not tell others a default priority as if a caller had named it.
 async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F::Output {
     if priority == priority::carried().unwrap_or_default() {
         return call().await;

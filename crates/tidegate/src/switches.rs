@@ -69,19 +69,19 @@ pub struct Off {
 }
 
 impl Off {
-    /// Turns a feature off for all requests.
+    /// Off for all requests.
     #[must_use]
     pub fn for_all(reason: &str) -> Self {
         Self { on_from: None, reason: reason.into(), lasting: None }
     }
 
-    /// Turns a feature off for requests below `level`.
+    /// Off for requests below `level`.
     #[must_use]
     pub fn below(level: Criticality, reason: &str) -> Self {
         Self { on_from: Some(level), ..Self::for_all(reason) }
     }
 
-    /// Turns the feature on again after `time`. Without it, the feature stays off until it is turned on.
+    /// On again by itself after `time`. Without it, off until the switch is turned on.
     #[must_use]
     pub const fn lasting(mut self, time: Duration) -> Self {
         self.lasting = Some(time);
