@@ -20,18 +20,19 @@ use serde_json::{Value, json};
 use crate::workloads::permits::Permits;
 use crate::workloads::{Keyed, One};
 
-/// What a contender is compared as.
+/// The role of a contender in comparisons.
 #[derive(Clone, Copy, Debug)]
 enum Role {
     /// Tidegate itself.
     Tidegate,
-    /// A peer as its documentation shows it first.
+    /// A peer used as in the first example of its documentation.
     Peer,
-    /// A peer with its settings chosen for speed: another clock or hasher.
+    /// A peer with settings chosen for speed: another clock or hasher.
     Tuned,
-    /// A peer that does less than the rest: no sharing between threads, no clock while tokens last, a sketch for a table.
+    /// A peer that does less than the others: no sharing between threads, no clock while tokens last, a sketch instead
+    /// of a table.
     Less,
-    /// What the machine allows: only the steps that no limiter can do without; not a limiter one could use.
+    /// The least work that the machine allows: only the steps that every limiter needs; not a usable limiter.
     Floor,
 }
 
@@ -165,7 +166,7 @@ pub(crate) const PERMITS: &[Contender<PassThrough>] = &[
     contender("resilience-adaptive", Peer, "tower-resilience, moved by Vegas", layers::resilience_adaptive),
 ];
 
-/// The contenders of [`KEYED`] that are flooded, each in one form.
+/// The contenders of [`KEYED`] that are flooded, each in one variant.
 const FLOODED: &[&str] = &["tidegate", "governor", "rate-net"];
 
 /// Finds a contender by name.
@@ -176,7 +177,7 @@ pub(crate) fn find<F>(list: &'static [Contender<F>], name: &str) -> Result<&'sta
     })
 }
 
-/// Everything there is to run, in the order of the tables: one object per workload and contender.
+/// Lists all runs, in the order of the tables: one object per workload and contender.
 pub(crate) fn list() -> Vec<Value> {
     let mut lines = Vec::new();
     lines.extend(READS.iter().map(|contender| line("clock", contender)));

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::pair::Pair;
 
-/// Named numbers, in nanoseconds unless the name says another unit. `pair` rows are millions of checks per second.
+/// Named numbers, in nanoseconds unless the name gives another unit. Figures named `pair` are millions of checks per
+/// second.
 #[derive(Debug, Default)]
 pub(crate) struct Figures {
     found: BTreeMap<String, f64>,
@@ -18,7 +19,7 @@ impl Figures {
         self.found.insert(name.into(), value);
     }
 
-    /// Notes the figures of two threads, and whether each had its core to itself.
+    /// Records the figures of two threads, and whether each had its core to itself.
     pub(crate) fn set_pair(&mut self, name: impl Into<String>, pair: &Pair) {
         let name = name.into();
         if !pair.clean {
@@ -27,7 +28,7 @@ impl Figures {
         self.set(name, pair.mops);
     }
 
-    /// Takes over all figures of a part, under names that begin with `prefix`.
+    /// Adds all figures of `part`, with `prefix` before their names.
     pub(crate) fn take(&mut self, prefix: &str, part: Self) {
         self.found.extend(part.found.into_iter().map(|(name, value)| (format!("{prefix}{name}"), value)));
         self.unclean.extend(part.unclean.into_iter().map(|name| format!("{prefix}{name}")));

@@ -1,7 +1,8 @@
-//! Runs one workload over one contender and prints what it found as one line of JSON.
+//! Runs one workload over one contender, and prints the figures as one line of JSON.
 //!
-//! One contender per process: caches, allocator and page tables are its own, and none finds them as another left them.
-//! `cargo xtask bench` starts these processes in turn and compares; `contender list` tells it which ones to start.
+//! There is one contender per process, so that each has its own caches, allocator and page tables, unaffected by
+//! another contender. `cargo xtask bench` starts these processes in turn and compares them; `contender list` prints
+//! which ones to start.
 
 mod contenders;
 mod figures;
@@ -24,7 +25,7 @@ use workloads::{Keyed, One, Question, disk, gate, growth};
 
 const USAGE: &str = "usage: contender list | WORKLOAD CONTENDER [--huge]";
 
-/// How many keys stay, in the workload that gives each contender equally many.
+/// The number of keys in the workload that gives each contender equally many.
 const KEYS: usize = 1_000_000;
 
 fn main() -> ExitCode {

@@ -1,4 +1,4 @@
-//! What one check costs one thread: its CPU time, so that a neighbour who takes the core costs nothing.
+//! Measures one check on one thread by CPU time, which a neighbour that takes the core does not affect.
 
 use std::hint::black_box;
 use std::time::Instant;
@@ -6,10 +6,10 @@ use std::time::Instant;
 use anyhow::{Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 
-/// Checks between two looks at the clock: a look costs some 300 ns, a chunk of the fastest checks 40 µs.
+/// Checks between two readings of the clock: a reading costs about 300 ns, a chunk of the fastest checks 40 µs.
 const CHUNK: u64 = 1 << 17;
 
-/// CPU time of one measurement. The median of its chunks is what is reported, so it wants a few dozen of them.
+/// The CPU time of one measurement: enough for a few dozen chunks, whose median is reported.
 const SPAN_NS: u64 = 100_000_000;
 
 /// Returns the CPU time of the calling thread so far.
@@ -18,13 +18,13 @@ pub(crate) fn cpu_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Returns now, for spans of wall time.
+/// Returns the present, for spans of wall time.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
 pub(crate) fn wall() -> Instant {
     Instant::now()
 }
 
-/// What every check of a measurement has to answer: a check that answers otherwise does other work than the rest.
+/// The answer that every check of a measurement has to give: a check with another answer does different work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Permitted,

@@ -1,8 +1,8 @@
-//! How much memory the process has, as the kernel counts it.
+//! Reads the memory of the process from the kernel.
 
 use anyhow::{Context, Result};
 
-/// Returns the resident bytes that are the process's own. Pages of program files are left out, because they come in as code is first run.
+/// Returns the resident bytes of the process, without pages of program files, which are loaded when code first runs.
 pub(crate) fn resident() -> Result<u64> {
     let text = std::fs::read_to_string("/proc/self/statm")?;
     let mut fields = text.split_whitespace().skip(1).map(str::parse::<u64>);

@@ -1,8 +1,8 @@
-//! What two threads get done together, each on a core of its own.
+//! Measures the throughput of two threads together, each on a core of its own.
 //!
-//! CPU time would not show a thread that waits for its neighbour's cache line any better than wall time, and would show a
-//! neighbour that was not running as a gain. So this is wall time, of short bursts, and a burst counts only when both threads
-//! had their cores to themselves.
+//! Measured in wall time, because CPU time has no advantage here: waiting for a neighbour's cache line counts in both,
+//! and with CPU time a thread whose neighbour was not running would look faster. The bursts are short, and a burst
+//! counts only if both threads had their cores to themselves.
 
 use std::hint::black_box;
 use std::sync::Barrier;
@@ -15,27 +15,29 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::measure::{Want, cpu_ns, wall};
 
-/// How long a burst lasts: long compared with the start of a thread, and short enough that no neighbour interrupts it as a rule.
+/// The duration of a burst: long compared with the start of a thread, and short enough that other processes rarely
+/// interrupt it.
 const BURST: Duration = Duration::from_millis(40);
 
 /// The share of its core that each thread must have had.
 const CLEAN_SHARE: f64 = 0.95;
 
-/// How many clean bursts to collect, and how many bursts to try for them.
+/// The number of undisturbed bursts wanted, and the most bursts to try.
 const WANTED: usize = 3;
 const ATTEMPTS: usize = 12;
 
-/// Checks between two looks at the flag that ends a burst.
+/// Checks between two reads of the flag that ends a burst.
 const CHUNK: u64 = 256;
 
-/// What two threads did.
+/// The result of two threads.
 pub(crate) struct Pair {
-    /// Checks of both threads, in millions per second: the median of the clean bursts, or of all when none was clean.
+    /// The checks of both threads, in millions per second: the median of the undisturbed bursts, or of all if there was
+    /// none.
     pub(crate) mops: f64,
     pub(crate) clean: bool,
 }
 
-/// Runs what `worker` makes, once for each of two threads, in bursts.
+/// Calls `worker` once for each of two threads, and runs the checks that it returns, in bursts.
 pub(crate) fn pair<W: FnMut() -> bool>(want: Want, worker: impl Fn(usize) -> W + Sync) -> Result<Pair> {
     let (mut clean, mut unclean) = (Vec::new(), Vec::new());
     let _priority = Priority::raise();
@@ -56,7 +58,7 @@ pub(crate) fn pair<W: FnMut() -> bool>(want: Want, worker: impl Fn(usize) -> W +
     Ok(Pair { mops: bursts[bursts.len() / 2], clean: found })
 }
 
-/// Runs one burst. Returns millions of checks per second, and the smaller of the shares that the threads had of their cores.
+/// Runs one burst. Returns millions of checks per second, and the smaller one of the threads' shares of their cores.
 fn burst<W: FnMut() -> bool>(want: Want, worker: &(impl Fn(usize) -> W + Sync)) -> Result<(f64, f64)> {
     let (start, stop) = (Barrier::new(3), AtomicBool::new(false));
     let threads = std::thread::scope(|scope| {
@@ -72,7 +74,7 @@ fn burst<W: FnMut() -> bool>(want: Want, worker: &(impl Fn(usize) -> W + Sync)) 
         let threads = [scope.spawn(run(0)), scope.spawn(run(1))];
         start.wait();
         pause(BURST);
-        // Relaxed: the flag publishes nothing but itself.
+        // Relaxed: no other memory depends on the flag.
         stop.store(true, Ordering::Relaxed);
         threads.map(|thread| thread.join().expect("a worker does not panic"))
     });
@@ -85,11 +87,11 @@ fn burst<W: FnMut() -> bool>(want: Want, worker: &(impl Fn(usize) -> W + Sync)) 
     Ok((mops, share))
 }
 
-/// While this lives, some half a second, the process has the highest priority. Only root may raise it: anybody else has to find a quiet
-/// machine, which the share of the core then shows, so a refusal is no error.
+/// Gives the process the highest priority while this lives, about half a second. Only root may raise it. Without root
+/// the machine has to be quiet, which the threads' shares of their cores show, so a refusal is ignored.
 ///
-/// Linux divides a core between sessions first, and between the threads of a session after that. So the niceness of a thread has no effect
-/// against another session: the process starts a session of its own, and raises that session's priority too.
+/// Linux divides a core between sessions first, and then between the threads of a session. So a thread's niceness has
+/// no effect against another session: the process starts a session of its own, and raises that session's priority too.
 struct Priority;
 
 impl Priority {
@@ -108,7 +110,7 @@ impl Drop for Priority {
     }
 }
 
-/// Binds the calling thread to a core and asks for all of it.
+/// Binds the calling thread to a core and raises its priority.
 fn settle_on(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
@@ -116,7 +118,7 @@ fn settle_on(core: usize) {
     let _ = setpriority_process(None, -20);
 }
 
-/// Checks until the flag is up; returns millions of checks per second and the share of the core.
+/// Checks until the flag is set; returns millions of checks per second and the thread's share of its core.
 fn run_until(stop: &AtomicBool, want: Want, check: &mut impl FnMut() -> bool) -> Result<(f64, f64)> {
     let (wall, cpu) = (wall(), cpu_ns());
     let (mut checks, mut permitted) = (0, 0);

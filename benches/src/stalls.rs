@@ -1,10 +1,11 @@
-//! How long single checks take, and whether the limiter or the machine causes the longest.
+//! Measures how long single checks take, and whether the limiter or the machine causes the longest.
 //!
-//! Each check is timed by the wall, since a caller who stands still does not care why. But a machine interrupts whoever runs: a
-//! timer that fires 250 times a second meets one in ten thousand checks of 400 ns, which is just the percentile that matters, and on a
-//! virtual machine each interruption takes tens of microseconds. So every chunk of checks is followed by as many turns that only read the
-//! clock, each for as long as a check of the chunk took: the *idle* turns, which the same machine interrupts in the same
-//! milliseconds. What happens to both, the limiter did not cause; what happens to more checks than idle turns, it did.
+//! Each check is timed in wall time, since a stalled caller does not care about the reason. But the machine interrupts
+//! every program: a timer that fires 250 times a second hits one in ten thousand checks of 400 ns, which is just the
+//! percentile of interest, and on a virtual machine each interruption takes tens of microseconds. So each chunk of
+//! checks is followed by equally many turns that only read the clock, each for the mean time of the chunk's checks: the
+//! *idle* turns, which the same machine interrupts in the same milliseconds. Delays that hit both equally often are not
+//! caused by the limiter; delays that hit more checks than idle turns are.
 
 use anyhow::Result;
 use hdrhistogram::Histogram;
@@ -12,16 +13,17 @@ use hdrhistogram::Histogram;
 use crate::figures::Figures;
 use crate::traffic::Key;
 
-/// Checks between two rounds of idle turns: enough that the checks find the caches as the chunk before left them.
+/// Checks between two rounds of idle turns: enough that the checks find the caches as the previous chunk left them.
 const CHUNK: usize = 1024;
 
-/// A check longer than this is a stall.
+/// A check that takes longer than this is a stall.
 const STALL_NS: u64 = 100_000;
 
-/// From this time up, in nanoseconds, checks are compared with idle turns: a shorter one is the check itself.
+/// Checks of at least this time, in nanoseconds, are compared with idle turns: shorter ones are the check itself.
 const INTERRUPTED_NS: u64 = 1_000;
 
-/// The longest time that is recorded exactly, in nanoseconds: a map of many millions has been seen to grow for three seconds.
+/// The longest time that is recorded exactly, in nanoseconds: maps of many millions of keys were seen to grow for three
+/// seconds.
 const LONGEST_NS: u64 = 60_000_000_000;
 
 /// Histograms of the times of checks and of idle turns.
@@ -37,7 +39,7 @@ impl Stalls {
         Ok(Self { clock: quanta::Clock::new(), checks: new()?, idle: new()? })
     }
 
-    /// Times checks `0..count`; `prepare` writes the key of a check, which is not timed.
+    /// Times checks `0..count`; `prepare` writes the key of a check, and is not timed.
     pub(crate) fn time(
         &mut self,
         count: usize,
@@ -54,7 +56,7 @@ impl Stalls {
                 check(&key);
                 let nanos = self.clock.delta_as_nanos(before, self.clock.raw());
                 self.checks.saturating_record(nanos);
-                // Cut, so that one long check does not make all idle turns long.
+                // Capped, so that one long check does not lengthen all idle turns.
                 spent += nanos.min(INTERRUPTED_NS);
             }
             let usual = spent / chunk.len() as u64;
@@ -65,7 +67,7 @@ impl Stalls {
         }
     }
 
-    /// Reads the clock until so many nanoseconds have passed, and returns how many did.
+    /// Reads the clock until `nanos` have passed, and returns how many have.
     fn stand(&self, nanos: u64) -> u64 {
         let before = self.clock.raw();
         loop {
@@ -76,7 +78,8 @@ impl Stalls {
         }
     }
 
-    /// Returns the least time that no more than `share` of the checks exceed, beyond the idle turns that do.
+    /// Returns the shortest time that at most `share` of the checks exceed, not counting as many as there are idle
+    /// turns that exceed it.
     fn caused(&self, share: f64) -> u64 {
         let most = (self.checks.len() as f64 * share) as u64;
         let mut idle_steps: Vec<_> = self.idle.iter_recorded().collect();

@@ -1,13 +1,13 @@
-//! The same keys and the same requests for everyone.
+//! The keys and requests, which are the same for all contenders.
 
 use std::fmt::Write as _;
 use std::hash::BuildHasher as _;
 
-/// The type of keys, under which every peer can be asked without a copy.
+/// The type of keys, which every peer accepts without a copy.
 pub(crate) type Key = String;
 
-/// Requests in a stream: a power of two, so that the place of the next request costs one `and`; and so many that of a million keys drawn
-/// evenly nearly all occur.
+/// Requests in a stream: a power of two, so that advancing costs one `and`, and so many that nearly all of a million
+/// evenly drawn keys occur.
 const REQUESTS: usize = 1 << 21;
 
 /// Returns `count` keys like `user:1234567`.
@@ -21,7 +21,7 @@ pub(crate) fn keys(count: usize) -> Vec<Key> {
     (0..count).map(key).collect()
 }
 
-/// Writes one key over another.
+/// Overwrites `key` with the key of a number.
 pub(crate) fn write_key(number: usize, key: &mut Key) {
     key.clear();
     write!(key, "user:{number}").expect("a string takes what is written to it");
@@ -29,22 +29,22 @@ pub(crate) fn write_key(number: usize, key: &mut Key) {
 
 /// The keys of requests, one after the other.
 ///
-/// Each request has a copy of its key, in the order of the requests: a processor then fetches it ahead of time, as the key of a
-/// real request is at hand when the request has just been parsed. Were requests numbers of keys that lie elsewhere, everyone
-/// would pay two misses of the cache before the limiter is asked.
+/// Each request has a copy of its key, in the order of the requests. The processor prefetches it, as a real request's
+/// key is in the cache when the request has just been parsed. If requests were indices of keys elsewhere, every
+/// contender would pay two cache misses before the limiter is asked.
 pub(crate) struct Stream {
     requests: Vec<Key>,
 }
 
 impl Stream {
-    /// Every key as likely as any other.
+    /// Every key is equally likely.
     pub(crate) fn uniform(keys: &[Key]) -> Self {
         let mut random = Random::new();
         Self { requests: (0..REQUESTS).map(|_| keys[random.below(keys.len())].clone()).collect() }
     }
 
-    /// The key of rank `r` as likely as `1/r`. Ranks are spread over the keys, so that popular ones are not neighbours in
-    /// memory.
+    /// The key of rank `r` has a probability proportional to `1/r`. Ranks are spread over the keys, so that popular
+    /// ones are not adjacent in memory.
     pub(crate) fn zipf(keys: &[Key]) -> Self {
         let mut shares = Vec::with_capacity(keys.len());
         let mut sum = 0.0;
@@ -63,7 +63,7 @@ impl Stream {
         Self { requests }
     }
 
-    /// Walks the stream round and round, from a place of its own for each thread.
+    /// Walks the stream in circles, from a different start for each thread.
     pub(crate) fn walk<'a>(&'a self, thread: usize) -> impl FnMut() -> &'a Key {
         let mut at = thread * (REQUESTS / 2 + 77);
         move || {
@@ -74,7 +74,7 @@ impl Stream {
     }
 }
 
-/// Maps ranks to keys one to one: the factor is prime and divides no power of ten.
+/// Maps ranks to keys one to one: the factor is a prime that divides no power of ten.
 fn spread(rank: usize, keys: usize) -> usize {
     (rank as u64 * 2_654_435_761 % keys as u64) as usize
 }

@@ -1,4 +1,4 @@
-//! The workloads: what is asked of the contenders.
+//! The workloads for the contenders.
 
 pub(crate) mod disk;
 pub(crate) mod gate;

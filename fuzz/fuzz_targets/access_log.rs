@@ -1,4 +1,5 @@
-//! Any bytes are a log of requests and malformed lines, whatever format is claimed; and any text is a `log_format` or a mistake.
+//! Any bytes are read as requests and malformed lines, in any format; any text is a valid `log_format` or gives an
+//! error.
 #![no_main]
 
 use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! A cell from an engine may hold any bytes: whatever decodes must decide, and come back as it was.
+//! A cell from an engine may hold any bytes: a cell that decodes must be able to decide, and encode to the same bytes.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! An exported table may hold any bytes behind its checksum: it is refused, or what it restores decides, and is exported again.
+//! An exported table may hold any bytes with a valid checksum: it is refused, or the restored table can decide and be
+//! exported again.
 #![no_main]
 
 use std::sync::{Arc, LazyLock};
@@ -13,7 +14,7 @@ const HEAD: usize = 11;
 
 static SEED: LazyLock<Seed> = LazyLock::new(|| Seed::from_bytes([7; 32]));
 
-/// An export of one key, in its pieces: the first is taken as it is, for it says under which seed the table was.
+/// An export of one key, in its pieces. The first is not fuzzed, because it identifies the table's seed.
 static PIECES: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
     let store = MemoryStore::with_seed(64, &SEED).expect("room for few keys");
     let quota = Arc::new(Quota::per_hour(5).sliding_log().expect("constant parameters in range"));
@@ -33,7 +34,7 @@ fuzz_target!(|input: (&[u8], u64, bool)| {
     let [first, entries, last] = &PIECES[..] else { panic!("three pieces: {}", PIECES.len()) };
     let head = if keeps_head { &entries[..HEAD] } else { &[] };
     let entries = sealed([head, content].concat());
-    // How many entries there are in all stands behind the head of the last piece.
+    // The total number of entries follows the head of the last piece.
     let mut last = last[..last.len() - 8].to_vec();
     last[HEAD..HEAD + 8].copy_from_slice(&(count % 64).to_le_bytes());
     let Ok(store) = MemoryStore::restore(64, &SEED, [first.clone(), entries, sealed(last)]) else { return };

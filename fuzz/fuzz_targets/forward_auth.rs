@@ -1,4 +1,5 @@
-//! Whatever headers a sub-request has: what policies name is there, what the proxy does not set changes nothing.
+//! For any headers of a sub-request: the attributes that policies name are present, and headers that the proxy does not
+//! set do not change the request's own attributes.
 #![no_main]
 
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ policies:
     limit: { rate: 1/s }
 ";
 
-/// A door, and the headers that its proxy sets.
+/// A forward-auth endpoint, and the headers that its proxy sets.
 struct Stand {
     door: ForwardAuthDoor,
     sets: [&'static str; 4],
@@ -90,7 +91,7 @@ const NAMES: [&str; 26] = [
     "x-other",
 ];
 
-/// What a proxy sets where the input does not say otherwise, so that most inputs get past the first checks.
+/// The proxy's headers if the input does not set them, so that most inputs pass the first checks.
 const USUAL: [&str; 4] = ["GET", "/api/thing?q", "example.org", "203.0.113.9"];
 
 fuzz_target!(|input: (u8, u8, Vec<(u8, &[u8])>)| {
@@ -131,7 +132,7 @@ fuzz_target!(|input: (u8, u8, Vec<(u8, &[u8])>)| {
         }
     }
 
-    // Without all that the proxy does not set, the original request is the same.
+    // Without the headers that the proxy does not set, the original request must be the same.
     let mut bare = HeaderMap::new();
     for name in stand.sets {
         headers.get_all(name).iter().for_each(|line| {

@@ -1,5 +1,5 @@
-//! Whatever a caller of the HTTP API sends, to any path: each request is answered, a refusal in a sentence, and a decision with the status that
-//! its answer tells.
+//! For any requests to any path of the HTTP API: each is answered, a refusal with a sentence, and a decision with the
+//! status that matches its answer.
 #![no_main]
 
 use http::{Method, Request, StatusCode, Uri};
@@ -25,17 +25,17 @@ policies:
 ";
 
 thread_local! {
-    /// One for each thread, and for all inputs: what one input puts is there for the next.
+    /// One per thread, for all inputs: state that one input leaves is there for the next.
     static DOOR: ApiDoor = ApiDoor::new(POLICIES);
 }
 
-/// The longest sentence about what was wrong, which quotes what was sent shortened. In bytes, as JSON has them.
+/// The longest problem, which quotes the request shortened; in bytes of JSON.
 const LONGEST_PROBLEM: usize = 64 << 10;
 
-/// What stands in a body for the ticket that was answered last.
+/// The placeholder in a body for the latest ticket.
 const TICKET: &str = "@";
 
-// Requests with an empty line between them: `METHOD TARGET`, and in the lines after it the body.
+// Requests separated by an empty line: `METHOD TARGET`, followed by the lines of the body.
 fuzz_target!(|input: &str| {
     let mut ticket = "none".to_owned();
     for asked in input.split("\n\n") {
@@ -43,7 +43,7 @@ fuzz_target!(|input: &str| {
         let Some((method, target)) = head.split_once(' ') else { continue };
         let (Ok(method), Ok(uri)) = (method.parse::<Method>(), target.parse::<Uri>()) else { continue };
         let path = uri.path().to_owned();
-        // Reading the file again would put all policies out of force.
+        // Reloading the file would remove all policies.
         if path == "/v1/reload" {
             continue;
         }
@@ -57,7 +57,7 @@ fuzz_target!(|input: &str| {
     }
 });
 
-/// Says whether an answer is as it should be, and returns the ticket of a check that has one.
+/// Asserts that an answer is valid, and returns a check's ticket if it has one.
 fn judge(path: &str, ApiAnswer { status, content_type, body }: &ApiAnswer) -> Option<String> {
     assert!(*status != StatusCode::INTERNAL_SERVER_ERROR, "{path}: {}", String::from_utf8_lossy(body));
     let json = || serde_json::from_slice::<Value>(body).expect("what is called JSON is JSON");
@@ -71,7 +71,7 @@ fn judge(path: &str, ApiAnswer { status, content_type, body }: &ApiAnswer) -> Op
         assert!(body.len() < LONGEST_PROBLEM, "{path}: {} bytes", body.len());
         let said = json();
         assert_eq!(said["status"].as_u64(), Some(u64::from(status.as_u16())), "{path}");
-        // A denial has no sentence of ours where the file says none.
+        // If the file gives no sentence, a denial has none.
         assert!(said["detail"].as_str().is_some_and(|detail| !detail.is_empty()) || said["title"].is_string());
     } else if content_type == "application/json" {
         let said = json();

@@ -1,4 +1,4 @@
-//! Any text is a file of another rate limiter or a list of mistakes, and what is written for it is a policy file that can be asked.
+//! Any text is a valid file of another rate limiter or gives errors, and the policy file written for it can be used.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

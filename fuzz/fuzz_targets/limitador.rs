@@ -1,5 +1,5 @@
-//! Whatever a call of Limitador's service has: it is answered with a message that can be read, or with a code and a sentence; and what is
-//! reserved can be committed once.
+//! For any call of Limitador's service: the answer is a readable message, or a code and a sentence; and a reservation
+//! can be committed once.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -24,12 +24,12 @@ policies:
 
 const SERVICE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService";
 const METHODS: [&str; 4] = ["CheckRateLimit", "Report", "Reserve", "Commit"];
-/// The bytes before a message in the body of an answer.
+/// The length of a gRPC message's head in the body of an answer.
 const PREFIX: usize = 5;
 
 static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES));
 
-/// `ReserveResponse`
+/// The message `ReserveResponse`.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Reserved {
     #[prost(int32, tag = "1")]
@@ -38,7 +38,7 @@ struct Reserved {
     reservation_id: String,
 }
 
-/// `CommitRequest` without the request that was reserved for.
+/// The message `CommitRequest`, without the request that the reservation was for.
 #[derive(Clone, PartialEq, Eq, Message)]
 struct Commit {
     #[prost(string, tag = "3")]
@@ -52,7 +52,7 @@ fuzz_target!(|input: &[u8]| {
     let method = METHODS[usize::from(first & 3)];
     let Some(body) = answered(method, message) else { return };
     match method {
-        // The overall code comes first, and is one of two.
+        // The overall code comes first, and has one of two values.
         "CheckRateLimit" | "Report" => assert!(matches!(body[..2], [8, 1 | 2]), "{body:?}"),
         "Reserve" => {
             let Reserved { code, reservation_id } = Reserved::decode(&*body).expect("the answer is one");
@@ -69,7 +69,7 @@ fuzz_target!(|input: &[u8]| {
     }
 });
 
-/// Returns the message that answers; an error has a code and a sentence.
+/// Returns the answer's message; an error must have a code and a sentence.
 fn answered(method: &str, message: &[u8]) -> Option<Vec<u8>> {
     match answer(&DOOR, &format!("{SERVICE}/{method}"), message) {
         Ok(body) => {

@@ -1,5 +1,5 @@
-//! Made-up policy files and requests: the matcher with its index against the slow model, which shares nothing with it; and
-//! whether a policy that is accepted can be met at all.
+//! Generated policy files and requests: compares the indexed matcher with the slow model, which shares no code with it,
+//! and checks that an accepted policy can match at all.
 #![no_main]
 
 #[path = "../../crates/tidegate/tests/matching_model/judge.rs"]

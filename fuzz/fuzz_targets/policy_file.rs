@@ -1,4 +1,4 @@
-//! Any text is a policy file or a list of mistakes, and what is accepted can be asked.
+//! Any text is a valid policy file or gives errors, and an accepted file can be used.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,5 @@
-//! Whatever reports the call of a proxy has: each is answered bucket by bucket with what can be held, or ends the call with a code and a sentence.
+//! For any reports in a proxy's call: each is answered per bucket with a valid assignment, or ends the call with a code
+//! and a sentence.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -29,7 +30,7 @@ policies:
     over: mark
 ";
 
-/// The bytes before a message in the body of a call: whether it is compressed, and its length.
+/// The length of a gRPC message's head in the body of a call: the compression flag and the message's length.
 const PREFIX: usize = 5;
 
 static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLICIES));
@@ -39,7 +40,7 @@ fuzz_target!(|body: &[u8]| {
     let mut rest = body;
     while let Some((prefix, after)) = rest.split_first_chunk::<PREFIX>() {
         let [_, length @ ..] = *prefix;
-        // A length beyond the end is the rest, so that most inputs have messages.
+        // A length beyond the end means the rest, so that most inputs contain messages.
         let (message, after) = after.split_at(after.len().min(u32::from_be_bytes(length) as usize));
         rest = after;
         match call.report(message.to_vec().into()) {
@@ -53,19 +54,19 @@ fuzz_target!(|body: &[u8]| {
     }
 });
 
-/// Says of each bucket that was reported what holds for it, in their order.
+/// Asserts that an answer has an action for each reported bucket, in order.
 fn is_answer(message: &[u8], answer: &[u8]) {
     assert_eq!(answer[0], 0, "not compressed");
     let answer = &answer[PREFIX..];
     let answer = RateLimitQuotaResponse::decode(answer).expect("the answer is one");
-    // A field of another wire type is left out by the door, as unknown ones are, and is an error here.
+    // The server skips a field with another wire type, like an unknown one; this decoder fails on it.
     let Ok(reports) = RateLimitQuotaUsageReports::decode(message) else { return };
     let (reported, told) = (&reports.bucket_quota_usages, &answer.bucket_action);
     assert_eq!(reported.len(), told.len());
     for (reported, told) in reported.iter().zip(told) {
         assert_eq!(reported.bucket_id, told.bucket_id);
         let Some(BucketAction::QuotaAssignmentAction(assigned)) = &told.bucket_action else {
-            // No input takes the minute after which a bucket is abandoned.
+            // No input takes as long as the minute after which a bucket is abandoned.
             panic!("{told:?}");
         };
         assert!(assigned.assignment_time_to_live.as_ref().is_some_and(|ttl| ttl.seconds > 0));

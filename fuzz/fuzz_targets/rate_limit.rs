@@ -1,4 +1,4 @@
-//! Whatever bytes a call of Envoy's rate limit service has: they are answered with a message that can be read, or with a code and a sentence.
+//! For any bytes in a call of Envoy's rate limit service: the answer is a readable message, or a code and a sentence.
 #![no_main]
 
 use std::sync::LazyLock;
@@ -26,7 +26,7 @@ static DOOR: LazyLock<RateLimitDoor> = LazyLock::new(|| RateLimitDoor::new(POLIC
 fuzz_target!(|input: (u8, &[u8])| {
     let (words, bytes) = input;
     let details = ["", "headers", "decision", "headers, decision"][usize::from(words % 4)];
-    // As they are, and as one message.
+    // The bytes as they are, and as one framed message.
     let mut framed = vec![0];
     framed.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     framed.extend_from_slice(bytes);
@@ -36,7 +36,7 @@ fuzz_target!(|input: (u8, &[u8])| {
                 assert_eq!(answer[0], 0, "not compressed");
                 let length = u32::from_be_bytes([answer[1], answer[2], answer[3], answer[4]]);
                 assert_eq!(length as usize, answer.len() - 5);
-                // The overall code comes first, and is one of two.
+                // The overall code comes first, and has one of two values.
                 assert!(matches!(answer[5..7], [8, 1 | 2]), "{answer:?}");
             }
             Err((code, message)) => {

@@ -1,4 +1,4 @@
-//! What a Redis client sends: commands are found in it, wait for their rest, or are none; whatever the bytes.
+//! Any bytes from a Redis client are parsed as commands, as an incomplete command, or as an error.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -6,7 +6,7 @@ use tidegate_server::fuzzing::{RespBytes, resp_bytes};
 
 fuzz_target!(|bytes: &[u8]| {
     let mut at = 0;
-    // As the door does: one command after the other, until more has to come or the connection is closed.
+    // Same as the server: one command after the other, until more bytes are needed or the connection is closed.
     loop {
         let rest = &bytes[at..];
         match resp_bytes(rest) {

@@ -1,4 +1,4 @@
-//! Whatever a Redis client asks, one command after the other: each is answered with one reply that can be read.
+//! For any sequence of a Redis client's commands: each is answered with one readable reply.
 #![no_main]
 
 use std::cell::RefCell;
@@ -34,7 +34,7 @@ fuzz_target!(|bytes: &[u8]| {
         while let Some((reply, took)) = client.run(rest) {
             let asked = &rest[..took];
             let end = end_of_value(&reply, 0);
-            // A command without words is none, and has no reply.
+            // An empty command has no reply.
             assert!(reply.is_empty() || end == Some(reply.len()), "{asked:?} is answered with {reply:?}");
             assert!(reply.len() < 1 << 20, "a reply has a bound");
             rest = &rest[took..];
@@ -42,7 +42,7 @@ fuzz_target!(|bytes: &[u8]| {
     });
 });
 
-/// Returns where the reply that begins here ends, or `None` where there is none.
+/// Returns the end of the reply that begins at `at`; `None` if it is not a complete reply.
 fn end_of_value(bytes: &[u8], at: usize) -> Option<usize> {
     let length = bytes[at..].windows(2).position(|two| two == b"\r\n")?;
     let (head, after) = (&bytes[at..at + length], at + length + 2);

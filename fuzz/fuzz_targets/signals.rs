@@ -1,4 +1,4 @@
-//! The kernel's files about processor time and memory: no text of theirs panics, whatever file it stands in.
+//! The readers of the kernel's files about processor time and memory do not panic on any text.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

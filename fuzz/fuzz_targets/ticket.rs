@@ -1,5 +1,6 @@
-//! Anybody may send a ticket: text and bytes are refused, whatever they say. What a key of the deployment has sealed may be of another
-//! version, so its content is fuzzed too: it is refused or read, comes back as it was, and its charges settle, whatever they claim.
+//! Strangers may send tickets: any text and bytes are refused. A ticket sealed with a key of the deployment may be of
+//! another version, so its content is fuzzed too: it is refused or read, encodes to the same bytes, and its charges
+//! settle, whatever they contain.
 #![no_main]
 
 use std::time::Duration;
@@ -32,7 +33,7 @@ fuzz_target!(|input: (u64, u64, bool, &[u8])| {
         .with_issuer(open.issuer());
     let outcome = if fails { Outcome::CallersFault } else { Outcome::Success };
     for _ in 0..3 {
-        // Of a store that is not this one, and so not settled; its charges by themselves are.
+        // The ticket is of another store, and so is not settled; its charges by themselves are.
         assert!(gate.settle(&open, Part::All, outcome, |_| Some(used)).is_err());
         let _ = gate.finish(open.charged(), Part::All, outcome, |_| Some(used));
         clock.advance(Duration::from_secs(1));

@@ -1,4 +1,4 @@
-//! Any bytes are a trace or a line that is not understood, for every algorithm.
+//! Any bytes are a valid trace or give an error for a line, for every algorithm.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

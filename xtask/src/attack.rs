@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use crate::{packages, step};
 
-/// The longest that all attacks together may take in their long form.
+/// The time limit of all attacks together in their long form.
 const LONG: Duration = Duration::from_secs(2 * 3600);
 
-/// Runs all attacks, or those whose names contain one of the words.
+/// Runs all attacks, or those whose names contain one of `words`.
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     let complete = packages::install()?;
     let servers = if complete { "1" } else { "0" };

@@ -1,4 +1,4 @@
-//! Measures what the documentation states, and writes it to `docs/performance.md`.
+//! Measures the figures in the documentation, and writes them to `docs/performance.md`.
 
 mod bars;
 mod contender;
@@ -23,8 +23,8 @@ use found::Found;
 use measured::Measured;
 use ring::Ring;
 
-/// The parts that contenders run, and the largest number of rounds that is worth running of each: a flood takes seconds, and its figures
-/// differ little between rounds.
+/// The workloads of the contenders, each with the largest useful number of rounds: a flood takes seconds, and its
+/// figures differ little between rounds.
 const WORKLOADS: [(&str, usize); 9] = [
     ("clock", usize::MAX),
     ("one", usize::MAX),
@@ -37,25 +37,26 @@ const WORKLOADS: [(&str, usize); 9] = [
     ("growth", 3),
 ];
 
-/// The part that starts a Redis server of its own. Measured only where it is asked for, and printed only: its page is docs/stores/redis.md.
+/// The part that starts a Redis server of its own. Only measured on request, and only printed: its page is
+/// docs/stores/redis.md.
 const REDIS: &str = "redis";
 
-/// The part that drives all doors of the program from a core of its own, beside other servers. Measured only where it is asked for, and printed
-/// only: its page is docs/doors.md.
+/// The part that drives all protocols of the server from a core of its own, beside other servers. Only measured on
+/// request, and only printed: its page is docs/doors.md.
 const DOORS: &str = "doors";
 
-/// The parts that drive the program itself.
+/// The parts that run the program itself.
 const PROGRAM: [&str; 2] = ["replay", "start"];
 
-/// The longest that all of it may take; an hour is usual, and `--huge` takes several.
+/// The time limit of the whole bench; it usually takes an hour, and several with `--huge`.
 const WHOLE: Duration = Duration::from_secs(12 * 3600);
 
-/// Turns of each contender; `TIDEGATE_BENCH_ROUNDS` changes it.
+/// The rounds of each contender; `TIDEGATE_BENCH_ROUNDS` overrides it.
 const ROUNDS: usize = 5;
 
 pub(crate) fn run(words: &[&str]) -> Result<()> {
     if cfg!(debug_assertions) {
-        // What is measured here must be compiled like what users get.
+        // The measuring code must be compiled like the program that users get.
         let mut command = vec!["run", "--quiet", "--release", "--package", "xtask", "--", "bench"];
         command.extend(words);
         return step::within(WHOLE, "cargo", &command, &[]);
@@ -154,7 +155,7 @@ fn contenders(asked: impl Fn(&str) -> bool, huge: bool) -> Result<Measured> {
     Ok(Measured { page, row: row(&found), bars })
 }
 
-/// What a check costs, in one line.
+/// Returns the row of the README: the cost of a check.
 fn row(found: &Found) -> Option<String> {
     let ours = |workload, figure| found.median(workload, found.ours(workload)?, figure);
     Some(format!(
@@ -167,13 +168,13 @@ fn row(found: &Found) -> Option<String> {
     ))
 }
 
-/// Builds the program and says where it is.
+/// Builds the program and returns its path.
 fn program() -> Result<PathBuf> {
     step::run("cargo", &["build", "--release"], &[])?;
     Ok(built("release/tidegate"))
 }
 
-/// Writes the page, and the rows of it that the README shows.
+/// Writes the page, and its rows that the README shows.
 fn publish(page: &str, rows: &[String]) -> Result<()> {
     let path = root().join("docs/performance.md");
     let old = std::fs::read_to_string(&path).unwrap_or_default();
@@ -189,7 +190,7 @@ fn publish(page: &str, rows: &[String]) -> Result<()> {
     Ok(())
 }
 
-/// What follows this mark in the page is written by hand, and kept.
+/// The text after this mark in the page is hand-written, and kept.
 const BY_HAND: &str = "<!-- by hand -->";
 const START: &str = "<!-- bench -->";
 const END: &str = "<!-- /bench -->";

@@ -1,7 +1,8 @@
-//! The instructions of each hot path, counted by valgrind and held to what was recorded.
+//! Counts the instructions of each hot path with valgrind, and compares them with the recorded counts.
 //!
-//! Time on a shared machine proves nothing; a count of instructions is the same on every run and every machine, so CI can refuse a change
-//! that makes a check longer. It says nothing about cache misses or about threads that meet: `cargo xtask bench` measures those.
+//! Times on a shared machine prove nothing. A count of instructions is the same on every run and every machine, so CI
+//! can refuse a change that makes a check longer. It shows neither cache misses nor contention between threads: `cargo
+//! xtask bench` measures those.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -12,9 +13,9 @@ use anyhow::{Context, Result, bail, ensure};
 use crate::places::{built, root};
 use crate::step;
 
-/// How far a count may be from the recorded one, up or down: a share of it, and for the shortest paths some instructions on top. Keys are
-/// hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond this has to be recorded, or a later loss could
-/// hide behind it.
+/// The tolerance between a count and the recorded one, up or down: a share, plus some instructions for the shortest
+/// paths. Keys are hashed under a new seed on each run, which moves a mean by half a percent. A gain beyond the
+/// tolerance has to be recorded, or it could hide a later loss.
 const SHARE: f64 = 0.05;
 const INSTRUCTIONS: f64 = 2.0;
 
@@ -56,13 +57,13 @@ pub(crate) fn run(words: &[&str]) -> Result<()> {
     Ok(())
 }
 
-/// Where the counts are recorded.
+/// Returns the file of the recorded counts.
 fn file() -> PathBuf {
     root().join("benches/counts/recorded.txt")
 }
 
-/// Names what the counts depend on besides the code: compiler and target. The processor is not part of it, because valgrind shows every
-/// program the same one.
+/// Returns the compiler and the target, on which the counts depend besides the code. The processor does not matter,
+/// because valgrind simulates the same one everywhere.
 fn compiler() -> Result<String> {
     let output =
         Command::new("rustc").arg("-vV").current_dir(root()).output().context("cannot start rustc")?;
@@ -72,7 +73,7 @@ fn compiler() -> Result<String> {
     Ok(format!("{name}, {host}"))
 }
 
-/// Builds the paths as the program is built, for the target's default processor, and counts them.
+/// Builds the paths with the program's profile, for the target's default processor, and counts their instructions.
 fn count() -> Result<Vec<(String, f64)>> {
     let build = ["build", "--quiet", "--profile", "counts", "--package", "tidegate-counts"];
     step::run("cargo", &build, &[("RUSTFLAGS", "")])?;
@@ -89,7 +90,7 @@ fn count() -> Result<Vec<(String, f64)>> {
     let lines = String::from_utf8(output.stdout)?;
     let path = |(at, line): (usize, &str)| {
         let (checks, name) = line.split_once(' ').context("a path without a name")?;
-        // Profiles are numbered from 1. Each path has two: one of so many checks and one of twice as many.
+        // Profiles are numbered from 1. Each path has two: one of a number of checks, and one of twice as many.
         let [once, twice] = [2 * at + 1, 2 * at + 2].map(|number| total(&profile, number));
         let checks: f64 = checks.parse()?;
         Ok((name.to_owned(), (twice? - once?) / checks))
@@ -97,7 +98,7 @@ fn count() -> Result<Vec<(String, f64)>> {
     lines.lines().enumerate().map(path).collect()
 }
 
-/// Reads how many instructions a profile has in all.
+/// Reads the total number of instructions of a profile.
 fn total(profile: &Path, number: usize) -> Result<f64> {
     let profile = profile.with_extension(number.to_string());
     let text =
@@ -109,7 +110,7 @@ fn total(profile: &Path, number: usize) -> Result<f64> {
     Ok(total)
 }
 
-/// Instructions per check of each path, and the compiler that made them.
+/// The instructions per check of each path, and the compiler that was used.
 #[derive(Debug, PartialEq)]
 struct Counts {
     compiler: String,
@@ -142,7 +143,7 @@ impl fmt::Display for Counts {
     }
 }
 
-/// Returns a table of recorded and new counts, and whether they agree within the tolerance.
+/// Returns a table of recorded and new counts, and whether all agree within the tolerance.
 fn compare(recorded: &Counts, counted: &Counts) -> (String, bool) {
     let (mut table, mut same) =
         (format!("{:<36} {:>9} {:>9}\n", "instructions of a check", "recorded", "now"), true);

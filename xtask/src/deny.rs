@@ -1,4 +1,4 @@
-//! What may be depended on: licences, sources, bans and known holes, by cargo-deny and `deny.toml`.
+//! Checks the dependencies with cargo-deny and `deny.toml`: licences, sources, bans and known vulnerabilities.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,8 @@ use anyhow::Result;
 use crate::places::built;
 use crate::step;
 
-/// The cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per target folder.
+/// The version of cargo-deny that `deny.toml` is written for. Building it takes about a minute on two cores, once per
+/// target folder.
 const VERSION: &str = "0.20.2";
 /// Every workspace of the repository.
 const WORKSPACES: [&str; 5] = [
@@ -19,7 +20,7 @@ const WORKSPACES: [&str; 5] = [
     "benches/doors/Cargo.toml",
     "fuzz/Cargo.toml",
 ];
-/// The longest wait for the database of known holes, which is a clone of a few megabytes.
+/// The time limit for fetching the database of vulnerabilities, a clone of a few megabytes.
 const FETCH: Duration = Duration::from_secs(120);
 
 pub(crate) fn run() -> Result<()> {
@@ -28,7 +29,7 @@ pub(crate) fn run() -> Result<()> {
     let fetched = step::within(FETCH, &program, &["fetch", "db"], &[]);
     for workspace in WORKSPACES {
         let manifest = ["--manifest-path", workspace, "--config", "deny.toml", "--locked", "check"];
-        // Of two versions of one crate only the numbers are printed: the dependency trees behind them are a page each.
+        // If a crate is used in two versions, only the numbers are printed, because each dependency tree fills a page.
         let what = ["--hide-inclusion-graph", "licenses", "sources", "bans"];
         step::run(&program, &[&manifest[..], &what].concat(), &[])?;
         if fetched.is_ok() {
@@ -42,7 +43,7 @@ pub(crate) fn run() -> Result<()> {
     Ok(())
 }
 
-/// Returns cargo-deny in that version: the one on the path, or one of our own, which is built if need be.
+/// Returns cargo-deny in that version: the one on the path, or one that is built here if necessary.
 fn install() -> Result<PathBuf> {
     let version = |program: &Path| {
         let asked = Command::new(program).arg("--version").output();

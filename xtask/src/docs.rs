@@ -1,4 +1,4 @@
-//! Files made from the program, so that they cannot drift from it.
+//! Generates the files that are made from the program, so that they cannot become outdated.
 
 use anyhow::Result;
 

@@ -1,4 +1,4 @@
-//! What CI runs, anyone can run: `cargo xtask test | tidy | attack | counts | deny | bench | docs`.
+//! Runs the checks of CI on any machine: `cargo xtask test | tidy | attack | counts | deny | bench | docs`.
 
 mod attack;
 mod bench;

@@ -1,5 +1,5 @@
-//! The Debian packages that the tests drive: real proxies, load, engines, Prometheus, a browser, and valgrind; and the compiler of protocol
-//! buffers, without which the client of etcd is not built.
+//! Installs the Debian packages that the tests need: proxies, load generators, engines, Prometheus, a browser and
+//! valgrind. Also the protocol buffer compiler, which the build of the etcd client needs.
 
 use std::path::Path;
 use std::process::Command;
@@ -9,7 +9,7 @@ use anyhow::Result;
 use crate::python;
 use crate::step::run;
 
-/// A program or file a test looks for, and the package that brings it.
+/// A program or file that a test looks for, and the package that contains it.
 const WANTED: [(&str, &str); 18] = [
     ("/usr/sbin/nginx", "nginx"),
     ("/usr/bin/caddy", "caddy"),
@@ -31,7 +31,7 @@ const WANTED: [(&str, &str); 18] = [
     ("/usr/lib/python3/dist-packages/redis/__init__.py", "python3-redis"),
 ];
 
-/// Installs what is missing. Where it cannot, it says so and the tests that need it say that they skip.
+/// Installs the missing packages. If that fails, it prints so, and the tests that need them are skipped with a message.
 pub(crate) fn install() -> Result<bool> {
     let missing: Vec<&str> =
         WANTED.iter().filter(|(file, _)| !Path::new(file).exists()).map(|(_, package)| *package).collect();
@@ -52,7 +52,7 @@ pub(crate) fn install() -> Result<bool> {
     }
     let (program, lead): (&str, &[&str]) = if root { ("apt-get", &[]) } else { ("sudo", &["apt-get"]) };
     let quiet = [("DEBIAN_FRONTEND", "noninteractive")];
-    // Packaged servers start themselves on ports that may be taken; the tests start their own.
+    // Keeps packaged servers from starting: their ports may be taken, and the tests start their own.
     let policy = Path::new("/usr/sbin/policy-rc.d");
     let held = root && !policy.exists() && std::fs::write(policy, "#!/bin/sh\nexit 101\n").is_ok();
     if held {

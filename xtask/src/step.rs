@@ -1,4 +1,4 @@
-//! Runs programs, each for a bounded time: a step that hangs is named and stopped.
+//! Runs programs with a time limit: a step that hangs is named and stopped.
 
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc::sync_channel;
@@ -10,16 +10,17 @@ use nix::unistd::Pid;
 
 use crate::places::root;
 
-/// The longest a step of the tests may take. The longest of them, `cargo test`, takes a quarter of an hour on two cores, compiling from nothing
-/// included; a machine may be more than twice as slow.
+/// The time limit of a step. The longest, `cargo test`, takes a quarter of an hour on two cores including a full build;
+/// a machine may be more than twice as slow.
 pub(crate) const STEP: Duration = Duration::from_secs(40 * 60);
 
-/// Runs a program in the workspace root, shows what it runs, and fails when it fails or takes longer than [`STEP`].
+/// Runs a program in the workspace root and prints the command. Fails if the program fails or takes longer than
+/// [`STEP`].
 pub(crate) fn run(program: &str, arguments: &[&str], environment: &[(&str, &str)]) -> Result<()> {
     within(STEP, program, arguments, environment)
 }
 
-/// Runs a program as [`run`] does, for so long at most.
+/// Same as [`run`], with a time limit of `most`.
 pub(crate) fn within(
     most: Duration,
     program: &str,
@@ -39,7 +40,7 @@ pub(crate) fn within(
     Ok(())
 }
 
-/// Runs a command, reads what it prints, and fails when it takes longer than [`STEP`].
+/// Runs a command and returns its output. Fails if it takes longer than [`STEP`].
 pub(crate) fn output(mut command: Command) -> Result<Output> {
     let words = format!("{command:?}");
     eprintln!("\n$ {words}");
@@ -53,8 +54,8 @@ fn now() -> Instant {
 }
 
 fn wait(mut command: Command, words: &str, most: Duration) -> Result<Output> {
-    // In CI, where nobody presses ^C, a step is a process group of its own, so that whatever it starts can be stopped with it. At a
-    // terminal it stays in the group of xtask, for ^C reaches only that group.
+    // In CI, where no one presses ^C, a step is a process group of its own, so that all its children can be stopped
+    // with it. At a terminal it stays in xtask's group, because ^C only reaches that group.
     let alone = std::env::var_os("CI").is_some();
     if alone {
         use std::os::unix::process::CommandExt as _;

@@ -1,11 +1,11 @@
-//! Every check CI runs, cheapest first.
+//! Runs every check of CI, cheapest first.
 
 use anyhow::Result;
 
 use crate::places::built;
 use crate::{counts, deny, packages, step, tidy};
 
-/// The benches with peers and with engines: workspaces of their own.
+/// The benches with peers and with engines, which are workspaces of their own.
 const BENCHES: [&str; 3] = ["benches/Cargo.toml", "benches/redis/Cargo.toml", "benches/doors/Cargo.toml"];
 
 pub(crate) fn run() -> Result<()> {
@@ -17,14 +17,14 @@ pub(crate) fn run() -> Result<()> {
     for benches in BENCHES {
         cargo(&["fmt", "--manifest-path", benches, "--check"], &[])?;
     }
-    // With the profile of the tests, which come next: so macros are built once.
+    // With the profile of the tests, which follow, so that macros are built once.
     let arguments = [
         ["clippy", "--profile", "test", "--workspace", "--all-targets"].as_slice(),
         &["--all-features", "--", "-D", "warnings"],
     ];
     cargo(&arguments.concat(), &[])?;
-    // Checked by clippy, neither linked nor run: so the benches keep in step with the library they measure. They share a folder, for much of
-    // what they depend on is the same.
+    // Clippy checks the benches, without linking or running them, so that they stay compatible with the library. They
+    // share a target folder, because most of their dependencies are the same.
     let benches_built = built("benches");
     let benches_built = [("CARGO_TARGET_DIR", &*benches_built.to_string_lossy())];
     for benches in BENCHES {
@@ -33,19 +33,20 @@ pub(crate) fn run() -> Result<()> {
         cargo(&arguments, &benches_built)?;
     }
     deny::run()?;
-    // The library alone, without the features that the rest of the workspace switches on for it.
+    // The library alone, without the features that the rest of the workspace enables.
     cargo(
         &["check", "--profile", "test", "-p", "tidegate-core", "-p", "tidegate", "--no-default-features"],
         &[],
     )?;
     counts::run(&[])?;
     cargo(&["test", "--workspace", "--all-features"], &servers)?;
-    // Loom explores all interleavings of the shared cells. This is another build of the library, whose atomics are loom's.
+    // Loom explores all interleavings of the shared cells. This needs another build of the library, with loom's
+    // atomics.
     let models = built("loom");
     let models = models.to_string_lossy();
     let loom = [("RUSTFLAGS", "--cfg tidegate_loom"), ("CARGO_TARGET_DIR", &*models)];
     cargo(&["test", "-p", "tidegate", "--lib", "--release", "loom"], &loom)?;
-    // With the profile that clippy had, so that dependencies are not checked once more.
+    // With the profile of clippy, so that dependencies are not checked again.
     let arguments = ["doc", "--profile", "test", "--workspace", "--all-features", "--no-deps"];
     cargo(&arguments, &[("RUSTDOCFLAGS", "-D warnings")])
 }

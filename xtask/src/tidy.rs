@@ -1,8 +1,9 @@
-//! What a reviewer may overlook, checked by a program: rules that read the tracked files and take seconds.
+//! Checks rules that reviewers may overlook: they read the tracked files and take seconds.
 //!
-//! Each rule is a file under `tidy/`. It names what it finds as `path:line: what, and what to do instead`. A rule that has
-//! exceptions takes them from `xtask/tidy.toml`, each with its reason; an exception that nothing needs is a fault too.
-//! What clippy can see is clippy's: banned functions stand in `clippy.toml`, chosen lints in the root `Cargo.toml`.
+//! Each rule is a file under `tidy/`. It reports its findings as `path:line: what, and what to do instead`. The
+//! exceptions of a rule are in `xtask/tidy.toml`, each with its reason; an exception that is not needed is a fault too.
+//! Checks that clippy can do are left to clippy: `clippy.toml` lists banned functions, the root `Cargo.toml` the
+//! enabled lints.
 
 mod allowed;
 mod code;
@@ -34,7 +35,7 @@ use allowed::{Allowed, Exceptions};
 use fault::Fault;
 use tree::Tree;
 
-/// A rule: what its table in `xtask/tidy.toml` is called, and what finds its faults.
+/// A rule: the name of its table in `xtask/tidy.toml`, and the function that finds its faults.
 type Rule = (&'static str, fn(&Tree, &Allowed<'_>) -> Vec<Fault>);
 
 const RULES: [Rule; 13] = [
@@ -53,10 +54,10 @@ const RULES: [Rule; 13] = [
     ("architecture", architecture::check),
 ];
 
-/// How many faults of one rule are printed; the rest is counted. They fit one screen with the text around them.
+/// The most faults printed per rule; the others are only counted. They fit on one screen.
 const SHOWN: usize = 20;
 
-/// Runs all rules, or those that are named, over the tracked files, and fails when any finds a fault.
+/// Runs all rules, or the named ones, over the tracked files, and fails if any finds a fault.
 pub(crate) fn run(names: &[&str]) -> Result<()> {
     let unknown = names.iter().find(|name| RULES.iter().all(|(rule, _)| rule != *name));
     if let Some(unknown) = unknown {
@@ -66,7 +67,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     let tree = Tree::tracked(places::root())?;
     let exceptions =
         Exceptions::read(tree.text(allowed::FILE).unwrap_or_default(), &RULES.map(|(rule, _)| rule))?;
-    // With rules named, all their faults are printed, since somebody works on them.
+    // If rules are named, all their faults are printed, because someone is fixing them.
     let shown = if names.is_empty() { SHOWN } else { usize::MAX };
     let mut all = 0;
     for (rule, check) in RULES.iter().filter(|(rule, _)| names.is_empty() || names.contains(rule)) {
@@ -92,7 +93,7 @@ pub(crate) fn run(names: &[&str]) -> Result<()> {
     }
 }
 
-/// Returns what one rule finds, and which of its exceptions nothing needs.
+/// Returns the faults of one rule, including its unneeded exceptions.
 fn faults(
     tree: &Tree,
     exceptions: &Exceptions,
@@ -107,7 +108,7 @@ fn faults(
     faults
 }
 
-/// For the rules' tests: what a rule finds in a made-up tree, as it is printed.
+/// For the rules' tests: the printed faults of a rule in an artificial tree.
 #[cfg(test)]
 fn found(rule: &str, files: &[(&str, &str)], exceptions: &str) -> Vec<String> {
     let tree = Tree::made(files);

@@ -1,4 +1,4 @@
-//! One path under the counter: how it is run, and the clock it lives by.
+//! Runs one path under the instruction counter, on a clock that the path controls.
 
 use std::hint::black_box;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Result, ensure};
 use tidegate::{Clock, SystemClock, Tick};
 
-/// Checks of the shorter run: a multiple of the 64 units of a lease and the 16 keys of a batch, and enough for a mean over
-/// keys not to depend on the table's secret seed.
+/// Checks in the shorter run: a multiple of the 64 units of a lease and the 16 keys of a batch, and enough that a mean
+/// over keys does not depend on the table's secret seed.
 pub(crate) const CHECKS: u64 = 4096;
 
-/// Runs a path twice, by a fresh check each time, and says what it was. One call of a check decides `batch` times.
+/// Runs a path twice, with a fresh check each time, and prints its name. One call of a check decides `batch` times.
 pub(crate) fn path<C: FnMut() -> bool>(
     name: &str,
     want: Want,
@@ -21,7 +21,7 @@ pub(crate) fn path<C: FnMut() -> bool>(
         SystemClock::share_tick();
         let mut check = make()?;
         SystemClock::share_tick();
-        // Whatever only the first check does is not what is counted.
+        // Excludes work that only the first check does.
         black_box(check());
         let calls = checks / batch;
         let permitted = profiled(calls, &mut check);
@@ -32,20 +32,22 @@ pub(crate) fn path<C: FnMut() -> bool>(
     Ok(())
 }
 
-/// What every check of a path has to answer.
+/// The answer that every check of a path has to give.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
     Permitted,
     Denied,
 }
 
-/// Callgrind writes a profile when this returns, and knows it by this name: it follows but one order for each function.
+/// Callgrind finds this function by its name and writes a profile when it returns: it accepts only one such command per
+/// function.
 #[inline(never)]
 pub(crate) fn profiled(calls: u64, check: &mut impl FnMut() -> bool) -> u64 {
     black_box(collected(calls, check))
 }
 
-/// The loop that callgrind collects, known to it by this name. Returns how many checks were permitted.
+/// The loop whose instructions callgrind collects; callgrind finds it by its name. Returns the number of permitted
+/// checks.
 #[inline(never)]
 pub(crate) fn collected(calls: u64, check: &mut impl FnMut() -> bool) -> u64 {
     let mut permitted = 0;
@@ -55,7 +57,7 @@ pub(crate) fn collected(calls: u64, check: &mut impl FnMut() -> bool) -> u64 {
     permitted
 }
 
-/// A clock that moves on by a step whenever it is read, or stands still where the step is 0.
+/// A clock that advances by a step on each reading; with a step of 0 it stands still.
 #[derive(Debug)]
 pub(crate) struct Stepping {
     now: AtomicU64,
@@ -64,14 +66,14 @@ pub(crate) struct Stepping {
 
 impl Stepping {
     pub(crate) fn by(nanos: u64) -> Self {
-        // Not at the epoch, where everything is still full.
+        // Not at the epoch, where every limit is full.
         Self { now: AtomicU64::new(1_000_000_000), step: nanos }
     }
 }
 
 impl Clock for Stepping {
     fn now(&self) -> Tick {
-        // One thread reads it, so a load and a store do.
+        // Only one thread reads it, so a load and a store are enough.
         let now = self.now.load(Ordering::Relaxed) + self.step;
         self.now.store(now, Ordering::Relaxed);
         Tick::from_nanos(now)

@@ -1,4 +1,5 @@
-//! Layers that have nothing to do, around a service that answers at once: each alone, and all of a client or a server.
+//! Counts layers that have nothing to do, around a service that answers at once: each alone, and all of a client or a
+//! server.
 
 use std::future::{Ready, ready};
 use std::pin::pin;
@@ -78,7 +79,7 @@ fn deadline() -> Result<ForwardDeadlineLayer> {
     Ok(ForwardDeadlineLayer::new(Timeouts::new(SECOND, SECOND)?).with_clock(Stepping::by(0)))
 }
 
-/// A request that passes: the service is asked whether it is ready, called, and its future polled to the end.
+/// A request that passes: the service is polled for readiness and called, and its future is polled to the end.
 fn around<L>(name: &str, layer: impl Fn() -> Result<L>) -> Result<()>
 where
     L: Layer<AnswersAtOnce, Service: Service<Request<()>>>,

@@ -1,4 +1,4 @@
-//! The paths that are counted.
+//! The counted paths.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::counted::Want::{Denied, Permitted};
 use crate::counted::{CHECKS, Stepping, path};
 use crate::layers;
 
-/// Keys that are there already, in a table with room for twice as many.
+/// The number of keys already in the table, which has room for twice as many.
 const KEYS: usize = CHECKS as usize;
 
-/// Keys of one call of `admit_each`.
+/// The number of keys in one call of `admit_each`.
 const BATCH: usize = 16;
 
 pub(crate) fn run() -> Result<()> {
@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
         }
     }
     let second = 1_000_000_000;
-    // Each is asked as often as it just permits for ever.
+    // Each is checked at the highest rate that it permits for ever.
     steady("token bucket", &Quota::per_second(100).token_bucket()?, second / 100)?;
     steady("sliding window of 4 buckets", &Quota::per_second(100).sliding_window(4)?, second / 50)?;
     steady("sliding log of 100 entries", &Quota::per_second(100).sliding_log()?, second / 100 + 1)?;
@@ -53,7 +53,7 @@ fn admitting(limiter: Limiter) -> impl FnMut() -> bool {
     move || limiter.admit()
 }
 
-/// A limit that nobody reaches.
+/// A limit that is never reached.
 fn plenty() -> QuotaBuilder {
     Quota::per_second(1_000_000_000)
 }
@@ -63,11 +63,11 @@ fn spent() -> QuotaBuilder {
     Quota::per_day(1)
 }
 
-/// A limiter of another algorithm, which goes the general way.
+/// A limiter of another algorithm, which uses the general path.
 fn steady(name: &str, quota: &Quota, step: u64) -> Result<()> {
     path(&format!("one {name}"), Permitted, 1, || {
         let limiter = Limiter::new(quota.clone())?.with_clock(Stepping::by(step));
-        // A log or a window has come to its full size.
+        // Lets a log or a window grow to its full size.
         for _ in 0..1000 {
             black_box(limiter.allow());
         }
@@ -78,7 +78,7 @@ fn steady(name: &str, quota: &Quota, step: u64) -> Result<()> {
 fn keyed() -> Result<()> {
     let keys: Vec<String> = (0..3 * KEYS).map(|number| format!("user:{number}")).collect();
     let limiter = |quota: QuotaBuilder| KeyedLimiter::new(quota, 4 * KEYS);
-    // Each by a tick just shared, so that however long this takes nobody wakes the thread that shares it otherwise.
+    // A tick is shared by hand before each check, so that however long this takes, the sharing thread is not woken.
     let fill = |limiter: &KeyedLimiter| {
         for key in &keys[..KEYS] {
             SystemClock::share_tick();
@@ -118,12 +118,14 @@ fn keyed() -> Result<()> {
     })
 }
 
-/// One charge, in a store of this process, or out of a pocket that was drawn from one: what a lease adds.
+/// One charge, in a store of this process, or from units that were drawn from one: the difference is the cost of a
+/// lease.
 fn step(name: &str, leased: bool) -> Result<()> {
     path(name, Permitted, 1, || {
         let (clock, memory) = (ManualClock::at(Tick::from_secs(1000)), MemoryStore::with_capacity(KEYS)?);
         let now = clock.now();
-        // What is drawn in the background is drawn by the next check that needs it: its instructions are not these.
+        // A draw that should run in the background is dropped; the next check that needs it makes it. Its instructions
+        // are not counted here.
         let store: Box<dyn Store> = match leased {
             true => Box::new(Leased::around(memory, clock).background(drop).build()),
             false => Box::new(memory),
@@ -138,7 +140,7 @@ fn step(name: &str, leased: bool) -> Result<()> {
                 Settling::Later(_) => store.blocking_settle(&step).is_ok_and(|settled| settled.allowed),
             }
         };
-        // Draws grow with each one, until one lasts for all that is counted.
+        // Draws grow each time, until one covers all counted checks.
         for _ in 0..16 * KEYS {
             black_box(check());
         }
@@ -146,11 +148,11 @@ fn step(name: &str, leased: bool) -> Result<()> {
     })
 }
 
-/// A check of which `matching` of `policies` speak, the making of its descriptor included.
+/// A check in which `matching` of `policies` match, including the making of its descriptor.
 fn gate(policies: usize, matching: usize) -> Result<()> {
     let clients: Vec<String> = (0..256).map(|client| format!("10.0.0.{client}")).collect();
     path(&format!("gate {matching} matching of {policies}"), Permitted, 1, || {
-        // The matching ones lie among the others, as they do in a file that grew.
+        // The matching policies are spread among the others, as in a file that grew.
         let every = policies / matching;
         let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
         let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
@@ -173,7 +175,7 @@ fn gate(policies: usize, matching: usize) -> Result<()> {
     })
 }
 
-/// A policy that speaks of the request, or one of four kinds that do not: by path, method, host and an attribute.
+/// A policy that matches the request, or one of four kinds that do not: by path, method, host and an attribute.
 fn policy(at: usize, matches: bool) -> Result<Policy> {
     let quota = plenty().burst(1_000_000_000);
     let mut policy = Policy::new(format!("policy-{at}"), Limit::new(quota.gcra()?, "plenty"));

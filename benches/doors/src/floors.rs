@@ -1,4 +1,4 @@
-//! Servers that decide nothing, each as its library is used: what a door costs before it decides.
+//! Servers that decide nothing, each with the usual code for its library: the cost of a protocol before any decision.
 
 use anyhow::{Result, bail};
 use axum::Json;
@@ -32,7 +32,7 @@ async fn tonic(listener: TcpListener) -> Result<()> {
     Ok(tonic::transport::Server::builder().add_service(service).serve_with_incoming(incoming).await?)
 }
 
-/// Allows each descriptor of a call.
+/// Allows every descriptor of a call.
 struct Nothing;
 
 #[tonic::async_trait]
@@ -49,7 +49,7 @@ impl RateLimitService for Nothing {
     }
 }
 
-/// Answers checks with our fields, and sub-requests with nothing.
+/// Answers checks with our fields, and sub-requests with an empty body.
 async fn axum(listener: TcpListener) -> Result<()> {
     let router =
         axum::Router::new().route("/v1/check", post(check)).route("/v1/forward-auth", any(|| async {}));

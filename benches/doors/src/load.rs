@@ -1,4 +1,4 @@
-//! Callers: connections that ask anew as soon as they are answered.
+//! The callers: connections that send the next request as soon as one is answered.
 
 use std::time::{Duration, Instant};
 
@@ -10,13 +10,13 @@ use tokio::net::TcpStream;
 use crate::cpu;
 use crate::wire::Wire;
 
-/// Keys that are asked about, evenly.
+/// The number of keys, used evenly.
 const KEYS: u64 = 10_000;
 
-/// More questions than a connection has open at once.
+/// An upper bound of the requests that a connection has in flight.
 const OPEN: usize = 4096;
 
-/// So many connections with so many questions open on each.
+/// The number of connections, and of requests in flight on each.
 #[derive(Clone, Copy)]
 pub(crate) struct Shape {
     pub(crate) connections: usize,
@@ -25,16 +25,16 @@ pub(crate) struct Shape {
 
 /// One measurement.
 pub(crate) struct Found {
-    /// Calls per second that passed.
+    /// Completed calls per second.
     pub(crate) rate: f64,
-    /// The server's processor time of one call, in microseconds.
+    /// The server's processor time per call, in microseconds.
     pub(crate) cpu: f64,
     /// Latency in microseconds.
     pub(crate) p50: f64,
     pub(crate) p99: f64,
 }
 
-/// Asks for `warm` without counting, and for `span` with.
+/// Sends requests for `warm` without counting them, and then for `span`.
 pub(crate) async fn run(
     port: u16,
     server: u32,
@@ -74,7 +74,7 @@ pub(crate) async fn run(
     })
 }
 
-/// One connection, until it is time. What is answered between `from` and `until` counts.
+/// One connection, until its time is over. Answers between `from` and `until` count.
 async fn call(
     port: u16,
     number: u64,
@@ -97,7 +97,7 @@ async fn call(
             return Ok(latencies);
         }
         while missing < open {
-            // Marsaglia's xorshift: which keys come is of no interest.
+            // Marsaglia's xorshift: the quality of the randomness does not matter.
             keys ^= keys << 13;
             keys ^= keys >> 7;
             keys ^= keys << 17;

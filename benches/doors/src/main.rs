@@ -1,7 +1,8 @@
-//! What the server's doors cost: processor time of a call and calls per second, with the server on one core and its callers on another, beside
-//! servers that decide nothing and beside Redis and nginx. Contenders take turns; each cell is the median of the rounds by processor time.
+//! Measures the cost of the server's protocols ("doors"): processor time per call and calls per second, with the server
+//! on one core and its callers on another, compared with servers that decide nothing and with Redis and nginx.
+//! Contenders take turns; each cell is the round with the median processor time.
 //!
-//! Arguments: the program to measure, then the rows to run (all unless some are named).
+//! Arguments: the program to measure, then the rows to run (all if none is named).
 
 #![allow(clippy::disallowed_methods, reason = "real servers take real time, and are waited for")]
 
@@ -25,7 +26,7 @@ use servers::{Kind, Server};
 /// The core of the callers.
 const CORE: usize = 1;
 
-/// How long a contender is asked in a round: without counting, and with.
+/// How long a contender is asked per round: first uncounted, then counted.
 const SPANS: (Duration, Duration) = (Duration::from_millis(300), Duration::from_millis(1200));
 
 fn main() -> Result<()> {
@@ -65,7 +66,7 @@ fn main() -> Result<()> {
     for round in 0..rounds {
         for (row, found) in rows.iter().zip(&mut found) {
             eprintln!("round {} of {rounds}: {}", round + 1, row.name);
-            // Every other round in the other order.
+            // Every other round runs in reverse order.
             let mut turns: Vec<_> = row.contenders.iter().zip(found).collect();
             if round % 2 == 1 {
                 turns.reverse();

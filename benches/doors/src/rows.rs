@@ -1,4 +1,4 @@
-//! What is measured, and the table it makes.
+//! The rows to measure, and the table of results.
 
 use crate::load::{Found, Shape};
 use crate::servers::{Kind, Policies, Server, redis_cell};
@@ -7,7 +7,7 @@ use crate::wire::grpc::Grpc;
 use crate::wire::http::{Http, What};
 use crate::wire::resp::{Answers, Resp};
 
-/// A line of the table: the same load for each contender, ours first.
+/// A row of the table: the same load for each contender, ours first.
 pub(crate) struct Row {
     pub(crate) name: String,
     pub(crate) shape: Shape,
@@ -36,7 +36,7 @@ fn resp(name: &'static str, kind: Kind, wire: fn(Answers) -> Resp) -> Contender 
     Contender { name, kind, port: |server| server.resp, wire }
 }
 
-/// Returns all rows. In names, `16 x 4` are 16 connections with 4 calls open on each.
+/// Returns all rows. In names, `16 x 4` means 16 connections with 4 calls in flight on each.
 pub(crate) fn all() -> Vec<Row> {
     let mut rows = Vec::new();
     let mut row = |door: &str, connections, open, contenders| {
@@ -84,7 +84,7 @@ pub(crate) fn all() -> Vec<Row> {
     rows
 }
 
-/// Prints a line for each contender of each row: its median, and how many times as cheap ours is.
+/// Prints a line per contender of each row: its median, and how many times as cheap ours is.
 pub(crate) fn print(rows: &[Row], found: Vec<Vec<Vec<Found>>>) {
     println!(
         "| door, connections x open calls | server | calls a second | server's us a call | p50, p99 us | ours is x as cheap, p99 x theirs |"
@@ -108,7 +108,7 @@ pub(crate) fn print(rows: &[Row], found: Vec<Vec<Vec<Found>>>) {
     }
 }
 
-/// The one in the middle by processor time.
+/// Returns the result with the median processor time.
 fn median(mut of: Vec<Found>) -> Option<Found> {
     of.sort_by(|a, b| a.cpu.total_cmp(&b.cpu));
     let middle = of.len() / 2;

@@ -1,4 +1,4 @@
-//! The servers that are measured, each a process of its own on the server's core, listening on loopback.
+//! The measured servers, each a process of its own on the server's core, listening on loopback.
 
 use std::ffi::OsString;
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail};
 use tempfile::TempDir;
 
-/// The core of the servers; the other one is the callers'.
+/// The core of the servers; the other one is for the callers.
 const CORE: &str = "0";
 
 /// Both cores, for the row that has a server on two.
@@ -19,7 +19,7 @@ const CORES: &str = "0,1";
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Tidegate(Policies),
-    /// The same with one limit, on both cores.
+    /// Same as `Tidegate` with one limit, on both cores.
     TidegateOnTwo,
     Tonic,
     Axum,
@@ -29,7 +29,7 @@ pub(crate) enum Kind {
     Nginx,
 }
 
-/// What our server has to decide.
+/// The policies of our server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Policies {
     /// A limit by user.
@@ -38,7 +38,7 @@ pub(crate) enum Policies {
     FourLimits,
     /// A limit for each of four descriptors.
     FourDescriptors,
-    /// A limit by the address that a proxy names.
+    /// A limit by the client address that a proxy passes on.
     Address,
 }
 
@@ -62,8 +62,8 @@ impl Policies {
     }
 }
 
-/// Returns the file of redis-cell, a module of Redis, where `TIDEGATE_BENCH_REDIS_CELL` names one: its crate is built by itself, for programs
-/// do not link it.
+/// Returns the file of redis-cell, a Redis module, if `TIDEGATE_BENCH_REDIS_CELL` names one. Its crate has to be built
+/// separately, because programs do not link it.
 pub(crate) fn redis_cell() -> Option<OsString> {
     std::env::var_os("TIDEGATE_BENCH_REDIS_CELL")
 }
@@ -78,7 +78,7 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts one, and waits until it listens.
+    /// Starts a server, and waits until it listens.
     pub(crate) fn start(kind: Kind, tidegate: &Path) -> Result<Self> {
         let folder = tempfile::tempdir()?;
         let (http, grpc, resp) = (free_port()?, free_port()?, free_port()?);
@@ -136,7 +136,7 @@ impl Server {
     }
 
     pub(crate) fn process(&self) -> u32 {
-        // `taskset` becomes the program it starts.
+        // `taskset` replaces itself by the program it starts, so this is the server's process id.
         self.child.id()
     }
 }
@@ -152,7 +152,7 @@ fn free_port() -> Result<u16> {
     Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
-/// One process that limits by address, as fast as it can: nothing is logged.
+/// One process that limits by address, configured for speed: it logs nothing.
 fn nginx(port: u16, folder: &Path) -> String {
     let folder = folder.display();
     format!(

@@ -1,4 +1,5 @@
-//! What callers write and read: as little as a door's protocol needs, so that one core of callers keeps one core of a server busy.
+//! The callers' side of the protocols: the least that each needs, so that one core of callers can keep one core of a
+//! server busy.
 
 pub(crate) mod grpc;
 pub(crate) mod http;
@@ -6,18 +7,18 @@ pub(crate) mod resp;
 
 use anyhow::Result;
 
-/// One connection's side of a protocol. Questions are numbered from 0 in the order they are asked.
+/// One connection's side of a protocol. Requests are numbered from 0 in the order of sending.
 pub(crate) trait Wire {
-    /// Appends what opens the connection.
+    /// Appends the bytes that open the connection.
     fn open(&mut self, _out: &mut Vec<u8>) {}
 
-    /// Appends a question about the key of that number.
+    /// Appends a request for the key with this number.
     fn ask(&mut self, key: u64, out: &mut Vec<u8>);
 
-    /// Reads the answers that are whole, and returns how many bytes they were. What has to be sent in return is appended to `out`.
+    /// Reads the complete answers, and returns their length in bytes. Bytes to send in return are appended to `out`.
     ///
     /// # Errors
-    /// Fails on an answer that is none, or not the one that was to be expected.
+    /// Fails on an answer that is malformed or unexpected.
     fn read(&mut self, bytes: &[u8], out: &mut Vec<u8>, answered: &mut dyn FnMut(u64)) -> Result<usize>;
 }
 

@@ -1,7 +1,8 @@
-//! How many decisions one core of a Redis server makes, beside its own counter commands in the same run.
+//! Measures how many decisions one core of a Redis server makes, compared with its own counter commands in the same
+//! run.
 //!
-//! What counts is the processor time that the server says its main thread has used: the machine may be busy with other things, and client
-//! and server share it. Each row is the median of the rounds, which take turns.
+//! The measure is the processor time that the server reports for its main thread, because the machine may be busy
+//! otherwise, and client and server share it. Each row is the median of the rounds, in which rows take turns.
 
 #![allow(clippy::disallowed_methods, reason = "a real server takes real time, and is waited for")]
 
@@ -20,31 +21,31 @@ use tidegate::store::{Charge, Op, Settled, Settling, Step, StepClock, Store as _
 use tidegate_core::{Cost, Quota, Tick};
 use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 
-/// Keys that decisions are about, evenly.
+/// The number of keys, used evenly.
 const KEYS: u64 = 100_000;
 
-/// How long a row is measured in a round.
+/// How long a row is measured per round.
 const SPAN: Duration = Duration::from_millis(1500);
 
-/// Commands of one pipeline, as many as steps in one of our batches.
+/// Commands per pipeline, the same number as steps in one of our batches.
 const PIPELINE: usize = 64;
 
-/// What a row does.
+/// The work of a row.
 #[derive(Clone, Copy)]
 enum Row {
     /// The server's own commands for one decision.
     Commands(fn(&mut Pipeline, u64)),
-    /// Steps one by one from so many tasks, at most so many to a call, over so many hashes.
+    /// Single steps from a number of tasks, with at most `to_a_call` per call, over a number of hashes.
     Tasks { tasks: u64, to_a_call: usize, shards: u32 },
     /// Batches of 64 steps from four tasks.
     Batches { shards: u32 },
-    /// A request with three limits in one step, from so many tasks.
+    /// A request with three limits in one step, from a number of tasks.
     Three { tasks: u64 },
     /// A limit that the library decides.
     Library { tasks: u64 },
 }
 
-/// One measurement: decisions per second that passed, and processor time for each in microseconds: the server's, and ours.
+/// One measurement: decisions per second, and the processor time per decision in microseconds, the server's and ours.
 struct Found {
     per_second: f64,
     server: f64,
@@ -140,13 +141,14 @@ fn measure(runtime: &tokio::runtime::Runtime, server: &Server, row: Row) -> Resu
     }
 }
 
-/// Runs tasks until the span is over; returns what the decisions have cost. A task returns how many it has made.
+/// Runs tasks until the span is over, and returns the cost of the decisions. A task returns the number of its
+/// decisions.
 async fn run<F, T>(server: &Server, tasks: u64, task: F) -> Result<Found>
 where
     F: Fn(u64, Instant) -> T,
     T: Future<Output = Result<u64>> + Send + 'static,
 {
-    // The first touch of keys is no part of it.
+    // The first access to each key is not counted.
     let warm = Instant::now() + SPAN / 3;
     for running in (0..tasks).map(|number| tokio::spawn(task(number, warm))).collect::<Vec<_>>() {
         running.await??;
@@ -250,7 +252,7 @@ async fn batches(server: &Server, store: &RedisStore, quota: &Arc<Quota>) -> Res
     .await
 }
 
-/// Bytes of a cell, in hashes of several sizes.
+/// Measures the bytes per cell, in hashes of several sizes.
 fn memory(runtime: &tokio::runtime::Runtime, server: &Server) -> Result<String> {
     let mut page = String::from("| cells | hashes | bytes of the server for each cell |\n|---|---|---|\n");
     for (cells, shards) in [(1_000_000u64, 16), (1_000_000, 4096)] {
@@ -283,7 +285,7 @@ const fn keys_from(number: u64) -> u64 {
     (number + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }
 
-/// The next key of a small generator (xorshift64).
+/// Returns the next key of a small generator (xorshift64).
 const fn next(state: &mut u64) -> u64 {
     *state ^= *state << 13;
     *state ^= *state >> 7;

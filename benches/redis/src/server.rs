@@ -1,4 +1,4 @@
-//! A server of our own, with nothing but its port set.
+//! A Redis server of the bench, with default settings except for its port.
 
 use std::net::TcpListener;
 use std::process::{Child, Command, Stdio};
@@ -45,14 +45,14 @@ impl Server {
         Ok(command.query(&mut connection)?)
     }
 
-    /// A field of INFO.
+    /// Returns a field of INFO.
     pub(crate) fn info(&self, field: &str) -> Result<String> {
         let text: String = redis::from_redis_value(self.ask(&["INFO", "everything"])?)?;
         let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
         Ok(line.with_context(|| format!("INFO has no {field}"))?.trim().to_owned())
     }
 
-    /// Processor time of the thread that executes commands, in seconds.
+    /// Returns the processor time of the thread that executes commands, in seconds.
     pub(crate) fn cpu(&self) -> Result<f64> {
         let of = |field: &str| -> Result<f64> { Ok(self.info(field)?.parse()?) };
         Ok(of("used_cpu_user_main_thread")? + of("used_cpu_sys_main_thread")?)

@@ -1,4 +1,4 @@
-//! What the machine allows: the steps that a limiter cannot do without, and nothing around them.
+//! Floors: only the steps that every limiter needs.
 
 use std::cell::Cell;
 use std::hint::black_box;
@@ -33,17 +33,17 @@ pub(crate) fn instant() -> Result<f64> {
 
 pub(crate) fn tick() -> Result<f64> {
     let tick = AtomicU64::new(1);
-    // Relaxed: the tick publishes nothing but itself.
+    // Relaxed: no other memory depends on the tick.
     alone(Want::Permitted, || black_box(&tick).load(Ordering::Relaxed) > 0)
 }
 
-/// What no guard that threads share can do without: one count up, one count down.
+/// The steps that every shared guard needs: one increment, one decrement.
 pub(crate) fn permit(run: &mut Permits<'_>) -> Result<()> {
     let inside = AtomicU64::new(0);
     run.shared(|| pass(&inside))
 }
 
-/// The same with a permit that owns what it returns its place to.
+/// The same with an owned permit, which holds a reference to its guard.
 pub(crate) fn owned_permit(run: &mut Permits<'_>) -> Result<()> {
     let inside = Arc::new(AtomicU64::new(0));
     run.shared(|| pass(black_box(&Arc::clone(&inside))))
@@ -55,7 +55,7 @@ fn pass(inside: &AtomicU64) -> bool {
     entered
 }
 
-/// The generic cell rate algorithm in one word: the time at which the limit is full again.
+/// The generic cell rate algorithm in one word: the time at which the limit is full.
 pub(crate) struct Word {
     full_at: AtomicU64,
     unit: u64,
@@ -69,8 +69,8 @@ impl Word {
         Self { full_at: AtomicU64::new(0), unit: depth / u64::from(count), depth }
     }
 
-    /// Takes `units`. Relaxed throughout: the word publishes nothing but itself. Ends because a failed exchange means that
-    /// another thread's succeeded.
+    /// Takes `units`. Relaxed throughout: no other memory depends on the word. The loop ends, because a failed exchange
+    /// means that another thread's has succeeded.
     fn take(&self, now: u64, units: u64) -> bool {
         let mut full_at = self.full_at.load(Ordering::Relaxed);
         loop {
@@ -91,7 +91,7 @@ pub(crate) fn one_clock(run: &mut One<'_>) -> Result<()> {
     run.shared(|| word.take(clock.raw(), 1))
 }
 
-/// Uses a tick that stands still. So that the burst lasts, a unit weighs nothing if all checks are to pass.
+/// Uses a tick that stands still. If all checks are to pass, a unit has no weight, so that the burst lasts.
 pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
     let mut word = Word::new(run);
     if run.want == Want::Permitted {
@@ -100,7 +100,7 @@ pub(crate) fn one(run: &mut One<'_>) -> Result<()> {
     run.shared(|| word.take(black_box(1), 1))
 }
 
-/// Units that a thread takes from the shared word in one draw.
+/// The units that a thread draws from the shared word at once.
 const LEASE: u64 = 64;
 
 pub(crate) fn one_lease(run: &mut One<'_>) -> Result<()> {

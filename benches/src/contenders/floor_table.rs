@@ -1,4 +1,4 @@
-//! What the machine allows for keys: a hash, one slot, one compare-exchange. No eviction, no growth, no removal.
+//! Floors for keyed limits: a hash, one slot, one compare-exchange. No eviction, no growth, no removal.
 
 use std::hash::BuildHasher as _;
 use std::hint::black_box;
@@ -16,7 +16,7 @@ pub(crate) fn requests(run: &mut Keyed<'_>) -> Result<()> {
     run.shared(|key| black_box(key).as_bytes()[0] != 0)
 }
 
-/// Looks a fingerprint up in a general hash map, which one would use without a table made for the purpose.
+/// Looks a fingerprint up in a general hash map, the obvious choice without a purpose-built table.
 pub(crate) fn hash(run: &mut Keyed<'_>) -> Result<()> {
     let hasher = RandomState::default();
     let mut map: HashMap<u64, u64, RandomState> = HashMap::with_hasher(hasher.clone());
@@ -43,7 +43,7 @@ fn fingerprint(hasher: &RandomState, key: &Key) -> u64 {
     hasher.hash_one(key.as_bytes()).max(1)
 }
 
-/// Slots of a fingerprint and the time at which its limit is full again, found by linear probing.
+/// A table of fingerprints, each with the time at which its limit is full, with linear probing.
 struct Table {
     slots: Box<[Slot]>,
     hasher: RandomState,
@@ -63,7 +63,7 @@ impl Table {
     fn new(run: &Keyed<'_>) -> Self {
         let (period, burst) = run.limit();
         let unit = period.as_nanos() as u64;
-        // At most two thirds full, so that probes stay short.
+        // At most two thirds full, so that probe sequences stay short.
         let size = (run.capacity() * 3 / 2).next_power_of_two();
         let slots = (0..size).map(|_| Slot::default()).collect();
         Self { slots, hasher: RandomState::default(), unit, depth: unit * u64::from(burst) }
@@ -73,8 +73,8 @@ impl Table {
         fingerprint(&self.hasher, key)
     }
 
-    /// Finds the slot of a fingerprint, or takes a free one. Relaxed, because a slot's two words need no order: the time in a free slot is
-    /// that of a full limit.
+    /// Finds the slot of a fingerprint, or takes a free one. Relaxed, because a slot's two words need no order: the
+    /// time in a free slot is that of a full limit.
     fn slot(&self, fingerprint: u64) -> &Slot {
         let mask = self.slots.len() - 1;
         let mut at = fingerprint as usize & mask;
@@ -110,7 +110,8 @@ impl Table {
         }
     }
 
-    /// Reads all slots before the first is changed, so that their cache misses overlap: an exchange would hold up the loads behind it.
+    /// Reads all slots before it changes the first, so that their cache misses overlap: an exchange would delay the
+    /// loads after it.
     fn take_each(&self, keys: &[&Key; BATCH], now: u64) -> bool {
         let fingerprints = keys.map(|key| self.fingerprint(key));
         for fingerprint in fingerprints {

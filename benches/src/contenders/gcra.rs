@@ -1,4 +1,4 @@
-//! gcra: a guard for one thread, and a map of keys whose check is an async function that never waits.
+//! gcra: a guard for one thread, and a map of keys with an async check that never waits.
 
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};

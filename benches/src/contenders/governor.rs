@@ -1,4 +1,4 @@
-//! governor: as it comes, and with the clock and the hasher that its documentation offers for speed.
+//! governor: with default settings, and with the clock and the hasher that its documentation offers for speed.
 
 use std::num::NonZero;
 use std::time::Duration;

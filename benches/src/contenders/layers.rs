@@ -1,4 +1,4 @@
-//! Tidegate's layers and breakers, and those of its peers, while there is nothing for them to do.
+//! The layers and breakers of Tidegate and its peers, while they have nothing to do.
 
 use std::sync::Arc;
 use std::time::Duration;

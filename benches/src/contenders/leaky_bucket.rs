@@ -1,4 +1,4 @@
-//! leaky-bucket: fair, as it comes, and unfair, which takes tokens without a lock or a clock while there are any.
+//! leaky-bucket: fair, the default, and unfair, which takes tokens without a lock or a clock while there are any.
 
 use anyhow::Result;
 use leaky_bucket::RateLimiter;

@@ -1,4 +1,5 @@
-//! rate-net: as it comes, and with its coarse clock. Keys are borrowed, which its documentation recommends for speed.
+//! rate-net: with default settings, and with its coarse clock. Keys are borrowed, which its documentation recommends
+//! for speed.
 
 use std::time::Duration;
 

@@ -1,4 +1,5 @@
-//! throttlecrab: a map behind `&mut`, the time handed in by the caller, the store that its server uses by default.
+//! throttlecrab: a map behind `&mut`, with the time passed in by the caller, and the store that its server uses by
+//! default.
 
 use std::time::SystemTime;
 

@@ -31,7 +31,7 @@ pub(crate) fn bulkhead(run: &mut Permits<'_>) -> Result<()> {
 }
 
 pub(crate) fn adaptive(run: &mut Permits<'_>) -> Result<()> {
-    // As many places as the others have, so that no sample closes it.
+    // As many places as the others have, so that no sample lowers the limit below them.
     let law = Vegas::default().bounds(Bounds::new(PLACES, PLACES)?);
     let bulkhead = Bulkhead::adaptive(law);
     run.shared(|| bulkhead.try_enter().map(|permit| permit.leave(Outcome::Success)).is_ok())
@@ -69,7 +69,7 @@ fn ask(limiter: KeyedLimiter, run: &mut Keyed<'_>) -> Result<()> {
     })
 }
 
-/// One limiter of any quota, on a clock of the caller's.
+/// A limiter of any quota, on a clock of the caller's.
 pub(crate) fn on_clock(quota: Quota, clock: impl Clock + 'static) -> Result<impl Fn() -> bool> {
     let limiter = Limiter::new(quota)?.with_clock(clock);
     Ok(move || limiter.admit())

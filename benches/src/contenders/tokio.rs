@@ -1,4 +1,4 @@
-//! tokio's semaphore: borrowed permits, and permits that own it, as a task needs them.
+//! tokio's semaphore: borrowed permits, and owned ones, which tasks need.
 
 use std::sync::Arc;
 

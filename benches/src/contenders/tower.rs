@@ -1,4 +1,4 @@
-//! tower: its layers over a service that does nothing. A limit that is spent shows when the service is polled.
+//! tower: its layers over a service that does nothing. A spent limit shows when the service is polled.
 
 use std::convert::Infallible;
 use std::future::{Ready, ready};
@@ -45,12 +45,12 @@ pub(crate) fn concurrency(run: &mut Permits<'_>) -> Result<()> {
     })
 }
 
-/// A rate that is never spent.
+/// A rate that is never used up.
 fn rate() -> Rate {
     Rate::new(u64::MAX, SECOND)
 }
 
-/// Runs a service under a runtime, whose timers tower's layers make.
+/// Runs a service under a runtime, which the timers of tower's layers need.
 fn layers<S: Service<Request<()>>>(run: &mut Permits<'_>, service: impl FnOnce() -> S) -> Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
     let _entered = runtime.enter();

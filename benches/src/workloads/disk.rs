@@ -1,7 +1,8 @@
-//! What it costs to keep counters on disk: the store that does, beside the one in memory that it decides in.
+//! Measures the cost of keeping counters on disk: the store on disk, compared with the one in memory in which it
+//! decides.
 //!
-//! A check is measured by the CPU time of the threads that check, so that a neighbour who takes a core costs nothing. What the thread that
-//! writes takes beside them is a figure of its own: the rest of the process's CPU time, by wall time.
+//! A check is measured by the CPU time of the checking threads, which a neighbour that takes a core does not affect.
+//! The cost of the writer thread is a figure of its own: the rest of the process's CPU time, per wall time.
 
 use std::hint::black_box;
 use std::sync::Arc;
@@ -21,13 +22,13 @@ use crate::pair::pause;
 /// Keys in use, in a table for as many.
 const KEYS: u64 = 1_000_000;
 
-/// How long one measurement takes: ten writes and more.
+/// The duration of one measurement: at least ten writes.
 const SPAN: Duration = Duration::from_secs(3);
 
-/// Threads that ask strictly and wait.
+/// Threads that make strict checks and wait for each.
 const STRICT: usize = 64;
 
-/// Checks between two looks at the flag that ends a measurement.
+/// Checks between two reads of the flag that ends a measurement.
 const CHUNK: u64 = 256;
 
 pub(crate) fn run(contender: &str, figures: &mut Figures) -> Result<()> {
@@ -77,7 +78,7 @@ fn disk(folder: &std::path::Path, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// A limit that is full again within a microsecond, and one that stays spent all day: neither refuses.
+/// A limit that is full again within a microsecond, and one that stays spent all day; neither refuses.
 fn passing() -> Result<Arc<Quota>> {
     Ok(Arc::new(Quota::per_second(1_000_000_000).burst(1_000_000_000).gcra()?))
 }
@@ -98,7 +99,7 @@ fn checks(store: &impl Store, figures: &mut Figures, name: &str, quota: &Arc<Quo
     Ok(())
 }
 
-/// What threads did, and the CPU time that it took them.
+/// The number of checks of some threads, and their CPU time.
 #[derive(Debug, Default)]
 struct Ran {
     checks: u64,
@@ -111,7 +112,7 @@ fn process_ns() -> u64 {
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// Checks random keys on some threads for a while.
+/// Checks random keys on several threads for a while.
 fn run_threads(store: &impl Store, threads: u64, quota: &Arc<Quota>) -> Result<Ran> {
     let (stop, clock) = (AtomicBool::new(false), SystemClock::new());
     std::thread::scope(|scope| {
@@ -155,7 +156,7 @@ fn settle(store: &impl Store, key: &[u8], quota: &Arc<Quota>) -> Result<Settled,
     store.blocking_settle(&Step::new(SystemClock::new().now(), Op::Take, &charges))
 }
 
-/// Returns how many strict checks a second are answered, of threads that wait for each.
+/// Returns how many strict checks are answered per second, with threads that wait for each.
 fn strict(store: &DiskStore) -> Result<f64> {
     let (stop, spent, quota) = (AtomicBool::new(false), AtomicU64::new(0), passing()?);
     std::thread::scope(|scope| {
@@ -176,7 +177,7 @@ fn strict(store: &DiskStore) -> Result<f64> {
     Ok(spent.into_inner() as f64 / SPAN.as_secs_f64())
 }
 
-/// Returns how many bytes this process has had written to disk so far, as the system counts them.
+/// Returns the bytes that this process has written to disk so far, as the system counts them.
 fn written_bytes() -> Result<u64> {
     let io = std::fs::read_to_string("/proc/self/io")?;
     let line = io.lines().find_map(|line| line.strip_prefix("write_bytes: "));

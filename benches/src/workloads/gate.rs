@@ -1,4 +1,4 @@
-//! One check over many policies: how many match, and how many there are.
+//! One check over many policies, by the number of policies and of matching ones.
 
 use anyhow::{Result, anyhow};
 use tidegate::policy::{Limit, Match, Want as Wanted};
@@ -21,9 +21,10 @@ pub(crate) fn run(figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Returns the nanoseconds of a check, the making of its descriptor included: `matching` of `policies` match the request.
+/// Returns the nanoseconds of a check, including the making of its descriptor, if `matching` of `policies` match the
+/// request.
 fn check(policies: usize, matching: usize) -> Result<f64> {
-    // The matching policies lie among the others, as they do in a file that grew.
+    // The matching policies are spread among the others, as in a file that grew.
     let every = policies / matching;
     let set = (0..policies).map(|at| policy(at, at % every == every / 2)).collect::<Result<Vec<_>>>()?;
     let set = PolicySet::new(set).map_err(|error| anyhow!("{error}"))?;
@@ -46,7 +47,7 @@ fn check(policies: usize, matching: usize) -> Result<f64> {
     Ok(nanos)
 }
 
-/// Addresses, in the form that `client.ip` has.
+/// Returns addresses in the form of `client.ip`.
 fn clients() -> Vec<Key> {
     (0..CLIENTS).map(|number| format!("10.0.{}.{}", number >> 8, number & 255)).collect()
 }

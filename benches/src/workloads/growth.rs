@@ -1,4 +1,4 @@
-//! How Tidegate's cost grows with what it is given: keys, the entries of a log, the buckets of a window.
+//! How Tidegate's cost grows with the number of keys, of entries of a log, and of buckets of a window.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -30,13 +30,13 @@ pub(crate) fn run(huge: bool, figures: &mut Figures) -> Result<()> {
     Ok(())
 }
 
-/// Checks a limiter of one second at the highest rate that it permits for ever.
+/// Measures a limiter with a period of one second, at the highest rate that it permits for ever.
 fn steady(quota: Quota, per_second: u64) -> Result<f64> {
     let clock = Stepping { now: AtomicU64::new(SECOND), step: SECOND / per_second + 1 };
     alone(Want::Permitted, contender::on_clock(quota, clock)?)
 }
 
-/// A clock that moves on by one step whenever it is read: the same traffic at whatever speed it is checked.
+/// A clock that advances by one step on each reading: the same traffic at any speed of checking.
 #[derive(Debug)]
 struct Stepping {
     now: AtomicU64,
@@ -45,7 +45,8 @@ struct Stepping {
 
 impl Clock for Stepping {
     fn now(&self) -> Tick {
-        // A load and a store, because only one thread reads the clock; the time of an exchange would be measured with the check.
+        // A load and a store, because only one thread reads the clock; an exchange would take time that is measured
+        // with the check.
         let now = self.now.load(Ordering::Relaxed) + self.step;
         self.now.store(now, Ordering::Relaxed);
         Tick::from_nanos(now)

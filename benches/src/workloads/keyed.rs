@@ -1,4 +1,4 @@
-//! One limit per key: a million keys that stay, a flood of keys that do not, keys whose limit is full again.
+//! One limit per key: a million keys that stay, a flood of new keys, and keys whose limit is full again.
 
 use std::hint::black_box;
 use std::time::Duration;
@@ -12,20 +12,20 @@ use crate::pair::{pair, pause};
 use crate::stalls::Stalls;
 use crate::traffic::{Key, Stream, keys, write_key};
 
-/// Keys of one call where a contender takes several.
+/// Keys per call, if a contender accepts several.
 pub(crate) const BATCH: usize = 16;
 
-/// How many keys come once each.
+/// The number of keys in a flood, each of which comes once.
 const FLOOD: usize = 20_000_000;
 
-/// What is asked of a keyed contender.
+/// The question to a keyed contender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Question {
-    /// What do inserting, checking and keeping so many keys cost?
+    /// What is the cost of inserting, checking and storing this many keys?
     Keys(usize),
-    /// What does a flood of never-repeated keys do to memory and to the slowest checks?
+    /// What does a flood of unrepeated keys do to the memory and to the slowest checks?
     Flood,
-    /// What do a million new keys cost when the million before have run out?
+    /// What do a million new keys cost after the previous million have expired?
     Expiry,
 }
 
@@ -34,9 +34,9 @@ pub(crate) struct Keyed<'a> {
     question: Question,
     keys: Vec<Key>,
     streams: [(&'static str, Stream); 2],
-    /// Resident memory before the limiter was made, when everything around it was made and touched, in bytes.
+    /// The resident memory in bytes before the limiter was made, when everything around it was made and touched.
     before: u64,
-    /// Whether the contender has inserted the keys that stay by itself, so that their insertion is not measured.
+    /// Whether the contender has inserted the keys itself, so that their insertion is not measured.
     pub(crate) filled: bool,
     figures: &'a mut Figures,
 }
@@ -49,12 +49,12 @@ impl<'a> Keyed<'a> {
         Ok(Self { question, keys, streams, before: resident()?, filled: false, figures })
     }
 
-    /// The keys that stay; few in workloads where no keys stay.
+    /// The keys that stay; only a few in workloads without such keys.
     pub(crate) fn keys(&self) -> &[Key] {
         &self.keys
     }
 
-    /// Live keys to make room for, where a contender wants to know.
+    /// The number of live keys, for contenders that need a capacity.
     pub(crate) fn capacity(&self) -> usize {
         match self.question {
             Question::Keys(count) => count,
@@ -62,10 +62,11 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// The limit of each key: how long one unit takes to come back, and the burst.
+    /// The limit of each key: the time in which one unit comes back, and the burst.
     ///
-    /// A key stays live for that long after one check. Five seconds: longer than a run takes, so all million keys are live, and
-    /// in a flood many times more than there is room for. Twenty million units: more than the most popular key is asked for.
+    /// A key stays live for that time after one check. Five seconds are longer than a run takes, so all million keys
+    /// are live, and a flood has many times more live keys than there is room for. Twenty million units are more than
+    /// the requests for the most popular key.
     pub(crate) fn limit(&self) -> (Duration, u32) {
         match self.question {
             Question::Expiry => (LIFE, 100),
@@ -73,7 +74,7 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// Asks a limiter that threads can share.
+    /// Measures a limiter that threads can share.
     pub(crate) fn shared(&mut self, check: impl Fn(&Key) -> bool + Sync) -> Result<()> {
         self.alone(&check)?;
         let Question::Keys(_) = self.question else { return Ok(()) };
@@ -89,7 +90,7 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// Asks a limiter that belongs to one thread.
+    /// Measures a limiter that belongs to one thread.
     pub(crate) fn alone(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
         match self.question {
             Question::Keys(_) => self.stay(check),
@@ -100,8 +101,8 @@ impl<'a> Keyed<'a> {
         }
     }
 
-    /// Asks for [`BATCH`] keys at a time; the answer is whether all of them were permitted. Only after [`Keyed::shared`]: the
-    /// keys are there already.
+    /// Checks [`BATCH`] keys at a time; a batch counts as permitted if all its keys are. Only after [`Keyed::shared`],
+    /// which inserts the keys.
     pub(crate) fn batches(&mut self, check: impl Fn(&[&Key; BATCH]) -> bool + Sync) -> Result<()> {
         let Question::Keys(_) = self.question else { return Ok(()) };
         let Self { streams, figures, .. } = self;
@@ -158,7 +159,7 @@ impl<'a> Keyed<'a> {
         Ok(())
     }
 
-    /// Inserts a million keys, waits until their limits are full again, and times a million others.
+    /// Inserts a million keys, waits until their limits are full again, and measures a million others.
     fn expire(&mut self, mut check: impl FnMut(&Key) -> bool) -> Result<()> {
         let (count, mut key) = (self.capacity(), Key::new());
         for number in 0..count {
@@ -183,5 +184,5 @@ impl<'a> Keyed<'a> {
     }
 }
 
-/// How long a unit takes to come back in the workload whose keys expire: longer than inserting a million of them.
+/// The time in which a unit comes back in the workload whose keys expire: longer than inserting a million keys.
 const LIFE: Duration = Duration::from_secs(2);

@@ -1,4 +1,4 @@
-//! One limit, asked again and again.
+//! One limit, checked again and again.
 
 use std::time::Duration;
 
@@ -8,21 +8,21 @@ use crate::figures::Figures;
 use crate::measure::{Want, alone};
 use crate::pair::pair;
 
-/// A limit that nobody reaches: the highest rate that governor can express, whose interval is whole nanoseconds.
+/// A limit that is never reached: the highest rate that governor can express, whose interval is whole nanoseconds.
 const PLENTY: u32 = 1_000_000_000;
 
-/// One run over one limiter: all its checks permitted, or all denied.
+/// One run over one limiter: all its checks are permitted, or all are denied.
 pub(crate) struct One<'a> {
     pub(crate) want: Want,
     pub(crate) figures: &'a mut Figures,
 }
 
 impl One<'_> {
-    /// The limit to build: units, and the span in which as many come back. The burst is the count.
+    /// The limit to build: a number of units, and the time in which as many come back. The burst equals the number.
     pub(crate) fn limit(&self) -> (u32, Duration) {
         match self.want {
             Want::Permitted => (PLENTY, Duration::from_secs(1)),
-            // Not a burst of one: a limit of one is a special case, and a peer never denies it.
+            // Not a burst of one: that is a special case, and one peer never denies it.
             Want::Denied => (10, Duration::from_secs(86_400)),
         }
     }

@@ -1,5 +1,5 @@
-//! Protections while they have nothing to do: a place taken and returned, a call through a breaker that is closed, a request through layers
-//! around a service that answers at once.
+//! Protections while they have nothing to do: a place taken and returned, a call through a closed breaker, a request
+//! through layers around a service that answers at once.
 
 use std::future::{Ready, ready};
 use std::pin::pin;
@@ -13,7 +13,7 @@ use crate::figures::Figures;
 use crate::measure::{Want, alone};
 use crate::pair::pair;
 
-/// More places than threads, so that nobody is refused.
+/// More places than threads, so that no entry is refused.
 pub(crate) const PLACES: u64 = 1000;
 
 /// One run over one guard.
@@ -44,7 +44,8 @@ impl Permits<'_> {
         Ok(())
     }
 
-    /// Measures a service with layers around [`AnswersAtOnce`]: it is asked, called, and its future polled to the end.
+    /// Measures a service with layers around [`AnswersAtOnce`]: it is polled for readiness and called, and its future
+    /// is polled to the end.
     pub(crate) fn layers<S: Service<Request<()>>>(&mut self, mut service: S) -> Result<()> {
         let mut context = Context::from_waker(Waker::noop());
         let pass = || {

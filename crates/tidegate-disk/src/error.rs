@@ -1,4 +1,4 @@
-//! Why a store could not be opened or closed.
+//! Errors of opening and closing a store.
 
 use std::io;
 use std::path::PathBuf;
@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use tidegate::store::CapacityError;
 
-/// Why a [`DiskStore`](crate::DiskStore) was not opened. The file is as it was, but for what the engine mends after a crash.
+/// Why a [`DiskStore`](crate::DiskStore) was not opened. The file is unchanged, except for the engine's own repair
+/// after a crash.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
-    /// The folder cannot be used, or not be made.
+    /// The folder cannot be used or created.
     #[error(
         "the folder `{}` of the store cannot be used; make it, give it to the user that runs this process, or name another one",
         path.display()
@@ -18,7 +19,7 @@ pub enum OpenError {
     Folder {
         /// The folder.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
     /// The file cannot be opened, read or written.
@@ -29,10 +30,10 @@ pub enum OpenError {
     File {
         /// The file.
         path: PathBuf,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
-    /// Another process, or another store of this one, has the file.
+    /// Another process, or another store of this process, has the file open.
     #[error(
         "the store's file `{}` is in use by another process; stop that one, or give each its own folder",
         path.display()
@@ -49,10 +50,10 @@ pub enum OpenError {
     Damaged {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The damage that was found.
         what: String,
     },
-    /// The file is none of this store's.
+    /// The file is not one of this store.
     #[error(
         "`{}` is not a file of this store ({what}); name another folder, or move the file away",
         path.display()
@@ -60,7 +61,7 @@ pub enum OpenError {
     Foreign {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// What was found instead.
         what: String,
     },
     /// The file was written by a newer version, or by a build that hashes keys differently.
@@ -71,10 +72,10 @@ pub enum OpenError {
     Version {
         /// The file.
         path: PathBuf,
-        /// What was found.
+        /// The difference that was found.
         what: String,
     },
-    /// The file keeps keys in full and the options say fingerprints, or the other way round.
+    /// The file keeps full keys and the options ask for fingerprints, or the other way round.
     #[error(
         "the store's file `{}` was made with full_keys: {kept}; keep it so, or move the file away, and every limit starts full",
         path.display()
@@ -82,33 +83,33 @@ pub enum OpenError {
     FullKeys {
         /// The file.
         path: PathBuf,
-        /// How the file was made.
+        /// Whether the file was made with full keys.
         kept: bool,
     },
-    /// The interval is none that can be kept.
+    /// The interval is out of range.
     #[error("a flush interval of {interval:?} cannot be kept; use 1 ms to 1 h")]
     Interval {
         /// The interval of the options.
         interval: Duration,
     },
-    /// The pause after a write that failed is none that can be kept.
+    /// The pause after a failed write is out of range.
     #[error("a pause of {retry:?} after a write that failed cannot be kept; use 1 ms to 1 h")]
     Retry {
         /// The pause of the options.
         retry: Duration,
     },
-    /// There is no table for so many keys.
+    /// The number of keys is out of range.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
-    /// No thread could be started.
+    /// The writer thread could not be started.
     #[error("no thread could be started to write the store's file; raise the limit of threads")]
     Thread {
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
 
-/// Why a store was closed without all of it being on disk.
+/// Why a store was closed without all changes being on disk.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the store's file `{}` was closed without its latest changes: {reason}",
@@ -117,6 +118,6 @@ pub enum OpenError {
 pub struct CloseError {
     /// The file.
     pub path: PathBuf,
-    /// Why they could not be written.
+    /// Why the changes could not be written.
     pub reason: String,
 }

@@ -1,4 +1,4 @@
-//! The file: one engine, two tables, and whether it is still where it was.
+//! The store's file: one engine with two tables, and the check that the file is still in its place.
 
 use std::fs::{File, TryLockError};
 use std::io;
@@ -14,19 +14,19 @@ use redb::{
 use crate::identity::{Identity, Unknown};
 use crate::system_file::{self, Place, place_at, place_of};
 
-/// Pieces by number, in the order in which they were written.
+/// The pieces by number, in the order in which they were written.
 const JOURNAL: TableDefinition<'_, u64, &[u8]> = TableDefinition::new("journal");
 
-/// Memory that the engine may keep pages in, in bytes: pieces are written once and read at the start, so what is kept is of little use.
+/// The size of the engine's page cache, in bytes. Small, because pieces are written once and only read at the start.
 const CACHE: usize = 8 << 20;
 
 /// The name of the file in its folder.
 const NAME: &str = "tidegate.redb";
 
-/// The name under which a new file is made, until its identity is in it: so a crash meanwhile leaves no file that cannot be opened.
+/// The name of a new file until it has an identity, so that a crash in between leaves no unusable file under [`NAME`].
 const NEW: &str = "tidegate.redb.new";
 
-/// An open file. Dropped, it is closed; nobody else has it open meanwhile.
+/// An open file, locked against other processes. Dropping it closes it.
 #[derive(Debug)]
 pub(crate) struct StoreFile {
     engine: Database,
@@ -40,20 +40,20 @@ pub(crate) struct StoreFile {
 /// Why a file cannot be used.
 #[derive(Debug)]
 pub(crate) enum FileError {
-    /// The system refuses.
+    /// An error of the operating system.
     System(io::Error),
-    /// Another process has it.
+    /// Another process has it open.
     InUse,
     /// It is damaged.
     Damaged(String),
-    /// It is none of this store's.
+    /// It is not a file of this store.
     Foreign(String),
-    /// It is a newer version's.
+    /// It was written by a newer version.
     Newer(String),
 }
 
 impl FileError {
-    /// Returns what to tell, where one sentence has to do.
+    /// Returns the error as one sentence.
     pub(crate) fn reason(&self) -> String {
         match self {
             Self::System(error) => error.to_string(),
@@ -100,7 +100,7 @@ impl From<Unknown> for FileError {
     }
 }
 
-/// The journal, in a write that is under way.
+/// The journal within a write.
 #[derive(Debug)]
 pub(crate) struct Journal<'w> {
     table: Table<'w, u64, &'static [u8]>,
@@ -109,7 +109,7 @@ pub(crate) struct Journal<'w> {
 }
 
 impl Journal<'_> {
-    /// Adds a piece.
+    /// Appends a piece.
     pub(crate) fn add(&mut self, piece: &[u8]) -> Result<(), redb::Error> {
         self.table.insert(self.next, piece)?;
         self.next += 1;
@@ -117,7 +117,7 @@ impl Journal<'_> {
         Ok(())
     }
 
-    /// Forgets the pieces before a number.
+    /// Deletes the pieces with lower numbers.
     pub(crate) fn forget_before(&mut self, number: u64) -> Result<(), redb::Error> {
         Ok(self.table.retain_in(..number, |_, _| false)?)
     }
@@ -129,7 +129,7 @@ impl StoreFile {
         folder.join(NAME)
     }
 
-    /// Opens the file of a folder; `None` where there is none.
+    /// Opens the file of a folder; `None` if there is none, or an empty one, which it removes.
     pub(crate) fn open(folder: &Path) -> Result<Option<Self>, FileError> {
         let path = Self::path_in(folder);
         let file = match system_file::open(&path) {
@@ -141,28 +141,28 @@ impl StoreFile {
             opened => opened?,
         };
         if file.metadata()?.len() == 0 {
-            // Made by hand, or left by a system that went down: nothing was ever in it.
+            // Made by hand, or left by a system crash: nothing was ever stored in it.
             remove_unused(&path, &file)?;
             return Ok(None);
         }
         let place = place_of(&file);
         let engine = engine(file)?;
         let identity = Identity::read(&engine)?;
-        // Not before it is known to be a store's: a file that was named by mistake keeps its mode.
+        // Only after it is known to be a store's file: a file that was named by mistake keeps its mode.
         system_file::make_private(&path, place);
         let mut file = Self { engine, path, identity, next: 0, place };
         file.next = file.last()?.map_or(0, |last| last + 1);
         Ok(Some(file))
     }
 
-    /// Makes the file of a folder that has none. Where another process makes one at the same time, one of the two gets
-    /// [`FileError::InUse`], both at worst.
+    /// Makes the file of a folder that has none. If another process makes one at the same time, one of the two gets
+    /// [`FileError::InUse`], in the worst case both.
     pub(crate) fn make(folder: &Path, identity: Identity) -> Result<Self, FileError> {
         let (path, new) = (Self::path_in(folder), folder.join(NEW));
         match system_file::open(&new) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Err(error) if system_file::is_link(&error) => std::fs::remove_file(&new)?,
-            // Left by a process that died while it made it, unless that one still has it open.
+            // Left by a process that died while it made the file, or still open in one that is making it.
             opened => remove_unused(&new, &opened?)?,
         }
         let file = match system_file::create(&new) {
@@ -178,23 +178,24 @@ impl StoreFile {
         }
         named?;
         if !file.is_in_place() {
-            // The other process has taken the name under which this one made its file.
+            // The other process has taken over the temporary name under which this one made its file.
             return Err(FileError::InUse);
         }
-        // The name, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that by itself.
+        // Makes the file's name durable too. On systems where a folder cannot be opened as a file, the name is durable
+        // without this.
         if let Ok(folder) = File::open(folder) {
             let _ = folder.sync_all();
         }
         Ok(file)
     }
 
-    /// Says whether the file is still there under its name.
+    /// Returns whether the file is still there under its name.
     pub(crate) fn is_in_place(&self) -> bool {
         self.place.is_none() || place_at(&self.path) == self.place
     }
 
-    /// Writes to the journal, all or nothing; the identity goes with it. Returns how many bytes of pieces there were. When it returns, they are
-    /// on disk.
+    /// Writes to the journal atomically, together with the identity. Returns the bytes of the added pieces, after they
+    /// are on disk.
     pub(crate) fn write(
         &mut self,
         then: impl FnOnce(&mut Journal<'_>) -> Result<(), redb::Error>,
@@ -215,7 +216,7 @@ impl StoreFile {
         Ok(bytes)
     }
 
-    /// Reads all pieces, the latest first.
+    /// Reads all pieces, latest first.
     pub(crate) fn read<E: From<FileError>>(
         &self,
         mut then: impl FnMut(&[u8]) -> Result<(), E>,
@@ -251,31 +252,33 @@ impl StoreFile {
     }
 }
 
-/// Removes a file that nobody has open: an engine locks the whole of its file.
+/// Removes a file that no process has open: an engine locks its whole file.
 fn remove_unused(path: &Path, file: &File) -> Result<(), FileError> {
     let place = place_of(file);
-    // Where the file system has no locks, the engine has none either.
+    // On a file system without locks the engine has no lock either, so the file counts as unused.
     if let Err(TryLockError::WouldBlock) = file.try_lock() {
         return Err(FileError::InUse);
     }
-    // Another process may have removed it before this one had the lock, and made its own.
+    // Another process may have removed it before this one had the lock, and made its own under the name.
     if place_at(path) == place {
         std::fs::remove_file(path)?;
     }
     Ok(())
 }
 
-/// Gives a new file its name, unless a file has it already.
+/// Gives a new file its final name, unless that name is taken.
 fn give_name(new: &Path, path: &Path) -> Result<(), FileError> {
     match std::fs::hard_link(new, path) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Err(FileError::InUse),
-        // A file system without hard links: there, two processes that start at the same moment are not told apart.
+        // The file system has no hard links: here, two processes that start at the same moment do not notice each
+        // other.
         Err(_) => Ok(std::fs::rename(new, path)?),
         Ok(()) => Ok(()),
     }
 }
 
-/// Opens the engine over a file. The whole file is read and checked, because pages that were altered are otherwise found when they are needed.
+/// Opens the engine over a file. The whole file is read and checked now, because altered pages would otherwise only be
+/// found when they are needed.
 fn engine(file: File) -> Result<Database, FileError> {
     let open = || -> Result<Database, DatabaseError> {
         let backend = FileBackend::new(file)?;
@@ -287,7 +290,7 @@ fn engine(file: File) -> Result<Database, FileError> {
     guarded(|| open().map_err(FileError::from))
 }
 
-/// Calls code that goes through a file of foreign bytes. What makes it panic is damage.
+/// Calls engine code that reads a possibly damaged file. A panic of that code counts as damage.
 pub(crate) fn guarded<T>(then: impl FnOnce() -> Result<T, FileError>) -> Result<T, FileError> {
     catch_unwind(AssertUnwindSafe(then))
         .unwrap_or_else(|_| Err(FileError::Damaged("its engine cannot make sense of it".to_owned())))
@@ -309,8 +312,8 @@ mod tests {
         Identity::new(10, false, Seed::random(), 1)
     }
 
-    /// Two processes that start at the same moment both see no file. The second one gave its own the name, over that of the first, which
-    /// went on writing to a file without a name.
+    /// Two processes that start at the same moment both see no file. The second one used to rename its file over that
+    /// of the first, which went on writing to a file without a name.
     #[test]
     fn of_two_that_make_the_file_at_once_one_is_told_that_it_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
@@ -322,7 +325,7 @@ mod tests {
         assert!(!folder.path().join(NEW).exists(), "nothing is left behind");
     }
 
-    /// The second begins while the first is not done.
+    /// The second process begins while the first is not done.
     #[test]
     fn a_file_that_another_process_is_making_is_in_use() {
         let folder = tempfile::tempdir().unwrap();
@@ -330,11 +333,12 @@ mod tests {
         let made = StoreFile::make(folder.path(), identity());
         assert!(matches!(made, Err(FileError::InUse)), "{made:?}");
         drop(other);
-        // It has died meanwhile.
+        // The first process has died in the meantime.
         assert!(StoreFile::make(folder.path(), identity()).unwrap().is_in_place());
     }
 
-    /// Whoever may write in the folder has left a link, or a file that others may read, under the name of a new file.
+    /// Another user with write access to the folder has put a link, or a file that others may read, under the temporary
+    /// name.
     #[cfg(unix)]
     #[test]
     fn what_lies_where_a_new_file_is_made_is_not_written_to() {

@@ -1,4 +1,4 @@
-//! One write: what has changed, and a part of the table, so that what is older can go.
+//! One write: the changes, and a part of the table, so that older pieces can be deleted.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
@@ -10,25 +10,25 @@ use crate::file::{FileError, Journal, StoreFile};
 use crate::identity::Identity;
 use crate::opening;
 
-/// The least that is written of the table with each write, in bytes: a page of the engine, which is written anyway.
+/// The least that each write adds of the table, in bytes: one page of the engine, which is written anyway.
 const LEAST: u64 = 4096;
 
-/// Lines of the table that are looked at with each write, at most, beside those that hold keys: under a millisecond, however large and empty
-/// the table is.
+/// The most lines without keys that each write scans: takes under a millisecond, however large and empty the table is.
 const LINES: usize = 16_384;
 
-/// Of so many bytes of changes, one more line is looked at: a line of four slots holds a key of 36 bytes at least, or little is lost.
+/// One more line may be scanned per this many bytes of changes: a line of four slots holds at least one key of 36
+/// bytes, or little is lost.
 const BYTES_PER_LINE: u64 = 16;
 
-/// Writes what changes to the file, and opens it anew where that has failed.
+/// Writes changes to the file, and reopens the file after a failed write.
 #[derive(Debug)]
 pub(crate) struct Flush {
     folder: PathBuf,
     identity: Identity,
     recorder: Recorder,
-    /// `None` after a write that failed.
+    /// `None` after a failed write.
     file: Option<StoreFile>,
-    /// The number of the first piece of this round through the table.
+    /// The number of the first piece of the current round through the table.
     round: u64,
 }
 
@@ -37,13 +37,13 @@ impl Flush {
         Self { folder, identity: file.identity.clone(), recorder, round: file.next, file: Some(file) }
     }
 
-    /// Writes all that has changed so far, and returns how many bytes that were: 0 where nothing has changed that matters. When it returns,
-    /// they are on disk. `slack` says within which time a key has to be full again for its change to be left out.
+    /// Writes all changes so far, and returns their bytes after they are on disk; 0 if there are no relevant changes. A
+    /// change is left out if its key is full again within `slack`.
     ///
     /// # Errors
-    /// Why it could not. Nothing is forgotten: what has changed is written the next time.
+    /// The reason of a failure. Nothing is lost: the changes are written the next time.
     pub(crate) fn write(&mut self, slack: impl Fn() -> Duration) -> Result<u64, String> {
-        // The engine has no panics that are known; if it has one, checks go on, and the file is opened anew.
+        // The engine has no known panics. If it panics all the same, checks continue, and the file is reopened.
         let written = catch_unwind(AssertUnwindSafe(|| self.try_write(slack)));
         let failed = match written {
             Ok(Ok(bytes)) => return Ok(bytes),
@@ -73,7 +73,7 @@ impl Flush {
             return Ok(0);
         }
         let Some(first) = recorder.changes(&slack) else {
-            // What has changed does not matter.
+            // None of the changes is relevant.
             recorder.kept();
             return Ok(0);
         };
@@ -99,7 +99,8 @@ impl Flush {
     }
 }
 
-/// Adds as much of the table as has changed, and forgets what is older than a round that has ended. Returns where the next round begins then.
+/// Adds about as much of the table as has changed. At the end of a round it deletes all pieces from before the round,
+/// and returns the number at which the next round begins.
 fn part_of_table(
     journal: &mut Journal<'_>,
     recorder: &mut Recorder,
@@ -109,10 +110,11 @@ fn part_of_table(
     let most =
         usize::try_from(changed / BYTES_PER_LINE).map_or(usize::MAX, |more| more.saturating_add(LINES));
     let (mut written, mut lines) = (0, 0);
-    // A part is at least a line, so that this ends.
+    // Each part has at least one line, so the loop ends.
     while written < changed && lines < most {
         let rest = usize::try_from(changed - written).unwrap_or(usize::MAX);
-        // Without slack: what the round leaves out is forgotten when it ends, and a strict charge is not to be, however soon it is back.
+        // Without slack: keys that the round leaves out are deleted at its end, and a strict charge must be kept until
+        // its key is full.
         let part = recorder.lines(most - lines, rest, || Duration::ZERO);
         lines += part.lines;
         if let Some(piece) = part.piece {
@@ -140,8 +142,8 @@ mod tests {
 
     const NOW: Tick = Tick::from_secs(1_000_000);
 
-    /// A strict charge is on disk before it is answered. Writes of the interval then left its key out of the round, because it would soon be
-    /// full, and dropped what was written of it before.
+    /// A strict charge is on disk before it is answered. Periodic writes used to leave its key out of the round,
+    /// because it would soon be full, and then deleted what had been written of it before.
     #[test]
     fn a_key_that_is_soon_full_is_in_the_file_until_it_is_full() {
         #[allow(clippy::disallowed_methods, reason = "how long opening takes is told")]

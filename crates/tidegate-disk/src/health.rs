@@ -1,27 +1,27 @@
-//! Whether what changes gets onto the disk.
+//! The health of a store's file: whether changes get onto the disk.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-/// How a store and its file are; see [`DiskStore::health`](crate::DiskStore::health).
+/// The state of a store and its file; see [`DiskStore::health`](crate::DiskStore::health).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Health {
-    /// Why nothing can be written at present; `None` while all is well.
+    /// Why nothing can be written at present; `None` if the last write succeeded.
     pub error: Option<String>,
-    /// For how long that has been so, or for how long all has been well.
+    /// How long the present state (failing or healthy) has lasted.
     pub since: Duration,
-    /// All that changed before this span of time is on disk. While all is well: at most the interval, and what a write takes.
+    /// All changes older than this are on disk. While healthy, it is at most the interval plus the duration of a write.
     pub unsaved_for: Duration,
-    /// How many writes succeeded. None is made where nothing has changed.
+    /// The number of successful writes. Nothing is written if nothing has changed.
     pub writes: u64,
-    /// How many failed.
+    /// The number of failed writes.
     pub failures: u64,
-    /// How many bytes of pieces were written. The engine adds its own: about a tenth to large writes, some 20 KB to each.
+    /// The bytes of pieces written. The engine adds its own: about a tenth to large writes, about 20 KB to each.
     pub bytes: u64,
-    /// What the last write took.
+    /// The duration of the last write.
     pub last_write: Duration,
 }
 
@@ -29,18 +29,18 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Change {
-    /// Whether it can be, from now on.
+    /// Whether it can be written from now on.
     pub up: bool,
-    /// What went wrong.
+    /// The error.
     pub reason: String,
-    /// For how long it was as it was before.
+    /// How long the previous state lasted.
     pub after: Duration,
 }
 
-/// Who is told of changes.
+/// The callback for changes.
 pub(crate) type OnChange = dyn Fn(&Change) + Send + Sync;
 
-/// What is known, and who is told.
+/// The current state, and the callback.
 pub(crate) struct Watch {
     known: Mutex<Known>,
     told: Option<Box<OnChange>>,
@@ -89,7 +89,7 @@ impl Watch {
         self.known.lock().error.clone()
     }
 
-    /// Takes note that all that had changed before `began` is on disk; `bytes` were written, if any had to be.
+    /// Records that all changes from before `began` are on disk; `bytes` is 0 if nothing had to be written.
     pub(crate) fn saved(&self, (began, ended): (Instant, Instant), bytes: u64) {
         let mut known = self.known.lock();
         known.saved = began;
@@ -105,7 +105,7 @@ impl Watch {
         self.tell(&Change { up: true, reason, after });
     }
 
-    /// Takes note that a write has failed. Told is the first of several.
+    /// Records a failed write. The callback is only called for the first of several.
     pub(crate) fn failed(&self, reason: String, now: Instant) {
         let mut known = self.known.lock();
         known.failures += 1;
@@ -119,7 +119,7 @@ impl Watch {
     }
 
     fn tell(&self, change: &Change) {
-        // Whatever it does, the thread that writes goes on.
+        // A panic of the callback must not end the writer thread.
         let _ = catch_unwind(AssertUnwindSafe(|| self.told.iter().for_each(|told| told(change))));
     }
 }

@@ -1,40 +1,41 @@
-//! What a file says of itself, beside the states: whose it is, and how its pieces are to be read.
+//! The identity of a file, stored beside the states: which store it belongs to, and how its pieces are to be read.
 
 use std::hash::{BuildHasher, RandomState};
 
 use redb::{TableDefinition, WriteTransaction};
 use tidegate::store::Seed;
 
-/// The form of the file as a whole that this build writes, and the newest that it reads.
+/// The format version of the whole file that this build writes, and the newest that it reads.
 pub(crate) const FORM: u64 = 1;
 
 const TABLE: TableDefinition<'_, &str, &[u8]> = TableDefinition::new("store");
 
-/// What a file says of itself.
+/// The identity of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct Identity {
     /// The secret that keys are hashed under.
     pub(crate) seed: Seed,
-    /// Tells this store from all others, for tickets that are settled after a restart.
+    /// Distinguishes this store from all others, for tickets that are settled after a restart.
     pub(crate) store: u64,
-    /// How many keys its table is for: pieces name slots of a table of that size.
+    /// The capacity of its table, in keys: pieces name slots of a table of that size.
     pub(crate) keys: u64,
     /// Whether keys are kept in full.
     pub(crate) full_keys: bool,
-    /// What tells whether a build hashes keys as the one did that made the file.
+    /// A check value: a build that computes another one hashes keys differently from the build that made the file.
     pub(crate) probe: u64,
-    /// How often the file was opened: tells a process that lost it for a moment whether another one has had it.
+    /// How often the file was opened: by this, a process that lost the file briefly detects that another one has used
+    /// it.
     pub(crate) openings: u64,
 }
 
-/// Why there is no identity.
+/// Why no identity could be read.
 #[derive(Debug)]
 pub(crate) enum Unknown {
-    /// The engine could not read.
+    /// The engine could not read the file.
     Engine(redb::Error),
-    /// There is none, or a part of it is missing.
+    /// The identity, or a part of it, is missing.
     Missing,
-    /// It is in a newer form.
+    /// It is in a newer format.
     Newer(u64),
 }
 
@@ -47,7 +48,8 @@ impl<E: Into<redb::Error>> From<E> for Unknown {
 impl Identity {
     /// Makes the identity of a new file.
     pub(crate) fn new(keys: u64, full_keys: bool, seed: Seed, probe: u64) -> Self {
-        // Hashed with a key that the system draws at random: two stores have the same number with odds of 2^-64.
+        // A hash under a random key of the operating system: two stores have the same number with a probability of
+        // 2^-64.
         let store = RandomState::new().hash_one(0);
         Self { seed, store, keys, full_keys, probe, openings: 0 }
     }

@@ -1,27 +1,30 @@
-//! A store whose counters survive restarts and crashes: decided in memory, kept in one file.
+//! A store whose counters survive restarts and crashes: it decides in memory and persists to one file.
 //!
-//! [`DiskStore`] decides in the table of [`MemoryStore`](tidegate::store::MemoryStore), at its speed. A thread writes what has changed to a
-//! file, once in an [interval](DiskOptions::interval): the file is no part of a check. After a crash, what was granted in the last
-//! interval may be granted again, and nothing more. A policy that is [strict](tidegate::store::Durable) loses nothing: its answers wait
-//! for the disk, many together.
+//! [`DiskStore`] decides in the table of [`MemoryStore`](tidegate::store::MemoryStore), at its speed. A thread writes
+//! the changes to a file, once per [interval](DiskOptions::interval); checks do not touch the file. After a crash, only
+//! what was granted in the last interval may be granted again. A [strict](tidegate::store::Durable) policy loses
+//! nothing: its answers wait for the disk, many of them sharing one write.
 //!
 //! # What is in the file
-//! [`redb`] keeps it, crash-safe: of each write all or nothing is there. It holds pieces of bytes, as
-//! [`Recorder`](tidegate::store::Recorder) hands them out: a journal of the slots that have changed, and, in between, the table itself part
-//! by part. When the whole table was written so, what is older goes. So the pieces stay below four times the size of the table's live
-//! keys, about 36 bytes for a key under a limit that fits a word, and the file below twice that; about twice what has changed is written.
+//! [`redb`] manages it, crash-safe: each write is there completely or not at all. It holds pieces of bytes from
+//! [`Recorder`](tidegate::store::Recorder): a journal of the slots that have changed, and, interleaved with it, the
+//! table itself part by part. Once the whole table has been written, older pieces are deleted. So the pieces stay below
+//! four times the size of the table's live keys (about 36 bytes per key under a limit that fits a word), and the file
+//! below twice that; about twice the size of the changes is written.
 //!
-//! It also holds the [`Seed`](tidegate::store::Seed) under which keys are hashed, a secret: it is made readable by its owner alone. Keys are in
-//! it as fingerprints, never as callers sent them; unless [keys are kept in full](DiskOptions::full_keys): then those of up to 15 bytes are.
+//! It also holds the [`Seed`](tidegate::store::Seed) under which keys are hashed. The seed is a secret, so only the
+//! file's owner may read it. Keys are stored as fingerprints, not as callers sent them. With [full
+//! keys](DiskOptions::full_keys), keys of up to 15 bytes are stored as they are.
 //!
 //! # When the disk is full, or gone
-//! Checks go on in memory. Nothing is forgotten meanwhile: once there is room again, all that has changed is written. It is told once when
-//! that begins and once when it ends ([`DiskOptions::on_change`]), and [`DiskStore::health`] tells it at any time. Strict steps fail with
-//! [`StoreError::Unavailable`](tidegate::store::StoreError::Unavailable) meanwhile.
+//! Checks continue in memory. Nothing is lost: once there is room again, all changes are written.
+//! [`DiskOptions::on_change`] is called once when this begins and once when it ends, and [`DiskStore::health`] reports
+//! it at any time. In between, strict steps fail with
+//! [`StoreError::Unavailable`](tidegate::store::StoreError::Unavailable).
 //!
 //! # Places and breakers
-//! They are kept like all other states. A place held by a process that has died is free when its time to live is over, as one whose holder
-//! never came back.
+//! They are kept like all other states. A place held by a process that has died becomes free when its time to live
+//! ends, as if its holder never came back.
 //!
 //! # Examples
 //! ```

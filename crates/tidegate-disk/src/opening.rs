@@ -1,4 +1,4 @@
-//! From options to a table with everything that the file knows.
+//! Opens a store: from options to a table with all states of the file.
 
 use std::fs::DirBuilder;
 use std::io;
@@ -13,30 +13,31 @@ use crate::identity::Identity;
 use crate::options::DiskOptions;
 use crate::system_file;
 
-/// The shortest and the longest interval, and pause after a write that failed.
+/// The range of the interval, and of the pause after a failed write.
 const INTERVALS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_secs(3600));
 
-/// What was found when a store was opened; see [`DiskStore::opened`](crate::DiskStore::opened).
+/// What opening a store found; see [`DiskStore::opened`](crate::DiskStore::opened).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Opened {
-    /// How many keys were read that are not full again.
+    /// The number of keys read that are not full.
     pub keys: usize,
-    /// How many bytes of pieces were read.
+    /// The bytes of pieces read.
     pub bytes: u64,
     /// How long it took.
     pub took: Duration,
     /// Whether the file was made.
     pub new: bool,
-    /// By how much the clock was behind what the file was last written by, where that is more than ten seconds. Up to five minutes, time
-    /// stands still until the clock has caught up. Beyond that, the clock that wrote the file was fast: its keys are as empty as they were.
+    /// How far the clock is behind the latest state in the file, if by more than ten seconds. Up to five minutes, time
+    /// stands still until the clock has caught up. Beyond that, the clock that wrote the file is taken to have been
+    /// fast: its keys are as empty as they were.
     pub clock_was_ahead: Option<Duration>,
 }
 
-/// What is told apart from a clock that was set back by as much as time services do.
+/// Smaller differences are not reported: time services set clocks back by as much.
 const AHEAD: Duration = Duration::from_secs(10);
 
-/// An open file and the table made of it.
+/// An open file and the table made from it.
 #[derive(Debug)]
 pub(crate) struct Ready {
     pub(crate) file: StoreFile,
@@ -77,7 +78,7 @@ fn make(options: &DiskOptions) -> Result<Ready, OpenError> {
     Ok(Ready { file, recorder: table.recorder(), table, opened })
 }
 
-/// Reads a file into a table of its size, and into one of the size that is wanted if that is another.
+/// Reads a file into a table of the file's size, and then into one of the requested size if that differs.
 fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> {
     let (path, known) = (file.path.clone(), file.identity.clone());
     if known.full_keys != options.full_keys {
@@ -104,10 +105,11 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
     if known.keys != options.keys as u64 {
         let other = self::table(options.keys as u64, known.full_keys, &known.seed)?;
         let mut all = other.recorder();
-        // The same seed and the same kind of keys, as above.
+        // Cannot fail by a mismatch: the seed and the kind of keys are the same as above.
         all.take_over(&table).map_err(unreadable).map_err(told)?;
         file.identity.keys = options.keys as u64;
-        // The pieces of one size and of the other in one write, or slots of one would be read as those of the other.
+        // One write replaces the pieces of the old size by those of the new one, or slots of one would be read as those
+        // of the other.
         let rewritten = file.write(|journal| {
             journal.forget_before(u64::MAX)?;
             while let Some(piece) = all.changes(|| Duration::ZERO) {
@@ -124,7 +126,7 @@ fn read(mut file: StoreFile, options: &DiskOptions) -> Result<Ready, OpenError> 
 
 fn table(keys: u64, full_keys: bool, seed: &Seed) -> Result<TrackedStore, CapacityError> {
     let make = if full_keys { TrackedStore::with_full_keys_and_seed } else { TrackedStore::with_seed };
-    // A number that is no `usize` is too large for this machine's memory, as its largest one is.
+    // A number beyond `usize` is as impossible for this machine's memory as `usize::MAX`.
     make(usize::try_from(keys).unwrap_or(usize::MAX), seed)
 }
 
@@ -169,7 +171,7 @@ fn told(folder: &Path, error: FileError) -> OpenError {
     }
 }
 
-/// Opens the file again that a store has lost, for the same table; `true` says that it is a new one, in which nothing is.
+/// Reopens a file that a store has lost, for the same table. `true`: the file was made anew and is empty.
 pub(crate) fn again(folder: &Path, identity: &Identity) -> Result<(StoreFile, bool), FileError> {
     guarded(|| {
         let Some(file) = StoreFile::open(folder)? else {

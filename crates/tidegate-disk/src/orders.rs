@@ -1,7 +1,7 @@
-//! Who waits for the disk, and for which write.
+//! Requests to the writer thread, and the waiting for its writes.
 //!
-//! Whoever wants what has changed so far to be on disk takes a number, and the thread that writes is woken. A write covers all numbers that
-//! were taken before it began, so many who wait share one.
+//! A caller that wants all changes so far on disk takes a number, which wakes the writer thread. A write covers all
+//! numbers taken before it began, so many callers share one.
 
 use std::sync::OnceLock;
 use std::thread::{self, ThreadId};
@@ -10,46 +10,46 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex};
 use tokio::sync::watch;
 
-/// What came of a number.
+/// The result of a number's write.
 pub(crate) type Came = Result<(), String>;
 
 #[derive(Debug)]
 pub(crate) struct Orders {
     state: Mutex<State>,
-    /// Rung for the thread that writes.
+    /// Notified to wake the writer thread.
     wanted: Condvar,
-    /// Rung for threads that wait.
+    /// Notified to wake waiting threads.
     answered: Condvar,
-    /// The same for tasks that wait: how often a write has ended.
+    /// Wakes waiting tasks: counts the writes that have ended.
     ended: watch::Sender<u64>,
-    /// The thread that writes, which cannot wait for itself.
+    /// The writer thread, which cannot wait for itself.
     writer: OnceLock<ThreadId>,
 }
 
-/// Why a call on the thread that writes, from within `on_change`, fails.
+/// The error of a call on the writer thread, from within `on_change`.
 const BY_WRITER: &str =
     "it was asked from `on_change`, on the thread that writes, which cannot wait for itself";
 
 #[derive(Debug, Default)]
 struct State {
-    /// The latest number that was taken.
+    /// The latest number taken.
     taken: u64,
     /// All numbers up to this one are answered.
     answered: u64,
-    /// The numbers that have failed: beyond the first one, up to the second one, for this reason.
+    /// The latest failed numbers: greater than the first, up to the second, with the reason.
     failed: Option<(u64, u64, String)>,
     closing: bool,
     closed: Option<Came>,
 }
 
-/// What the thread that writes has to do.
+/// The next order for the writer thread.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Order {
-    /// The numbers that the next write covers.
+    /// The highest number that the next write covers.
     pub(crate) upto: u64,
-    /// Whether somebody waits for it.
+    /// Whether a caller waits for it.
     pub(crate) waited_for: bool,
-    /// Whether it is the last one.
+    /// Whether it is the last write.
     pub(crate) last: bool,
 }
 
@@ -64,12 +64,12 @@ impl Orders {
         }
     }
 
-    /// Makes the calling thread the one that writes.
+    /// Registers the calling thread as the writer thread.
     pub(crate) fn begin(&self) {
         let _ = self.writer.set(thread::current().id());
     }
 
-    /// Answers whoever waits, for a thread that has ended; returns whether it had not closed before.
+    /// Fails all waiting callers after the writer thread has ended. Returns whether it ended without closing the store.
     pub(crate) fn end(&self, reason: &str) -> bool {
         let upto = {
             let state = self.state.lock();
@@ -82,12 +82,12 @@ impl Orders {
         true
     }
 
-    /// Says why the calling thread cannot wait for the disk; `None` where it can.
+    /// Returns why the calling thread cannot wait for the disk; `None` if it can.
     pub(crate) fn cannot_wait(&self) -> Option<&'static str> {
         (self.writer.get() == Some(&thread::current().id())).then_some(BY_WRITER)
     }
 
-    /// Takes a number: for what was changed before this call.
+    /// Takes a number, for all changes made before this call.
     pub(crate) fn take(&self) -> u64 {
         let mut state = self.state.lock();
         state.taken += 1;
@@ -95,17 +95,17 @@ impl Orders {
         state.taken
     }
 
-    /// Says what came of a number; `None` while it is not known.
+    /// Returns the result of a number; `None` while it is not known.
     pub(crate) fn came(&self, number: u64) -> Option<Came> {
         self.state.lock().came(number)
     }
 
-    /// Returns what wakes a task when a write has ended; to be asked for before [`Orders::came`].
+    /// Returns a receiver that wakes a task when a write has ended. Subscribe before calling [`Orders::came`].
     pub(crate) fn ends(&self) -> watch::Receiver<u64> {
         self.ended.subscribe()
     }
 
-    /// Holds the calling thread until a number is answered.
+    /// Blocks the calling thread until a number is answered.
     pub(crate) fn wait(&self, number: u64) -> Came {
         if let Some(reason) = self.cannot_wait() {
             return Err(reason.to_owned());
@@ -119,7 +119,8 @@ impl Orders {
         }
     }
 
-    /// Has the thread write for the last time, and waits for that. On that thread itself it does not wait.
+    /// Makes the writer thread write for the last time, and waits for that. On the writer thread itself it does not
+    /// wait, and fails.
     pub(crate) fn close(&self) -> Came {
         let mut state = self.state.lock();
         state.closing = true;
@@ -135,7 +136,8 @@ impl Orders {
         }
     }
 
-    /// Holds the thread that writes until `due`, or until somebody wants it to write; but not before `earliest`, but for closing.
+    /// Blocks the writer thread until `due`, or until a caller wants a write, but in that case at least until
+    /// `earliest`. Closing ends the wait at once.
     pub(crate) fn next(&self, earliest: Instant, due: Instant, now: impl Fn() -> Instant) -> Order {
         let mut state = self.state.lock();
         loop {
@@ -149,11 +151,12 @@ impl Orders {
         }
     }
 
-    /// Answers numbers.
+    /// Answers all numbers up to `order.upto`.
     pub(crate) fn answer(&self, order: Order, came: &Came) {
         let mut state = self.state.lock();
         if let Err(reason) = came {
-            // Numbers of an earlier failure are told of this one, if they still have to be told.
+            // If the preceding numbers failed too, the range is extended: callers that have not read their result get
+            // the newer reason.
             let from = match &state.failed {
                 Some((from, upto, _)) if *upto == state.answered => *from,
                 _ => state.answered,

@@ -1,4 +1,4 @@
-//! A store in memory that is kept on disk.
+//! The store itself: decides in memory, and is kept on disk.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -23,8 +23,8 @@ use crate::writer::{self, Pace, Shared, present};
 
 /// A store that decides in memory and is kept on disk; see the [crate](crate).
 ///
-/// Takes 27 bytes per key of the capacity, 51 where keys are kept in full, and one thread. A clone is the same store. Dropped with its last
-/// clone, it is closed, and errors of that go unseen: call [`DiskStore::close`].
+/// Takes 27 bytes per key of the capacity, 51 with full keys, and one thread. Clones are the same store. Dropping the
+/// last clone closes it and ignores errors: call [`DiskStore::close`] to see them.
 #[derive(Clone)]
 pub struct DiskStore {
     inner: Arc<Inner>,
@@ -40,10 +40,11 @@ struct Inner {
 }
 
 impl DiskStore {
-    /// Opens the file of a folder, or makes it, and reads it: under a second of CPU time for a million keys. The calling thread is held meanwhile.
+    /// Opens or creates the file of a folder and reads it, which takes under a second of CPU time for a million keys.
+    /// Blocks the calling thread.
     ///
     /// # Errors
-    /// [`OpenError`], which names the file and says what would work. Nothing in the file is lost by that.
+    /// [`OpenError`], which names the file and suggests a remedy. The file loses nothing by it.
     pub fn open(options: DiskOptions) -> Result<Self, OpenError> {
         let ready = opening::open(&options, present)?;
         let path = ready.file.path.clone();
@@ -81,13 +82,13 @@ impl DiskStore {
         &self.inner.path
     }
 
-    /// Returns the path that the file of a store in a folder has.
+    /// Returns the path of the file that a store in `folder` has.
     #[must_use]
     pub fn path_in(folder: &Path) -> PathBuf {
         StoreFile::path_in(folder)
     }
 
-    /// Returns whether what changes gets onto the disk, and how much that was.
+    /// Returns whether changes get onto the disk, and statistics of the writes.
     #[must_use]
     pub fn health(&self) -> Health {
         self.inner.shared.watch.health(present())
@@ -99,21 +100,21 @@ impl DiskStore {
         self.inner.table.export()
     }
 
-    /// Has all that was settled before this call written, and holds the calling thread until it is on disk.
+    /// Writes all changes settled before this call, and blocks the calling thread until they are on disk.
     ///
     /// # Errors
-    /// [`CloseError`] where it could not be written. It is written when that is possible again.
+    /// [`CloseError`] if they could not be written. They are written as soon as that is possible again.
     pub fn flush(&self) -> Result<(), CloseError> {
         let orders = &self.inner.shared.orders;
         let number = orders.take();
         orders.wait(number).map_err(|reason| self.inner.unwritten(reason))
     }
 
-    /// Writes what has changed and closes the file, so that another process may open it. Holds the calling thread meanwhile. The store goes
-    /// on in memory, and nothing of that is kept; strict steps fail.
+    /// Writes all changes and closes the file, so that another process may open it. Blocks the calling thread. The
+    /// store continues in memory, but later changes are not kept; strict steps fail.
     ///
     /// # Errors
-    /// [`CloseError`] where the latest changes could not be written. Called again, it says the same.
+    /// [`CloseError`] if the latest changes could not be written. Later calls return the same.
     pub fn close(&self) -> Result<(), CloseError> {
         self.inner.close()
     }
@@ -123,7 +124,7 @@ impl Inner {
     fn close(&self) -> Result<(), CloseError> {
         let closed = self.shared.orders.close();
         if let Some(thread) = self.thread.lock().take() {
-            // Dropped by `on_change`, the store is closed by the thread that calls it, which cannot wait for itself.
+            // If `on_change` drops the last clone, this runs on the writer thread, which cannot join itself.
             if self.shared.orders.cannot_wait().is_none() {
                 let _ = thread.join();
             }
@@ -176,7 +177,7 @@ impl Store for DiskStore {
     }
 }
 
-/// Says whether a step waits for the disk: one that may change something, of a charge that is strict.
+/// Returns whether a step waits for the disk: it may change something, and has a strict charge.
 #[inline]
 fn is_strict(step: &Step<'_>) -> bool {
     let strict = |charge: &Charge<'_>| charge.durable == Durable::Strict;
@@ -187,7 +188,7 @@ fn is_strict(step: &Step<'_>) -> bool {
     }
 }
 
-/// Counts strict steps while they are under way.
+/// Counts the strict steps in progress.
 struct UnderWay<'s>(&'s Shared);
 
 impl<'s> UnderWay<'s> {
@@ -217,8 +218,8 @@ impl DiskStore {
 }
 
 impl Inner {
-    /// Settles steps, and waits until what they changed is on disk: one write for all of them. Steps that are not strict are answered with
-    /// the others.
+    /// Settles steps, and waits until their changes are on disk, with one write for all of them. Steps that are not
+    /// strict are answered at the same time as the others.
     async fn settle_all(&self, steps: &[OwnedStep]) -> Vec<Answer> {
         let (shared, mut answers) = (&*self.shared, Vec::with_capacity(steps.len()));
         let _under_way = UnderWay::of(shared);
@@ -227,11 +228,11 @@ impl Inner {
         for (at, step) in steps.iter().enumerate() {
             let strict = step.with(is_strict);
             let answer = match &gone {
-                // Not charged: it is known that it could not be kept.
+                // Not charged, because the charge cannot be made durable at present.
                 Some(reason) if strict => Err(unavailable(reason)),
                 _ => step.with(|step| self.table.blocking_settle(step)),
             };
-            // A refusal changes nothing that would let more through if it were lost.
+            // A refusal does not have to be durable: losing it would not let more through.
             if strict && answer.as_ref().is_ok_and(|settled| settled.allowed) {
                 awaited.push(at);
             }
@@ -246,7 +247,7 @@ impl Inner {
             if let Some(came) = shared.orders.came(number) {
                 break came;
             }
-            // The sender lives as long as this store.
+            // Cannot fail: the sender lives as long as this store.
             let _ = ends.changed().await;
         };
         if let Err(reason) = came {

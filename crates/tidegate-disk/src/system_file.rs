@@ -1,20 +1,21 @@
-//! Files as the system has them: opened without following links, made where nobody was before, and known by where they lie.
+//! File operations that do not follow links, create only new files, and identify a file by device and inode.
 //!
-//! Whoever may write in the folder could otherwise put a link or a file of their own where this process is about to read or write.
+//! Otherwise a user who may write in the folder could put a link or a file of their own where this process is about to
+//! read or write.
 
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::Path;
 
-/// Which file of the file system it is.
+/// Identifies a file: its device and inode.
 pub(crate) type Place = (u64, u64);
 
-/// Opens a file that is there. A symbolic link is an error, see [`is_link`].
+/// Opens an existing file. A symbolic link is an error, see [`is_link`].
 pub(crate) fn open(path: &Path) -> io::Result<File> {
     no_links(OpenOptions::new().read(true).write(true)).open(path)
 }
 
-/// Makes a file that is not there, for this user alone.
+/// Creates a file that must not exist, readable and writable by this user alone.
 pub(crate) fn create(path: &Path) -> io::Result<File> {
     no_links(OpenOptions::new().read(true).write(true).create_new(true)).open(path)
 }
@@ -30,7 +31,7 @@ fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Says whether a file was not opened because a symbolic link has its name.
+/// Returns whether opening a file failed because a symbolic link has its name.
 #[cfg(unix)]
 pub(crate) fn is_link(error: &io::Error) -> bool {
     error.raw_os_error() == Some(libc::ELOOP)
@@ -41,11 +42,11 @@ pub(crate) fn is_link(_: &io::Error) -> bool {
     false
 }
 
-/// Takes a file from the eyes of others. Where that is not this user's to do, whoever made it so has to know.
+/// Removes other users' access to a file. Does nothing if this user may not change that.
 #[cfg(unix)]
 pub(crate) fn make_private(path: &Path, place: Option<Place>) {
     use std::os::unix::fs::PermissionsExt as _;
-    // Opened once more, because the engine owns the first handle; the place tells that it is the same file.
+    // Opened once more, because the engine owns the first handle. `place` verifies that it is the same file.
     let Ok(file) = open(path) else { return };
     let others = file.metadata().is_ok_and(|known| known.permissions().mode() & 0o077 != 0);
     if others && place_of(&file) == place {
@@ -56,7 +57,7 @@ pub(crate) fn make_private(path: &Path, place: Option<Place>) {
 #[cfg(not(unix))]
 pub(crate) fn make_private(_: &Path, _: Option<Place>) {}
 
-/// Refuses a folder in which every user may write.
+/// Refuses a folder that every user may write in.
 #[cfg(unix)]
 pub(crate) fn check_folder(known: &std::fs::Metadata) -> io::Result<()> {
     use std::os::unix::fs::PermissionsExt as _;
@@ -81,7 +82,7 @@ pub(crate) fn place_of(file: &File) -> Option<Place> {
     file.metadata().ok().map(|known| (known.dev(), known.ino()))
 }
 
-/// Returns which file has a name; a link is another file than the one it leads to.
+/// Returns the identity of the file with this name; a link is not followed.
 #[cfg(unix)]
 pub(crate) fn place_at(path: &Path) -> Option<Place> {
     use std::os::unix::fs::MetadataExt as _;

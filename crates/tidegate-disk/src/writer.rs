@@ -1,4 +1,4 @@
-//! The thread that writes.
+//! The writer thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,12 +8,12 @@ use crate::flush::Flush;
 use crate::health::Watch;
 use crate::orders::Orders;
 
-/// What the thread shares with the store.
+/// State shared by the writer thread and the store.
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) orders: Orders,
     pub(crate) watch: Watch,
-    /// How many strict steps are under way. While there are any, nothing that has changed is left out.
+    /// The number of strict steps in progress. While there are any, no change is left out of a write.
     pub(crate) strict: AtomicUsize,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct Pace {
     pub(crate) bytes_per_second: u64,
 }
 
-/// Returns the present by the machine's clock, which paces writes. No decision goes by it.
+/// Returns the present by the machine's clock, which paces writes. No decision uses it.
 #[allow(
     clippy::disallowed_methods,
     reason = "writes are paced by the machine's time, whatever clock decides"
@@ -34,10 +34,10 @@ pub(crate) fn present() -> Instant {
     Instant::now()
 }
 
-/// The longest pause after a write, however few bytes a second are wanted: a year, so that no point in time is out of range.
+/// The longest pause after a write, however low the byte rate: a year, so that no point in time is out of range.
 const LONGEST_PAUSE: Duration = Duration::from_secs(366 * 86_400);
 
-/// Answers whoever waits when the thread ends without having closed the store, by a panic.
+/// Fails all waiting callers if the thread ends by a panic, without having closed the store.
 struct UntilClosed<'s>(&'s Shared);
 
 impl Drop for UntilClosed<'_> {
@@ -58,14 +58,16 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
     loop {
         let order = shared.orders.next(earliest, due, present);
         let began = present();
-        // Relaxed: asked for a slot in hand, after its mark was taken. A strict step counts itself before it sets the mark.
+        // Relaxed is enough: this is read for each slot after its mark was taken, and a strict step counts itself
+        // before it sets the mark.
         let strict = || order.waited_for || order.last || shared.strict.load(Ordering::Relaxed) > 0;
         let written = flush.write(|| if strict() { Duration::ZERO } else { interval });
         let ended = present();
         let came = match written {
             Ok(bytes) => {
                 shared.watch.saved((began, ended), bytes);
-                // Of the next write at least: what is written now is a measure of it.
+                // The pause that keeps the byte rate, from the size of the write just made: the next write is likely to
+                // be as large.
                 let pause =
                     Duration::from_secs_f64(bytes as f64 / bytes_per_second as f64).min(LONGEST_PAUSE);
                 (earliest, due) = (began + pause, began + interval.max(pause));
@@ -91,7 +93,7 @@ pub(crate) fn run(mut flush: Flush, shared: &Arc<Shared>, pace: Pace) {
 mod tests {
     use super::*;
 
-    /// A thread that ended by a panic left everybody waiting who had asked it to write.
+    /// A thread that ended by a panic used to leave all its waiting callers blocked.
     #[test]
     fn a_thread_that_panics_answers_whoever_waits() {
         let shared = Shared { orders: Orders::new(), watch: Watch::new(None, present()), strict: 0.into() };

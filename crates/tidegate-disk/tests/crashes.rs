@@ -1,4 +1,4 @@
-//! Processes that are killed while they grant. `TIDEGATE_CRASHES` says how often; a few times unless it is said.
+//! Processes that are killed while they grant. `TIDEGATE_CRASHES` sets how often; a few times unless it is set.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,21 +14,21 @@ use tidegate::store::Durable;
 use tidegate::store::conformance::Random;
 use tidegate_disk::DiskStore;
 
-/// Units of the day, which no run comes to the end of.
+/// Units per day, more than any run uses.
 const UNITS: u64 = 1_000_000_000;
 
 fn crashes() -> u64 {
     std::env::var("TIDEGATE_CRASHES").ok().and_then(|times| times.parse().ok()).unwrap_or(6)
 }
 
-/// Lets a child say some more.
+/// Reads some more of a child's lines.
 fn some_more(other: &mut Other, word: &str, random: &mut Random) -> u64 {
     let more = random.below(60);
     (0..more).for_each(|_| _ = other.says(word).unwrap());
     more
 }
 
-/// Grants, and says how many were granted by now and how many of those were on disk before that was said.
+/// Grants, and prints how many were granted so far and how many of them were on disk before the line was printed.
 #[test]
 #[ignore = "a child of the test below"]
 fn grants_and_flushes() {
@@ -69,7 +69,7 @@ fn what_was_on_disk_is_there_after_a_kill_and_nothing_is_made_up() {
     }
 }
 
-/// Grants strictly, from four threads, and says each time that it has.
+/// Grants strictly, from four threads, and prints each grant.
 #[test]
 #[ignore = "a child of the test below"]
 fn grants_strictly() {
@@ -110,7 +110,7 @@ fn a_new_file_is_whole_or_not_there() {
     for _ in 0..crashes() {
         let folder = tempfile::tempdir().unwrap();
         let other = Other::start("grants_and_flushes", folder.path(), "");
-        // Often before the file is made, or while it is.
+        // Often before the file is made, or while it is being made.
         (0..random.below(3000)).for_each(|_| std::thread::yield_now());
         other.kill();
         open(folder.path()).close().unwrap();

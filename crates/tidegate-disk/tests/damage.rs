@@ -1,4 +1,5 @@
-//! Files that are damaged, cut, none of ours, or in use: an error that says so, and never a panic or a file made worse.
+//! Files that are damaged, cut, foreign or in use: opening fails with an error that says so. It never panics or makes a
+//! file worse.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,10 +19,10 @@ const PAGE: usize = 4096;
 
 const KEYS: u32 = 3000;
 
-/// So much room that none of the keys is crowded out.
+/// Enough room that no key is evicted.
 const ROOM: usize = 100_000;
 
-/// Makes a file with some writes behind each other, and returns its bytes.
+/// Makes a file with several writes, and returns its bytes.
 fn written(folder: &Path) -> Vec<u8> {
     let two = daily(2);
     let store = DiskStore::open(options(folder).keys(ROOM)).unwrap();
@@ -36,7 +37,8 @@ fn written(folder: &Path) -> Vec<u8> {
     fs::read(path).unwrap()
 }
 
-/// Opens altered bytes: either an error that says what is wrong with which file, or all that the file had known, but for the last write.
+/// Opens altered bytes. Returns whether the store opened: then it must know all keys of the file, except for those of
+/// the last write. Otherwise the error must name the fault and the file.
 fn opens(bytes: &[u8], what: &str) -> bool {
     let folder = tempfile::tempdir().unwrap();
     let path = DiskStore::path_in(folder.path());
@@ -45,7 +47,7 @@ fn opens(bytes: &[u8], what: &str) -> bool {
         Ok(store) => {
             let two = daily(2);
             let known = (0..KEYS).filter(|key| left(&store, &key.to_le_bytes(), &two) == 1).count();
-            // The last write is that of closing; before it 2501 keys were written.
+            // The last write happens on closing; before it 2501 keys were written.
             assert!(known == KEYS as usize || known >= 2501, "{what}: {known} keys are left");
             true
         }
@@ -65,7 +67,7 @@ fn opens(bytes: &[u8], what: &str) -> bool {
     }
 }
 
-/// Which pages are tried: all of them where `TIDEGATE_ALL_PAGES` is set, else one in some.
+/// The pages to try: all of them if `TIDEGATE_ALL_PAGES` is set, else a sample.
 fn pages(bytes: &[u8]) -> impl Iterator<Item = usize> {
     let all = bytes.len() / PAGE;
     let step = if std::env::var_os("TIDEGATE_ALL_PAGES").is_some() { 1 } else { (all / 40).max(1) };
@@ -95,7 +97,7 @@ fn a_file_that_is_cut_in_any_page_is_refused() {
         opens(&bytes[..page * PAGE], &format!("cut at page {page}"));
         opens(&bytes[..page * PAGE + 100], &format!("cut in page {page}"));
     }
-    // Nothing was ever in an empty file.
+    // Nothing was ever stored in an empty file.
     let folder = tempfile::tempdir().unwrap();
     fs::write(DiskStore::path_in(folder.path()), b"").unwrap();
     assert!(open(folder.path()).opened().new);
@@ -154,7 +156,7 @@ fn what_options_say_that_cannot_be_is_told() {
     fs::write(&file, b"").unwrap();
     assert!(refused(options(&file)).contains("cannot be used"));
     assert!(refused(options(&file.join("below"))).contains("cannot be used"));
-    // A folder that is missing in one that is there is made.
+    // A missing folder is created if its parent exists.
     open(&folder.path().join("made")).close().unwrap();
     let told = refused(options(&folder.path().join("made")).full_keys(true));
     assert!(told.contains("full_keys: false"), "{told}");
@@ -174,7 +176,7 @@ fn nobody_else_may_read_the_file() {
     assert_eq!(mode(&path), 0o600);
 }
 
-/// A path that was named by mistake: the file behind a link was changed to mode 0600, before it was known to be none of ours.
+/// A path named by mistake: the file behind a link used to be changed to mode 0600 before it was known to be foreign.
 #[cfg(unix)]
 #[test]
 fn files_of_others_keep_their_mode_and_links_are_not_followed() {
@@ -205,7 +207,7 @@ fn a_folder_in_which_everybody_may_write_is_refused() {
     open(&folder.path().join("below")).close().unwrap();
 }
 
-/// Opens the store and keeps it.
+/// Opens the store and keeps it open.
 #[test]
 #[ignore = "a child of the test below"]
 fn keeps_it_open() {

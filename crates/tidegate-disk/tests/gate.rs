@@ -1,4 +1,4 @@
-//! Strict policies through a gate: those who can wait are answered, and all other policies stay on the spot.
+//! Strict policies through a gate: callers that can wait are answered, and policies that are not strict decide at once.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

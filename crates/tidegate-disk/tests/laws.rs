@@ -1,4 +1,4 @@
-//! The store on disk answers as every store does, whether it waits for the disk or not.
+//! The store on disk gives the same answers as every store, whether it waits for the disk or not.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -44,7 +44,7 @@ fn whatever_its_clock_does() {
     conformance::run_by_clock(|clock| make(Some(clock)), &quotas(), 10_000);
 }
 
-/// Every charge is strict: every answer comes later, but for peeks.
+/// A store whose charges are all strict: every answer except a peek's comes later.
 #[derive(Debug)]
 struct Strict(DiskStore);
 

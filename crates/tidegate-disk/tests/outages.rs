@@ -1,4 +1,4 @@
-//! Disks that are full, files that disappear: checks go on, and what they changed is written when that is possible again.
+//! Full disks and files that disappear: checks continue, and their changes are written once that is possible again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -15,10 +15,10 @@ use common::{allowed, daily, left, open, options, take, until};
 use tidegate::store::{Durable, StoreError};
 use tidegate_disk::{Change, DiskStore};
 
-/// So much room for 100,000 keys that none of them is crowded out.
+/// Enough room for 100,000 keys that none is evicted.
 const ROOM: usize = 2_000_000;
 
-/// Fills the file until it may not grow, goes on, and says what happens.
+/// Fills the file until it may not grow, continues, and prints what happens.
 #[test]
 #[ignore = "a child of the test below"]
 fn grows_until_it_may_not() {
@@ -49,7 +49,7 @@ fn grows_until_it_may_not() {
 #[test]
 fn a_disk_that_is_full_stops_no_check_and_loses_nothing_when_there_is_room() {
     let folder = tempfile::tempdir().unwrap();
-    // Files of two megabytes at most, as a system with a quota has it, and without the signal that would end the process.
+    // Limits files to two megabytes, as a quota does, and ignores the signal that would end the process.
     let before = "trap '' XFSZ; ulimit -S -f 4096;";
     let mut other = Other::start("grows_until_it_may_not", folder.path(), before);
     let gone = other.says("change").unwrap();
@@ -117,11 +117,12 @@ fn a_closed_store_goes_on_in_memory_and_is_strict_no_more() {
         strict.unwrap_err(),
         StoreError::Unavailable { reason: "the disk: the store is closed".to_owned() }
     );
-    // The file is free.
+    // The file is no longer locked.
     open(folder.path()).close().unwrap();
 }
 
-/// A panic in what is told of changes ended the thread that writes; then `flush`, `close` and strict steps waited for ever.
+/// A panic in the callback for changes used to end the writer thread; then `flush`, `close` and strict steps waited for
+/// ever.
 #[test]
 fn a_panic_in_what_is_told_stops_nobody() {
     let (folder, two) = (tempfile::tempdir().unwrap(), daily(2));
@@ -136,7 +137,8 @@ fn a_panic_in_what_is_told_stops_nobody() {
     assert_eq!(left(&open(folder.path()), b"key", &two), 1);
 }
 
-/// What is told waits for the disk, on the very thread that writes: each call says why it cannot, and the last one to hold the store may go.
+/// The callback waits for the disk on the writer thread itself: each call fails with the reason, and the callback may
+/// drop the last clone of the store.
 #[test]
 fn what_is_told_cannot_wait_for_the_disk() {
     let (folder, two) = (tempfile::tempdir().unwrap(), daily(2));

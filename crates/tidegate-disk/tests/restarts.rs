@@ -1,4 +1,4 @@
-//! What a store knows after it was closed and opened again.
+//! The states of a store after it was closed and opened again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -44,14 +44,15 @@ fn what_was_spent_is_spent_and_tickets_know_their_store() {
     assert!(matches!(home, Home::Process { .. }));
 }
 
-/// What an answer says. The marks of receipts are left out: those of a key that was full again, and forgotten, count anew.
+/// The parts of an answer to compare. Without the receipts' marks: the marks of a key that was full again, and
+/// forgotten, start anew.
 fn told(settled: &Settled) -> (bool, Duration, Vec<(Decision, Option<Cost>)>) {
     let lines = settled.lines.iter().map(|line| (line.decision, line.receipt.map(|receipt| receipt.cost)));
     (settled.allowed, settled.wait, lines.collect())
 }
 
-/// A store that is closed and opened again all the time, sometimes with another number of keys, beside a plain map that never is. Charges
-/// from before a restart are ended after it.
+/// A store that is closed and reopened all the time, sometimes with another capacity, compared with a plain map that
+/// never is. Charges from before a restart are settled after it.
 #[test]
 fn a_store_that_restarts_answers_as_one_that_never_does() {
     for round in 1..=4 {
@@ -139,7 +140,7 @@ fn a_clock_that_went_back_stands_still_or_is_set_right() {
     assert_eq!(store.opened().clock_was_ahead, Some(Duration::from_secs(60)));
     assert!(!spend(&store, NOW.before(Duration::from_secs(60))));
     drop(store);
-    // Ten days back: the clock was fast, and nothing of what it granted is granted again.
+    // Ten days back: the clock was fast, and none of its grants are granted again.
     let back = NOW.before(Duration::from_secs(864_000));
     let store = at(back);
     assert_eq!(store.opened().clock_was_ahead, Some(Duration::from_secs(864_000)));

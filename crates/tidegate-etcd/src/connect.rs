@@ -1,4 +1,4 @@
-//! A connection, and what is checked before it counts as one.
+//! Connections to etcd, and the checks before a connection is used.
 
 use std::fmt;
 use std::future::Future;
@@ -17,10 +17,11 @@ use crate::error::{ConnectError, Failed, OLDEST};
 use crate::options::{EtcdOptions, Tls, without_credentials};
 use crate::probe::{self, Address};
 
-/// How often HTTP/2 asks whether a silent server is still there; etcd hangs up on clients that ask more than every five seconds.
+/// The interval of HTTP/2 keep-alive pings on a silent connection; etcd closes connections that ping more often than
+/// every five seconds.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
 
-/// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime that it was made on.
+/// A connection to an etcd cluster. Clones share it; it reconnects by itself, on the runtime on which it was made.
 #[derive(Clone)]
 pub struct Etcd {
     client: Client,
@@ -29,7 +30,7 @@ pub struct Etcd {
 
 struct Shared {
     options: EtcdOptions,
-    /// The runtime that drives the connection; answers may be awaited on any other, or on none.
+    /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
     runtime: Handle,
 }
 
@@ -40,11 +41,11 @@ impl fmt::Debug for Etcd {
 }
 
 impl Etcd {
-    /// Connects, and checks address, certificates, credentials, version and the right to read. To be called on a tokio runtime, which
-    /// has to live as long as the connection.
+    /// Connects, and checks address, certificates, credentials, version and read permission. To be called on a tokio
+    /// runtime, which has to live as long as the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], which says what is wrong and what would work.
+    /// [`ConnectError`], which names the fault and a remedy.
     pub async fn connect(options: EtcdOptions) -> Result<Self, ConnectError> {
         let addresses =
             options.addresses.iter().map(|address| parse(address)).collect::<Result<Vec<_>, _>>()?;
@@ -80,7 +81,7 @@ impl Etcd {
         Ok(etcd)
     }
 
-    /// Asks what a deployment would otherwise find out with its first request.
+    /// Checks now what a deployment would otherwise only notice at its first request.
     async fn check(&self, address: &str, patience: Duration) -> Result<(), ConnectError> {
         let options = &self.shared.options;
         let judge = |failed: Failed| judged(&failed, address, options);
@@ -111,17 +112,17 @@ impl Etcd {
         &self.shared.runtime
     }
 
-    /// Returns a key below the prefix.
+    /// Returns a key under the prefix.
     pub(crate) fn key(&self, name: &str) -> Vec<u8> {
         [self.shared.options.below().as_bytes(), name.as_bytes()].concat()
     }
 
-    /// Waits for one exchange.
+    /// Awaits one exchange, within the time limit.
     pub(crate) async fn ask<T>(&self, exchange: impl Future<Output = Result<T, Error>>) -> Result<T, Failed> {
         within(self.shared.options.timeout, exchange).await
     }
 
-    /// Has a future run on any thread, although it needs the runtime's timers and sockets.
+    /// Wraps a future that needs the runtime's timers and sockets, so that it can be polled on any thread.
     pub(crate) fn later<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Later<T> {
         Box::pin(TokioContext::new(future, self.shared.runtime.clone()))
     }
@@ -152,7 +153,7 @@ fn parse(address: &str) -> Result<Address, ConnectError> {
         _ => return Err(wrong("it begins with neither `http://` nor `https://`")),
     };
     let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| wrong("it names no host"))?;
-    // A host of IPv6 stands in brackets, which sockets do not want.
+    // An IPv6 host is in brackets, which sockets do not accept.
     let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
     if !matches!(uri.path(), "" | "/") {
         return Err(wrong("it has a path, and etcd has none"));
@@ -177,7 +178,7 @@ fn tls_options(tls: &Tls) -> TlsOptions {
     options
 }
 
-/// Says what a refusal at the start means.
+/// Translates an error at connecting.
 fn judged(failed: &Failed, address: &str, options: &EtcdOptions) -> ConnectError {
     let address = address.to_owned();
     let user = options.user.as_ref().map(|(name, _)| name.clone());

@@ -1,4 +1,4 @@
-//! Members under leases, and documents.
+//! Coordination through etcd: members under leases, and documents.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,14 +12,15 @@ use tidegate::store::Later;
 use crate::connect::Etcd;
 use crate::error::Failed;
 
-/// The largest document: etcd takes requests of 1.5 MiB, unless it is told otherwise.
+/// The size limit of a document: by default etcd accepts requests of up to 1.5 MiB.
 const LARGEST: usize = 1 << 20;
 
-/// What nodes agree on, in etcd. A clone is the same member.
+/// Coordinates nodes through etcd. A clone is the same member.
 ///
-/// A member is a key under a lease of its own, named by the lease: a node that starts again is another member, and its predecessor is
-/// one until its lease ends, because it may still be running. [`Member::joined`] is the revision at which the key was made, and a document's
-/// version the revision of its last write: revisions are of the whole cluster, and grow.
+/// A member is a key under a lease of its own, and named by the lease. A node that restarts is a new member. Its
+/// predecessor stays a member until its lease ends, because it may still be running. [`Member::joined`] is the revision
+/// at which the key was made, and a document's version is the revision of its last write. Revisions are of the whole
+/// cluster, and only grow.
 #[derive(Clone)]
 pub struct EtcdCoordinator {
     etcd: Etcd,
@@ -46,8 +47,8 @@ impl fmt::Debug for EtcdCoordinator {
 }
 
 impl Etcd {
-    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`: whole seconds, rounded up, and 2
-    /// at least.
+    /// Returns a coordinator that drops members which were not renewed for `keeps`. `keeps` is rounded up to whole
+    /// seconds, and is at least 2.
     #[must_use]
     pub fn coordinator(&self, keeps: Duration) -> EtcdCoordinator {
         EtcdCoordinator::new(self.clone(), keeps)
@@ -56,7 +57,7 @@ impl Etcd {
 
 impl EtcdCoordinator {
     fn new(etcd: Etcd, keeps: Duration) -> Self {
-        // Whole seconds, and what etcd grants at least with its usual election time.
+        // Rounded up to whole seconds; 2 is the least that etcd grants with its default election timeout.
         let seconds = (keeps.as_secs() + u64::from(keeps.subsec_nanos() > 0)).max(2);
         Self { etcd, keeps: Duration::from_secs(seconds), mine: Arc::default() }
     }
@@ -69,7 +70,7 @@ impl EtcdCoordinator {
         self.etcd.key(&format!("documents/{document}"))
     }
 
-    /// Does something with etcd, on its runtime.
+    /// Runs an exchange with etcd on the connection's runtime.
     fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
     where
         F: Future<Output = Result<T, Why>> + Send + 'static,
@@ -89,7 +90,7 @@ impl EtcdCoordinator {
         if let Some(held) = held {
             match self.clone().renew_as(says.clone()).await {
                 Ok(()) => return Ok(number(held.joined)),
-                // What it was is over; it joins anew.
+                // The old membership has ended; the node joins anew.
                 Err(Why::Forgotten) => {}
                 Err(why) => return Err(why),
             }
@@ -121,13 +122,14 @@ impl EtcdCoordinator {
 
     async fn try_to_renew(&self, held: &Membership, says: &[u8]) -> Result<(), Why> {
         let mut client = self.etcd.client();
-        // A stream for each: so no answer can be taken for that of a later call.
+        // A new stream for each renewal, so that an answer cannot be taken for that of a later one.
         match self.etcd.ask(client.lease_keep_alive(held.lease)).await {
             Ok(_) => {}
             Err(failed) if failed.is_lease_gone() => return Err(Why::Forgotten),
             Err(failed) => return Err(failed.into()),
         }
-        // Also where there is nothing to write: a lease lives on when somebody has deleted the key, and the others see no member.
+        // Needed even if there is nothing to write: if another client has deleted the key, the lease lives on, but the
+        // others see no member.
         let key = self.member_key(held.lease);
         let there = Compare::create_revision(key.clone(), CompareOp::Equal, held.joined);
         let mut renewal = Txn::new().when([there]);
@@ -137,7 +139,7 @@ impl EtcdCoordinator {
         }
         match self.etcd.ask(client.txn(renewal)).await {
             Ok(answer) if answer.succeeded() => Ok(()),
-            // Somebody has deleted the key.
+            // Another client has deleted the key.
             Ok(_) => Err(Why::Forgotten),
             Err(failed) if failed.is_lease_gone() => Err(Why::Forgotten),
             Err(failed) => Err(failed.into()),
@@ -171,7 +173,7 @@ impl EtcdCoordinator {
         Ok(members)
     }
 
-    /// Reads a document, and the revision at which that was.
+    /// Reads a document, and the revision at which it was read.
     async fn read_at(&self, key: Vec<u8>) -> Result<(Document, i64), Failed> {
         let mut client = self.etcd.client();
         let mut got = self.etcd.ask(client.get(key, None)).await?;
@@ -200,7 +202,7 @@ impl EtcdCoordinator {
             return Ok(read);
         }
         let mut client = self.etcd.client();
-        // From the revision after the one read, so that nothing falls in between.
+        // Starts at the revision after the one read, so that no change is missed.
         let options = WatchOptions::new().with_start_revision(at + 1);
         let mut watch = self.etcd.ask(client.watch(key, Some(options))).await?;
         loop {
@@ -262,7 +264,7 @@ impl Coordinator for EtcdCoordinator {
     }
 }
 
-/// Why something was not done.
+/// Why an operation failed.
 enum Why {
     Failed(Failed),
     Forgotten,
@@ -281,7 +283,7 @@ impl From<Failed> for Why {
     }
 }
 
-/// Revisions are positive.
+/// Converts a revision; revisions are positive.
 fn number(revision: i64) -> u64 {
     u64::try_from(revision).unwrap_or(0)
 }

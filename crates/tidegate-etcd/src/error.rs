@@ -1,18 +1,18 @@
-//! Why there is no connection, and what an engine's error means to a caller.
+//! The error of connecting, and the translation of etcd's errors for callers.
 
 use etcd_client::Error;
 use tidegate::cluster::CoordinatorError;
 use tidegate::store::StoreError;
 use tonic::Code;
 
-/// The oldest etcd that this was tried with.
+/// The oldest version of etcd that was tested.
 pub(crate) const OLDEST: (u32, u32) = (3, 4);
 
-/// Why there is no connection. No message holds a password or a key.
+/// Why there is no connection. No message contains a password or a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An address is none, or none was given.
+    /// An address is not valid, or none was given.
     #[error("etcd address `{address}`: {reason}; write `http://host:port` or `https://host:port`")]
     Address {
         /// The address, without credentials.
@@ -20,35 +20,35 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Nobody answers at any address.
+    /// No server answers at any address.
     #[error("no etcd answers at {tried}; is it running, and is the port that of its clients (2379)?")]
     Unreachable {
-        /// Each address, and what was tried there.
+        /// Each address, and the reason.
         tried: String,
     },
-    /// The address says `http://`, and the server speaks TLS.
+    /// The address begins with `http://`, but the server speaks TLS.
     #[error("etcd at {address} does not speak plain text; write `https://` if it has certificates")]
     WantsTls {
         /// The address.
         address: String,
     },
-    /// The address says `https://`, and the server speaks plain text.
+    /// The address begins with `https://`, but the server speaks plain text.
     #[error("etcd at {address} speaks plain text and no TLS; write `http://`, or give etcd a certificate")]
     PlainText {
         /// The address.
         address: String,
     },
-    /// No secure connection came about.
+    /// The TLS handshake failed.
     #[error(
         "no TLS with etcd at {address}: {reason}; check the authorities, the name and this client's certificate"
     )]
     Certificate {
         /// The address.
         address: String,
-        /// What the handshake said.
+        /// The error of the handshake.
         reason: String,
     },
-    /// User and password do not fit.
+    /// The user or the password is wrong.
     #[error("etcd at {address} knows no user `{user}` with the password given")]
     Credentials {
         /// The addresses.
@@ -56,20 +56,20 @@ pub enum ConnectError {
         /// The user.
         user: String,
     },
-    /// etcd has authentication on, and no user was given.
+    /// etcd requires authentication, but no user was given.
     #[error("etcd at {address} has authentication on; give a user and a password")]
     NoCredentials {
         /// The addresses.
         address: String,
     },
-    /// The user may not read below the prefix.
+    /// The user may not read keys under the prefix.
     #[error(
         "etcd at {address} does not let {user} read below `{prefix}`; grant a role `readwrite --prefix {prefix}`"
     )]
     NotAllowed {
         /// The addresses.
         address: String,
-        /// The user, or whoever asks without being one.
+        /// The user, or a description of unauthenticated access.
         user: String,
         /// The prefix of all keys.
         prefix: String,
@@ -82,32 +82,32 @@ pub enum ConnectError {
         /// Its version.
         version: String,
     },
-    /// The server takes no writes.
+    /// The server is read-only.
     #[error("etcd at {address} takes no writes: {reason}")]
     ReadOnly {
         /// The addresses.
         address: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The server has answered something else.
+    /// Any other error.
     #[error("etcd at {address} answered: {reason}")]
     Other {
         /// The addresses.
         address: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
 }
 
-/// What went wrong with one exchange.
+/// Why one exchange failed.
 #[derive(Debug)]
 pub(crate) enum Failed {
-    /// etcd said so.
+    /// etcd returned an error.
     Said(Error),
-    /// It said nothing in time.
+    /// There was no answer within this time.
     Late(std::time::Duration),
-    /// The lease that a cell was to lie under was not granted, for this reason; nothing was written.
+    /// The lease for a cell was not granted, for this reason; nothing was written.
     NoLease(String),
 }
 
@@ -123,7 +123,7 @@ impl Failed {
         }
     }
 
-    /// Says whether a lease that was named is gone: nothing was written then.
+    /// Returns whether the request named a lease that no longer exists: then nothing was written.
     pub(crate) fn is_lease_gone(&self) -> bool {
         match self {
             Self::Said(Error::GRpcStatus(status)) => {
@@ -134,7 +134,8 @@ impl Failed {
         }
     }
 
-    /// Says whether another try may find another member of the cluster that answers: only for what changes nothing.
+    /// Returns whether a retry may reach another member of the cluster that answers. Only to be used for requests that
+    /// change nothing.
     pub(crate) fn may_pass(&self) -> bool {
         match self {
             Self::Said(Error::GRpcStatus(status)) => {

@@ -1,8 +1,8 @@
-//! Leases that many cells share, so that not each write makes one.
+//! Leases that many cells share, so that not every write has to make one.
 //!
-//! A cell that has to be kept for some time gets a lease that ends with a stretch of time. Stretches are powers of two of seconds, at most an
-//! eighth of that time: so a cell is kept up to an eighth longer than it must be, two seconds at least, and about ten stretches of each length are in
-//! use at once.
+//! Time is divided into stretches whose length is a power of two in seconds, at most an eighth of the time that a cell
+//! has to be kept. The cell gets a lease that ends with a stretch. So it is kept at least two seconds and up to about
+//! an eighth longer than necessary, and about ten stretches of each length are in use at once.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,16 +15,16 @@ use tokio::sync::watch;
 use crate::connect::Etcd;
 use crate::error::Failed;
 
-/// A cell is kept for ten years at most: longer than any state lasts that somebody waits for, and within what etcd takes.
+/// The longest time for which a cell is kept, ten years: longer than any state matters, and accepted by etcd.
 const LONGEST: u64 = 10 * 366 * 86_400;
 
-/// Each of a time's stretches is at most so small a part of it.
+/// A stretch is at most the time to keep divided by this.
 const PART: u64 = 8;
 
-/// How long a stretch is, in seconds, and the number of the one with whose end a lease ends.
+/// The length of a stretch in seconds, and the number of the stretch with which a lease ends.
 type Stretch = (u64, u64);
 
-/// The lease of a stretch, once it is granted; why it was not, where it was refused.
+/// The lease of a stretch once it is granted, or why it was refused.
 pub(crate) type Granted = watch::Receiver<Option<Result<i64, String>>>;
 
 #[derive(Clone, Debug)]
@@ -39,20 +39,21 @@ impl Leases {
         Self { etcd, clock: SystemClock::new(), held: Arc::default() }
     }
 
-    /// Returns a lease that lasts for some time at least, or that will: [`lease`] waits for it.
+    /// Returns a lease that lasts for `keep` at least. It may still be requested: [`lease`] waits for it.
     ///
-    /// It is asked for once for all who want it, by a task of its own: who gives up waiting takes no lease along that etcd has granted.
+    /// A task of its own requests it once for all callers, so a caller that stops waiting does not lose a lease that
+    /// etcd has granted.
     pub(crate) fn for_at_least(&self, keep: Duration) -> Granted {
         let now = self.clock.now();
         let stretch = stretch(keep, now);
         let mut held = self.held.lock();
-        // Those that have ended are of no use any more, nor are those that were refused; there are few, and a look at each is a small part
-        // of a write.
+        // Drops ended and refused leases. There are few, so the scan is a small part of the cost of a write.
         held.retain(|(length, number), granted| {
             number.saturating_mul(*length) > seconds(now) && !matches!(&*granted.borrow(), Some(Err(_)))
         });
         let ask = || {
-            // Counted from before it is asked for, so that it ends after its stretch. One second more, because `now` is cut to a second.
+            // Counted from before the request, so that the lease ends after its stretch. One second more, because `now`
+            // is cut to whole seconds.
             let lasts = (stretch.0 * stretch.1).saturating_sub(seconds(now)).saturating_add(1);
             let (told, granted) = watch::channel(None);
             let etcd = self.etcd.clone();
@@ -68,18 +69,18 @@ impl Leases {
         held.entry(stretch).or_insert_with(ask).clone()
     }
 
-    /// Forgets all leases: one of them is gone, because somebody has revoked it or etcd was restored from a copy.
+    /// Forgets all leases. Called when one of them is gone, because it was revoked or etcd was restored from a copy.
     pub(crate) fn forget(&self) {
         self.held.lock().clear();
     }
 }
 
-/// Waits for a lease, for as long as one exchange may take at most.
+/// Waits for a lease, at most as long as one exchange may take.
 pub(crate) async fn lease(mut granted: Granted) -> Result<i64, Failed> {
     match granted.wait_for(Option::is_some).await.as_deref() {
         Ok(Some(Ok(lease))) => Ok(*lease),
         Ok(Some(Err(reason))) => Err(Failed::NoLease(reason.clone())),
-        // The task is gone without an answer: so is its runtime.
+        // The task has ended without an answer, so its runtime has ended.
         Ok(None) | Err(_) => Err(Failed::NoLease("etcd: the runtime of the connection has ended".to_owned())),
     }
 }
@@ -88,7 +89,7 @@ fn seconds(tick: Tick) -> u64 {
     tick.as_nanos() / 1_000_000_000
 }
 
-/// Returns the stretch with whose end a time is over that begins now.
+/// Returns the first stretch that ends at least `keep` after `now`.
 fn stretch(keep: Duration, now: Tick) -> Stretch {
     let keep = keep.as_secs().saturating_add(1).min(LONGEST);
     let length = 1 << (keep / PART).max(1).ilog2();

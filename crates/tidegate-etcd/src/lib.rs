@@ -1,13 +1,16 @@
-//! etcd for Tidegate: what nodes agree on, and central decisions by compare-and-set.
+//! etcd for Tidegate: coordination of nodes, and central decisions by compare-and-set.
 //!
-//! * [`Etcd`]: a connection; [`Etcd::connect`] checks address, credentials, version and rights, and says what is wrong
+//! * [`Etcd`]: a connection; [`Etcd::connect`] checks address, credentials, version and permissions, and names the
+//!   fault
 //! * [`EtcdCoordinator`]: membership under a lease, and small documents with versions ([`tidegate::cluster`])
-//! * [`EtcdMap`]: cells under versions, for [`CasStore`](tidegate::store::CasStore): two round trips a decision
+//! * [`EtcdMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
-//! Decisions of etcd are exact and slow: some thousand a second from one node, fewer from each where many nodes contend for one key. What
-//! etcd is good at is agreeing: which nodes there are, which part of each limit is whose, which policies hold.
+//! Decisions through etcd are exact and slow: some thousand per second from one node, fewer from each if many nodes
+//! contend for one key. etcd is best at coordination: which nodes there are, which share of each limit a node has,
+//! which policies are in force.
 //!
-//! Everything lies below one prefix ([`EtcdOptions::prefix`]): `cells/` (keys hashed, under leases), `members/`, `documents/`.
+//! All keys are under one prefix ([`EtcdOptions::prefix`]): `cells/` (keys hashed, under leases), `members/`,
+//! `documents/`.
 //!
 //! # Examples
 //! ```no_run

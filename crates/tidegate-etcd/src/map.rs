@@ -1,4 +1,4 @@
-//! Cells under versions, for central decisions.
+//! Cells with versions in etcd, for central decisions.
 
 use std::fmt;
 use std::sync::Arc;
@@ -11,18 +11,20 @@ use crate::connect::Etcd;
 use crate::error::Failed;
 use crate::leases::{Granted, Leases, lease};
 
-/// How many bytes of a key's SHA-256 name it: 192 bits, which nobody finds two keys for.
+/// The length of a cell's name, in bytes of the key's SHA-256: 192 bits, for which no collision can be found.
 const NAME: usize = 24;
 
-/// How often a read is tried: what one member of the cluster does not answer, another one may.
+/// How often a read is tried: if one member of the cluster does not answer, another one may.
 const TRIES: usize = 3;
 
-/// Cells in etcd: one transaction reads all keys of a step, one compares their revisions and writes them, or reads them anew.
+/// Cells in etcd: one transaction reads all keys of a step. Another one compares their revisions and writes them, or,
+/// if one has changed, reads them again.
 ///
-/// Keys are hashed: so what callers send neither grows etcd's keys nor can be read in them. Cells that matter only for some time lie
-/// under leases, which many cells share (some 200 leases a node at most), rounded up by up to an eighth of their time.
+/// Keys are hashed, so that callers' input neither makes etcd's keys longer nor can be read in them. Cells that matter
+/// only for some time are under leases, which many cells share (at most about 200 leases per node), rounded up by up to
+/// an eighth of their time.
 ///
-/// A step over more than 128 keys is more than etcd takes in one transaction, unless its `--max-txn-ops` is raised.
+/// A step with more than 128 keys exceeds etcd's limit for one transaction, unless its `--max-txn-ops` is raised.
 #[derive(Clone)]
 pub struct EtcdMap {
     etcd: Etcd,
@@ -37,13 +39,13 @@ impl fmt::Debug for EtcdMap {
 }
 
 impl Etcd {
-    /// Returns a store that decides in etcd: exact, over all nodes, and two round trips a decision.
+    /// Returns a store that decides in etcd: exact over all nodes, with two round trips per decision.
     #[must_use]
     pub fn store(&self) -> CasStore<EtcdMap> {
         CasStore::new(self.map())
     }
 
-    /// Returns the map of cells that [`Etcd::store`] is made of.
+    /// Returns the map of cells that [`Etcd::store`] uses.
     #[must_use]
     pub fn map(&self) -> EtcdMap {
         EtcdMap::new(self.clone())
@@ -58,7 +60,7 @@ impl EtcdMap {
 
     fn name(&self, key: &[u8]) -> Vec<u8> {
         let digest = Sha256::digest(key);
-        // In hex, so that etcd's own tools show it.
+        // In hex, so that etcd's own tools can show it.
         let hex = |byte: &u8| char::from_digit(u32::from(*byte), 16).map_or(b'0', |digit| digit as u8);
         let halves = digest[..NAME].iter().flat_map(|byte| [byte >> 4, byte & 15]);
         self.cells.iter().copied().chain(halves.map(|half| hex(&half))).collect()
@@ -79,7 +81,7 @@ impl EtcdMap {
         Ok(read_of(&response))
     }
 
-    /// Writes once, and once more where a lease was gone: then etcd has refused all of it.
+    /// Writes the cells. If a lease was gone, etcd has refused the whole write, and it is tried once more.
     async fn write_all(&self, writes: &[Write]) -> Result<Written, Failed> {
         match self.try_to_write(writes).await {
             Err(failed) if failed.is_lease_gone() => {
@@ -91,7 +93,7 @@ impl EtcdMap {
     }
 
     async fn try_to_write(&self, writes: &[Write]) -> Result<Written, Failed> {
-        // All are asked for before one is waited for.
+        // All leases are requested before the first one is awaited.
         let leases: Vec<Option<Granted>> = writes
             .iter()
             .map(|write| write.keep.filter(|_| write.value.is_some()))
@@ -102,7 +104,7 @@ impl EtcdMap {
         for (write, granted) in writes.iter().zip(leases) {
             let name = self.name(&write.key);
             let version = i64::try_from(write.version).unwrap_or(i64::MAX);
-            // A key that is absent has revision 0.
+            // An absent key has revision 0.
             compares.push(Compare::mod_revision(name.clone(), CompareOp::Equal, version));
             gets.push(TxnOp::get(name.clone(), None));
             puts.push(match (&write.value, granted) {
@@ -121,7 +123,7 @@ impl EtcdMap {
     }
 }
 
-/// What a transaction of reads alone has read.
+/// Decodes the response of a transaction that only reads.
 fn read_of(response: &TxnResponse) -> Read {
     let values = response.op_responses().into_iter().map(|response| match response {
         TxnOpResponse::Get(mut got) => got.take_kvs().pop().map_or_else(Versioned::default, |held| {
@@ -146,7 +148,7 @@ impl ByteMap for EtcdMap {
         self.etcd.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
     }
 
-    /// Always 0: it would have to be asked.
+    /// Always 0: the number would take a request.
     fn len(&self) -> usize {
         0
     }

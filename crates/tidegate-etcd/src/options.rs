@@ -1,19 +1,19 @@
-//! Where etcd is, and who asks.
+//! The options of a connection: addresses, credentials, prefix and time limit.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How long one exchange with etcd may take, unless another time is chosen. Whoever decides requests waits less: see
+/// The default time limit of one exchange with etcd. Code that decides requests waits for a shorter time: see
 /// [`Fallback`](tidegate::store::Fallback).
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below which key everything lies, unless another prefix is chosen.
+/// The default prefix of all keys.
 const PREFIX: &str = "tidegate";
 
-/// What follows the prefix: the number of the layout, so that another layout never meets these keys.
+/// The part after the prefix: the version of the layout, so that different layouts never share keys.
 const LAYOUT: &str = "/1/";
 
-/// Where etcd is, and who asks. `Debug` shows neither password nor key.
+/// The options of a connection to etcd. `Debug` shows neither password nor key.
 #[derive(Clone)]
 pub struct EtcdOptions {
     pub(crate) addresses: Vec<String>,
@@ -23,19 +23,19 @@ pub struct EtcdOptions {
     pub(crate) timeout: Duration,
 }
 
-/// By which certificates a connection is secured, all in PEM. They are looked at where an address begins with `https://`.
+/// The certificates for connections to addresses that begin with `https://`, all in PEM.
 #[derive(Clone, Default)]
 pub struct Tls {
-    /// The authorities that may have signed the server's certificate; empty for those of the system.
+    /// The certificate authorities that may have signed the server's certificate; if empty, the system's.
     pub authorities: Vec<u8>,
-    /// This client's certificate and key, where etcd asks for one.
+    /// This client's certificate and key, if etcd asks for them.
     pub identity: Option<(Vec<u8>, Vec<u8>)>,
-    /// The name that the server's certificate has to hold, where that is not the host of the address.
+    /// The name in the server's certificate, if it is not the host of the address.
     pub server_name: Option<String>,
 }
 
 impl EtcdOptions {
-    /// Names the members of a cluster: `http://host:port` or `https://host:port` each; requests go to whichever answer.
+    /// Names the members of a cluster: `http://host:port` or `https://host:port` each. Requests go to any that answers.
     #[must_use]
     pub fn new<A: Into<String>>(addresses: impl IntoIterator<Item = A>) -> Self {
         Self {
@@ -47,34 +47,34 @@ impl EtcdOptions {
         }
     }
 
-    /// Says who asks, where etcd has authentication on.
+    /// Sets the user and the password, if etcd requires authentication.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
     }
 
-    /// Says by which certificates connections are secured; the system's authorities unless it is said.
+    /// Sets the certificates for connections; the system's authorities unless set.
     #[must_use]
     pub fn tls(mut self, tls: Tls) -> Self {
         self.tls = tls;
         self
     }
 
-    /// Chooses below which key everything lies; `tidegate` unless chosen. Deployments that share an etcd have different ones. The number of
-    /// the layout follows it: below `tg` or `tg/`, keys begin with `tg/1/`.
+    /// Sets the prefix of all keys; `tidegate` unless set. Deployments that share an etcd need different ones. The
+    /// version of the layout follows it: with `tg` or `tg/`, keys begin with `tg/1/`.
     #[must_use]
     pub fn prefix(mut self, prefix: impl Into<String>) -> Self {
         self.prefix = prefix.into();
         self
     }
 
-    /// What all keys begin with.
+    /// Returns the beginning of all keys.
     pub(crate) fn below(&self) -> String {
         format!("{}{LAYOUT}", self.prefix.trim_end_matches('/'))
     }
 
-    /// Chooses how long one exchange may take, and how long connecting may; 5 s unless chosen.
+    /// Sets the time limit of one exchange, and of connecting; 5 s unless set.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -105,7 +105,7 @@ impl fmt::Debug for Tls {
     }
 }
 
-/// Returns an address as it may be shown: what stands before an `@` is left out.
+/// Returns an address without the part before an `@`, so that it may be shown.
 pub(crate) fn without_credentials(address: &str) -> String {
     let (scheme, rest) = address.split_once("://").unwrap_or(("", address));
     let host = rest.rsplit_once('@').map_or(rest, |(_, host)| host);

@@ -1,4 +1,4 @@
-//! What is at an address, asked by hand: the client's library only says that nothing came back.
+//! Probes an address by hand, because the client library's errors do not say what is wrong.
 
 use std::error::Error as _;
 use std::time::Duration;
@@ -11,25 +11,26 @@ use tonic::transport::Endpoint;
 
 use crate::error::ConnectError;
 
-/// How long one address is tried before the next one is.
+/// The time limit per address.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What begins a connection of HTTP/2: the preface, and settings that are empty.
+/// The start of an HTTP/2 connection: the preface and an empty settings frame.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
-/// What a server that speaks HTTP/2 sends first: a frame of settings, of this kind.
+/// The type of the first frame that an HTTP/2 server sends: settings.
 const SETTINGS: u8 = 4;
 
-/// A record of TLS 1.0 to 1.3 with a message that no handshake has (RFC 8446, section 5.1): whoever speaks TLS answers it with an alert.
+/// A record of TLS 1.0 to 1.3 with an unknown handshake message (RFC 8446, section 5.1): a TLS server answers it with
+/// an alert.
 const NO_HANDSHAKE: &[u8] = &[22, 3, 1, 0, 4, 99, 0, 0, 0];
 
-/// What a record with an alert begins with.
+/// The first byte of an alert record.
 const ALERT: u8 = 21;
 
-/// How long the head of a frame is.
+/// The length of a frame's head, in bytes.
 const FRAME_HEAD: u64 = 9;
 
-/// An address in its parts.
+/// The parts of an address.
 pub(crate) struct Address {
     pub(crate) shown: String,
     pub(crate) host: String,
@@ -38,7 +39,7 @@ pub(crate) struct Address {
 }
 
 impl Address {
-    /// Connects, says nothing and hangs up.
+    /// Opens a TCP connection.
     async fn tcp(&self) -> Result<TcpStream, String> {
         match timeout(PATIENCE, TcpStream::connect((self.host.as_str(), self.port))).await {
             Ok(connected) => connected.map_err(|error| error.to_string()),
@@ -46,7 +47,7 @@ impl Address {
         }
     }
 
-    /// Begins to speak HTTP/2 without TLS, and says how that was answered.
+    /// Starts HTTP/2 without TLS, and returns how the server answered.
     async fn greet(stream: TcpStream) -> Greeted {
         let first = exchange(stream, PREFACE, FRAME_HEAD).await;
         match first.get(3) {
@@ -56,13 +57,13 @@ impl Address {
         }
     }
 
-    /// Says whether a server that hangs up on plain text answers TLS.
+    /// Returns whether the server answers TLS; for servers that close plain-text connections.
     async fn speaks_tls(&self) -> bool {
         let Ok(stream) = self.tcp().await else { return false };
         matches!(exchange(stream, NO_HANDSHAKE, 1).await.first(), Some(&ALERT))
     }
 
-    /// Tries one address.
+    /// Probes one address.
     async fn check(&self, tls: &TlsOptions) -> Result<(), Probed> {
         let stream = self.tcp().await.map_err(Probed::Silent)?;
         let address = self.shown.clone();
@@ -73,7 +74,7 @@ impl Address {
                 Greeted::Silently if self.speaks_tls().await => {
                     Err(Probed::Wrong(ConnectError::WantsTls { address }))
                 }
-                // A process that is stopped, or a balancer with nobody behind it: it may answer later.
+                // A stopped process, or a balancer without backends: it may answer later.
                 Greeted::Silently => Err(Probed::Silent("it takes connections and says nothing".to_owned())),
             };
         }
@@ -95,19 +96,19 @@ impl Address {
     }
 }
 
-/// Sends some bytes, and returns the first ones of the answer: none where nothing comes in time.
+/// Sends some bytes, and returns the first bytes of the answer; empty if there is none in time.
 async fn exchange(mut stream: TcpStream, sent: &[u8], length: u64) -> Vec<u8> {
     let mut first = Vec::new();
     let asked = async {
         stream.write_all(sent).await?;
         stream.take(length).read_to_end(&mut first).await
     };
-    // What came before the end, or before an error, counts.
+    // Bytes that came before the end or an error count.
     let _ = timeout(PATIENCE, asked).await;
     first
 }
 
-/// How a server answers who begins to speak HTTP/2 without TLS.
+/// How a server answers the start of HTTP/2 without TLS.
 enum Greeted {
     Plainly,
     Otherwise,
@@ -115,13 +116,13 @@ enum Greeted {
 }
 
 enum Probed {
-    /// Nobody is there, for this reason.
+    /// No server answers, for this reason.
     Silent(String),
-    /// Somebody else is, or speaks otherwise.
+    /// The server is not etcd, or expects another protocol.
     Wrong(ConnectError),
 }
 
-/// Tries addresses until one is good.
+/// Probes addresses until one is good.
 pub(crate) async fn any(addresses: &[Address], tls: &TlsOptions) -> Result<(), ConnectError> {
     let (mut wrong, mut silent) = (None, Vec::new());
     for address in addresses {

@@ -1,4 +1,4 @@
-//! What is said where no connection comes about.
+//! The errors when no connection can be made.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -38,7 +38,7 @@ fn an_address_where_nobody_is_is_named() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let told = refused(&runtime, EtcdOptions::new([url.clone()])).to_string();
     assert!(told.contains(&url) && told.contains("refused"), "{told}");
-    // Who takes connections and says nothing may be a balancer with nobody behind it: no reason to give up.
+    // A server that accepts connections and stays silent may be a balancer without backends: it counts as unreachable.
     let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let address = other.local_addr().unwrap().to_string();
     std::thread::spawn(move || other.incoming().for_each(drop));
@@ -55,7 +55,7 @@ fn plain_text_and_tls_are_told_apart() {
     assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::PlainText { address: url });
     let url = secure.url().replace("https://", "http://");
     assert_eq!(refused(&runtime, EtcdOptions::new([url.clone()])), ConnectError::WantsTls { address: url });
-    // A certificate that nobody known has signed.
+    // A certificate from an unknown authority.
     let told = refused(&runtime, secure.options()).to_string();
     assert!(told.starts_with(&format!("no TLS with etcd at {}", secure.url())), "{told}");
     let tls = Tls { authorities: certificate, ..Tls::default() };

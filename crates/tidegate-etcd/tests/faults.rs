@@ -15,13 +15,13 @@ use tidegate_testkit::{Fault, FaultyProxy, charge_under_faults, runtime, within}
 
 const NOW: Tick = Tick::from_secs(1_000_000);
 
-/// Does something with one unit of the limit of the test, and returns how much is left.
+/// Runs an operation with one unit of the test's limit, and returns the remaining units.
 fn settle(store: &CasStore<EtcdMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
     let settled = store.blocking_settle(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
     settled.ok().map(|settled| settled.lines[0].decision.standing.remaining)
 }
 
-/// What was answered is spent, and what was not, once or not at all.
+/// An answered charge is spent; an unanswered one is spent once or not at all.
 #[test]
 fn nothing_is_charged_twice_whatever_connections_do() {
     let Some(server) = Server::start(&[]) else { return };
@@ -38,7 +38,8 @@ fn nothing_is_charged_twice_whatever_connections_do() {
     assert!((charges.answered..=most).contains(&spent), "{spent} spent of {charges:?}");
 }
 
-/// Writes that are given up while their lease is asked for, as by a deadline: each left one behind that etcd had granted, for an hour.
+/// Writes that were cancelled while their lease was being requested, as by a deadline, used to leave a lease behind
+/// each, for an hour.
 #[test]
 fn a_write_that_is_given_up_leaves_no_lease_behind() {
     let Some(server) = Server::start(&[]) else { return };
@@ -57,9 +58,9 @@ fn a_write_that_is_given_up_leaves_no_lease_behind() {
     }
     let leases = || server.ctl(&["lease", "list"]).lines().skip(1).count();
     proxy.set(Fault::None);
-    // One that was given up may have been done.
+    // A cancelled one may have been executed.
     let _ = runtime.block_on(write()).unwrap();
     within("what was asked for is granted", || leases() > 0);
-    // Two where a stretch of time ended between the tries.
+    // Two if a stretch of time ended between the tries.
     assert!(leases() <= 2, "{} leases", leases());
 }

@@ -32,7 +32,7 @@ fn the_coordinator_conforms() {
     cluster::conformance::run(&connect, &|_| ());
 }
 
-/// Shares that move, and policies that come to three nodes.
+/// Shares that move, and policies that reach three nodes.
 #[test]
 fn nodes_agree() {
     let Some(server) = Server::start(&[]) else { return };
@@ -45,7 +45,8 @@ fn nodes_agree() {
     cluster::conformance::agreement(&connect);
 }
 
-/// Cells that were written one after the other lie under few leases, are gone when these end, and those to be kept for ever are not.
+/// Cells that were written one after the other share few leases and are deleted when these end. Cells without an end
+/// stay.
 #[test]
 fn cells_are_deleted_when_their_time_is_over() {
     let Some(server) = Server::start(&[]) else { return };
@@ -68,7 +69,7 @@ fn cells_are_deleted_when_their_time_is_over() {
     within("the short ones are gone", || count() == 2);
 }
 
-/// Somebody revokes the lease that cells lie under: the next write gets another one, and is done once.
+/// Another client revokes the cells' lease: the next write gets a new one, and is executed once.
 #[test]
 fn a_lease_that_is_gone_is_granted_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -93,7 +94,7 @@ fn a_lease_that_is_gone_is_granted_again() {
     assert!(!write(0));
 }
 
-/// A server that stops answering: an error in time, not a hang; and it goes on when the server does.
+/// A server that stops answering causes an error in time, not a hang; the store continues when the server does.
 #[test]
 fn a_silent_server_is_an_error_in_time() {
     let Some(server) = Server::start(&[]) else { return };
@@ -111,7 +112,7 @@ fn a_silent_server_is_an_error_in_time() {
     drop(CasStore::new(map));
 }
 
-/// Its lease lived on, so it thought that it was one; the others did not see it any more.
+/// Its lease lived on, so the node believed that it was a member, while the others did not see it any more.
 #[test]
 fn a_member_whose_key_was_deleted_is_told_so() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! What the script is asked of one charge: a few numbers, computed here in whole numbers of 128 bits where they need that many.
+//! Encodes the script's input for one charge: a few numbers, computed here with 128-bit integers if needed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -12,23 +12,25 @@ use tidegate_core::{Quota, Tick};
 use crate::cell::{EXACT, Form, GcraRule, Rule, longest_window, parts};
 use crate::loss::AfterLoss;
 
-/// What is asked of one charge, in the order in which the script's `ask` reads it. Charges that ask for the same share one.
+/// The script's input for one charge, in the order in which the script's `ask` reads it. Charges with equal input share
+/// one.
 pub(crate) type Ask = SmallVec<[u8; 96]>;
 
-/// The most quotas whose form is remembered; policies have far fewer, and quotas of one step are not remembered.
+/// The most quotas whose forms are cached. Policies have far fewer, and quotas that are made for one step are not
+/// cached.
 const MOST_FORMS: usize = 1024;
 
-/// Forms of quotas, by where the quota lies.
+/// A cache of quotas' forms, by the quota's address.
 #[derive(Debug, Default)]
 pub(crate) struct Forms {
-    /// The quota is held together with its form, so that nothing else comes to lie at its address.
+    /// The quota is kept alive together with its form, so that no other quota is allocated at its address.
     known: Mutex<HashMap<usize, Known>>,
 }
 
 type Known = (Arc<Quota>, Option<Arc<Form>>);
 
 impl Forms {
-    /// Returns the form of a charge's quota; `None` where the script does not decide it.
+    /// Returns the form of a charge's quota; `None` if the script cannot decide it.
     pub(crate) fn of(&self, charge: &Charge<'_>) -> Option<Arc<Form>> {
         if charge.passing {
             return Form::of(charge.quota).map(Arc::new);
@@ -48,7 +50,8 @@ impl Forms {
 }
 
 impl Form {
-    /// Returns what the script is asked; `None` where a number does not fit, and the library has to decide. `now` is about when.
+    /// Encodes a charge; `None` if a number does not fit, and the library has to decide. `now` is the approximate
+    /// present.
     pub(crate) fn ask(
         &self,
         charge: &Charge<'_>,
@@ -87,7 +90,7 @@ impl Form {
                         out.extend_from_slice(&rest.to_le_bytes());
                     }
                 } else {
-                    // A window's last tick is a nanosecond before the next begins.
+                    // A window's last tick is one nanosecond before the next window begins.
                     let span = nanos(limit.period()) - 1;
                     doubles(&mut out, &[span / 1_000_000_000, span % 1_000_000_000]);
                 }
@@ -103,10 +106,10 @@ impl Form {
     }
 }
 
-/// What a charge spends.
+/// How much of its cost a charge spends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Spends {
-    /// Its cost, or nothing.
+    /// All of its cost, or nothing.
     All,
     /// As much of its cost as fits, at least one unit.
     WhatFits,
@@ -115,25 +118,26 @@ pub(crate) enum Spends {
 /// The units that a charge asks for.
 #[derive(Clone, Copy)]
 struct Units {
-    /// The cost; of a draw, the most of it that ever fits. Zero for what never fits.
+    /// The cost; for a draw, at most what can ever fit. Zero if the cost can never fit.
     cost: u64,
     kept_back: u64,
     draws: bool,
 }
 
 impl Units {
-    /// `most` is what the limit ever grants at once.
+    /// `most` is the most that the limit ever grants at once.
     fn of(charge: &Charge<'_>, spends: Spends, most: u64) -> Self {
         let fits = most.saturating_sub(charge.kept_back);
         let cost = match (charge.cost.units(), spends) {
             (cost, Spends::All) if cost > fits => 0,
             (cost, _) => cost.min(fits),
         };
-        // Whatever never fits is asked for alike.
+        // Costs that can never fit are all encoded the same way.
         Self { cost, kept_back: charge.kept_back.min(most), draws: cost > 0 && spends == Spends::WhatFits }
     }
 
-    /// Returns what must fit, and what is then spent. What never fits is more than the script's most, which is below 2^53.
+    /// Returns what must fit, and what is then spent, both times `unit`. A cost that can never fit becomes 2^53, which
+    /// is above the script's `most`.
     fn times(self, unit: u64) -> (u64, u64) {
         if self.cost == 0 {
             return (EXACT, EXACT);
@@ -145,7 +149,7 @@ impl Units {
         u8::from(charge.binding) | u8::from(self.draws) << 1
     }
 
-    /// Appends what the script needs to know of a draw that does not fit whole.
+    /// Appends the numbers that the script needs for a draw that fits only in part.
     fn put_draw(self, out: &mut Ask, unit: u64) {
         if self.draws {
             doubles(out, &[unit, self.kept_back]);
@@ -153,16 +157,16 @@ impl Units {
     }
 }
 
-/// How many of the script's ticks after a loss a cell may still be fuller than it should be.
+/// Returns for how many of the script's ticks after a loss a cell may be fuller than it should be.
 fn horizon(rule: &GcraRule, after_loss: AfterLoss) -> u64 {
     let spent = after_loss.spent(rule.limit.burst()) * rule.unit;
     if spent == 0 { 0 } else { (spent.div_ceil(rule.rate) + 1).min(EXACT - 1) }
 }
 
-/// Appends numbers, none above 2^53, as the doubles that hold them exactly.
+/// Appends integers as doubles, which hold them exactly up to 2^53.
 fn doubles(out: &mut Ask, numbers: &[u64]) {
     for number in numbers {
-        // Exact, see above.
+        // Exact, because none is above 2^53.
         out.extend_from_slice(&(*number as f64).to_le_bytes());
     }
 }

@@ -1,9 +1,9 @@
-//! Puts jobs that wait for a server together into calls of the script.
+//! Combines the jobs that wait for a server into calls of the script.
 
 use crate::call::{Layout, MOST_CELLS};
 use crate::work::{Job, Prepared, Work};
 
-/// A call: the jobs it is for, and how its reply is read.
+/// A call: its jobs, and the layout for reading its reply.
 pub(crate) struct Batch {
     pub(crate) call: Call,
     pub(crate) asking: bool,
@@ -15,11 +15,11 @@ pub(crate) enum Call {
     Note(Job),
 }
 
-/// Jobs for one call, while more may join them.
+/// A call that further jobs may still join.
 struct Open {
-    /// By the callers' ticks, and not the engine's.
+    /// Whether it uses the callers' ticks instead of the engine's.
     by_caller: bool,
-    /// The one shard of the call, where a server takes no more.
+    /// The call's only shard, if the server accepts one shard per call.
     shard: Option<u32>,
     asking: bool,
     jobs: Vec<Job>,
@@ -27,7 +27,7 @@ struct Open {
     cells: usize,
 }
 
-/// Puts jobs together, each call with as many steps as may be, and with the cells of one shard where a server takes no more.
+/// Combines jobs into calls with as many steps as allowed. With `one_shard`, each call has cells of one shard only.
 pub(crate) fn batches(jobs: Vec<Job>, one_shard: bool, most_steps: usize) -> Vec<Batch> {
     let mut batches: Vec<Batch> = Vec::new();
     let mut open: Vec<Open> = Vec::new();

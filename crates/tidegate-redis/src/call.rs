@@ -1,8 +1,8 @@
-//! One call of the script: many steps over the cells of some shards, put into a few arguments, and the reply taken apart.
+//! Encodes a call of the script: many steps over the cells of some shards in a few arguments. Also decodes the reply.
 //!
-//! The script answers with the cells as they were and a letter for each step. What the steps' callers are told is worked out here, by the
-//! same [`settle`] over the same cells at the same ticks: so an answer is core's to the last digit, and a script that disagreed with core
-//! would be found out by the first decision.
+//! The script answers with the cells as they were and a letter per step. The answers to the steps' callers are computed
+//! here, by the library's [`settle`] over the same cells at the same ticks. So an answer agrees with core to the last
+//! digit, and a disagreement between script and core shows at the first such decision.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,20 +17,21 @@ use crate::ask::Ask;
 use crate::cell::{put_tick, tick, write as write_cell};
 use crate::work::{CellName, CellWrite, Cells, Found, Note, Plan, Prepared, Told};
 
-/// The most cells of a call: they are numbered by one byte, and a call with as many holds up the server for less than a millisecond.
+/// The most cells of a call: they are numbered by one byte, and a call of that size occupies the server for less than a
+/// millisecond.
 pub(crate) const MOST_CELLS: usize = 250;
 
-/// Names of the hashes in the engine.
+/// The names of the store's keys in the engine.
 #[derive(Debug)]
 pub(crate) struct Names {
     hashes: Vec<Box<str>>,
     used: Box<str>,
-    /// What that key holds.
+    /// The value of the key that marks the namespace as used.
     form: Box<str>,
 }
 
 impl Names {
-    /// The number in the names says how keys are laid out, so that another layout never meets these.
+    /// The number in the names is the version of the layout, so that different layouts never share keys.
     pub(crate) fn new(namespace: &str, shards: u32) -> Self {
         let name = |shard| format!("tg:1:{{{namespace}:{shard}}}:h").into_boxed_str();
         let used = format!("tg:1:{{{namespace}:0}}:used").into_boxed_str();
@@ -42,27 +43,27 @@ impl Names {
         self.hashes.get(shard as usize).map_or("", |name| name)
     }
 
-    /// The key that says that the namespace is in use, and with how many shards; it lies where the first shard does.
+    /// The key that marks the namespace as used, and holds its number of shards; it is in the slot of the first shard.
     pub(crate) fn used(&self) -> &str {
         &self.used
     }
 
-    /// What that key holds.
+    /// The value of that key.
     pub(crate) fn form(&self) -> &str {
         &self.form
     }
 
     pub(crate) fn shards(&self) -> u32 {
-        // Made of a `u32`.
+        // Made from a `u32`.
         self.hashes.len() as u32
     }
 }
 
-/// The cells of a call, sorted, so that those of a shard follow one another; a cell's number is its place.
+/// The cells of a call, sorted, so that the cells of a shard are adjacent; a cell's number is its index.
 #[derive(Debug, Default)]
 pub(crate) struct Layout {
     cells: Vec<CellName>,
-    /// How many cells each shard has.
+    /// The number of cells per shard.
     shards: Vec<(u32, u8)>,
 }
 
@@ -84,7 +85,7 @@ impl Layout {
         self.cells.binary_search(name).unwrap_or_default()
     }
 
-    /// The place of a cell's shard among those of the call.
+    /// Returns the index of a cell's shard among those of the call.
     fn shard(&self, name: &CellName) -> usize {
         self.shards.binary_search_by_key(&name.shard, |(shard, _)| *shard).unwrap_or_default()
     }
@@ -101,7 +102,7 @@ impl Layout {
     }
 }
 
-/// Puts steps into a command; returns where their cells lie in the reply.
+/// Encodes steps into a command; returns the layout of their cells in the reply.
 pub(crate) fn decide(
     steps: &[&Prepared],
     script: &str,
@@ -118,11 +119,11 @@ pub(crate) fn decide(
             Plan::Peek => 2,
             Plan::Read => 3,
         };
-        // A step has no more charges than a call has cells.
+        // A step has at most as many charges as a call has cells.
         plan.extend([op, step.cells.len() as u8]);
         for (at, name) in step.cells.iter().enumerate() {
             let number = step.asks.get(at).map_or(0, |ask| {
-                // One for each cell at most.
+                // At most one per cell.
                 let next = numbers.len() as u8 + 1;
                 *numbers.entry(ask).or_insert_with(|| {
                     asks.extend_from_slice(ask);
@@ -132,7 +133,7 @@ pub(crate) fn decide(
             plan.extend([layout.place(name) as u8 + 1, number]);
         }
         if let Some(tick) = step.tick {
-            // A tick that does not fit is the library's to decide by; the script only reads.
+            // If a tick does not fit, the script only reads, and the library decides.
             put_tick(&mut ticks, tick).unwrap_or_else(|| ticks.extend([0; 8]));
         }
     }
@@ -149,7 +150,7 @@ pub(crate) fn decide(
     (command, layout)
 }
 
-/// Puts writes into a command.
+/// Encodes writes into a command.
 pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8]) -> Cmd {
     let layout = Layout::of(writes.iter().map(|write| write.name).collect());
     let mut sorted: Vec<&CellWrite> = writes.iter().collect();
@@ -169,14 +170,14 @@ pub(crate) fn write(writes: &[CellWrite], script: &str, names: &Names, run: &[u8
     command
 }
 
-/// Puts a note into a command. `IsUsed` and `Used` answer with what was there before, `Epoch` with what is there.
+/// Encodes a note into a command. `IsUsed` and `Used` return the previous value, `Epoch` the current one.
 pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
     let mut command = Cmd::new();
     match note {
         Note::IsUsed => command.arg("GET").arg(names.used()),
         Note::Used => command.arg("SET").arg(names.used()).arg(names.form()).arg("NX").arg("GET"),
         Note::Epoch { shard } => command.arg("HGET").arg(names.hash(shard)).arg("e"),
-        // The run, and no tick at which cells were lost.
+        // The run, and no tick of a loss.
         Note::Begin { shard } => {
             command.arg("HSETNX").arg(names.hash(shard)).arg("e").arg([run, &[0; 8]].concat())
         }
@@ -184,7 +185,7 @@ pub(crate) fn note(note: Note, names: &Names, run: &[u8]) -> Cmd {
     command
 }
 
-/// Takes a reply apart: what each step is told, and the script's time.
+/// Decodes a reply: the result of each step, and the script's time. `None` if the reply is malformed.
 pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option<(Vec<Told>, Tick)> {
     let Value::Array(mut values) = reply else { return None };
     let cells = layout.cells.len();
@@ -201,7 +202,7 @@ pub(crate) fn told(steps: &[&Prepared], layout: &Layout, reply: Value) -> Option
     Some((each.collect(), now))
 }
 
-/// Returns when cells were last lost of the shards that a reply tells of; the epoch for never.
+/// Returns the latest loss of cells in the shards of a reply; the epoch if there was none.
 pub(crate) fn last_loss(layout: &Layout, reply: &Value) -> Tick {
     match reply {
         Value::Array(values) if values.len() == layout.cells.len() + 4 => match values.last() {
@@ -213,18 +214,18 @@ pub(crate) fn last_loss(layout: &Layout, reply: &Value) -> Tick {
     .unwrap_or(Tick::EPOCH)
 }
 
-/// Says whether an epoch tells of a loss.
+/// Returns whether an epoch records a loss.
 pub(crate) fn tells_of_loss(epoch: &[u8]) -> bool {
     epoch.get(16..).is_some_and(|mut at| tick(&mut at).is_ok_and(|lost| lost > Tick::EPOCH))
 }
 
-/// The cells of a call while its steps are told.
+/// The cells of a call while the results of its steps are computed.
 struct Replay<'l> {
     layout: &'l Layout,
     found: Vec<Found>,
-    /// When cells of each shard were lost; empty where nobody watches.
+    /// The tick of the last loss of each shard; empty if losses are not watched.
     lost: Vec<u8>,
-    /// What the steps told so far have left of each cell; `None` for cells that none of them has.
+    /// The cells that earlier steps of the call have left; `None` for cells that no earlier step has.
     cells: Vec<Option<Option<Cell>>>,
 }
 
@@ -241,7 +242,7 @@ impl Replay<'_> {
         for (place, (form, quota)) in places.iter().zip(&step.forms) {
             cells.push(match (self.cells[*place].take(), &self.found[*place]) {
                 (Some(left), _) => left,
-                // The script decides only by cells that begin with the charge's own quota.
+                // The script only decides by cells that begin with the charge's own quota.
                 (None, Found::Bytes(bytes)) => {
                     let state = form.state(bytes.get(form.prefix.len()..).unwrap_or_default());
                     state.ok().map(|state| Cell::new(Arc::clone(quota), state))
@@ -262,7 +263,8 @@ impl Replay<'_> {
         Told::Decided(Err(StoreError::Unavailable { reason: reason.to_owned() }))
     }
 
-    /// What the next step finds: what was read, or what an earlier step of the call has left, which the script writes as the library does.
+    /// Returns the cell that the next step finds: as read, or as an earlier step of the call has left it. Script and
+    /// library write it alike.
     fn found_by(&self, place: usize) -> Found {
         match &self.cells[place] {
             Some(Some(left)) => Found::Bytes(write_cell(left, Tick::EPOCH)),
@@ -270,7 +272,7 @@ impl Replay<'_> {
         }
     }
 
-    /// When cells of a cell's shard were lost; the epoch for never.
+    /// Returns the tick of the last loss in a cell's shard; the epoch if there was none.
     fn lost(&self, name: &CellName) -> Tick {
         let at = self.layout.shard(name) * 8;
         self.lost.get(at..at + 8).and_then(|mut bytes| tick(&mut bytes).ok()).unwrap_or(Tick::EPOCH)
@@ -281,7 +283,7 @@ fn found(value: Value) -> Option<Found> {
     match value {
         Value::Nil => Some(Found::Nothing),
         Value::BulkString(bytes) => Some(Found::Bytes(bytes)),
-        // What the script says of a key that is no hash.
+        // The script's reply for a key that is not a hash.
         Value::Int(_) => Some(Found::NoHash),
         _ => None,
     }

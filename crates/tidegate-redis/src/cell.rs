@@ -1,8 +1,9 @@
-//! How a cell is written: short where the script reads it too, whole everywhere else.
+//! The encoding of cells: a short form if the script reads the cell too, else the whole cell.
 //!
-//! A cell begins with a letter and its quota, so that a node with another configuration can carry it over. Of a limit that the script
-//! decides follow fixed-width numbers, least byte first: the second and nanosecond of the last change, four bytes each, and what was spent, in
-//! seven. Every other cell is what [`Cell::encode`] gives, behind the tick it was written at.
+//! A cell begins with a letter and its quota, so that a node with another configuration can carry it over. In the short
+//! form, fixed-width little-endian numbers follow: the tick of the last change (seconds and nanoseconds, four bytes
+//! each), for windows the tick of the window's start and for calendar windows also that of its end, and the spent
+//! amount in seven bytes. Every other cell is the result of [`Cell::encode`], after the tick at which it was written.
 
 use tidegate::store::Cell;
 use tidegate_core::bytes::DecodeError;
@@ -10,52 +11,52 @@ use tidegate_core::rate::{FixedWindow, FixedWindowState, Gcra, OneWindow};
 use tidegate_core::time::nanos;
 use tidegate_core::{Quota, Rate, State, Tick};
 
-/// Begins the cell of a [`Gcra`] whose ticks are nanoseconds.
+/// The first byte of a [`Gcra`] cell whose ticks are nanoseconds.
 const GCRA: u8 = b'g';
-/// Begins the cell of a [`Gcra`] whose ticks are microseconds.
+/// The first byte of a [`Gcra`] cell whose ticks are microseconds.
 const COARSE_GCRA: u8 = b'G';
-/// Begins the cell of a window that opens at its first charge.
+/// The first byte of the cell of a window that opens at its first charge.
 const WINDOW: u8 = b'w';
-/// Begins the cell of a calendar window.
+/// The first byte of the cell of a calendar window.
 const CALENDAR: u8 = b'c';
-/// Begins a cell that only the library reads.
+/// The first byte of a cell that only the library reads.
 const WHOLE: u8 = b'r';
 
-/// Doubles hold every whole number up to here exactly.
+/// Doubles hold every integer up to this exactly.
 pub(crate) const EXACT: u64 = 1 << 53;
 
 const SECOND: u64 = 1_000_000_000;
 
-/// How cells of one quota are written and asked for in the script.
+/// How the cells of one quota are encoded, and how the script is asked about them.
 #[derive(Debug)]
 pub(crate) struct Form {
-    /// What cells of the quota begin with.
+    /// The first bytes of the quota's cells.
     pub(crate) prefix: Box<[u8]>,
     pub(crate) rule: Rule,
 }
 
-/// The algorithms that the script knows.
+/// The algorithms that the script implements.
 #[derive(Debug)]
 pub(crate) enum Rule {
     Gcra(GcraRule),
     Window { limit: FixedWindow, calendar: bool },
 }
 
-/// The numbers of a [`Gcra`] as the script takes them.
+/// The numbers of a [`Gcra`] in the script's units.
 ///
-/// Core counts scaled time in units of `1/count` nanoseconds. Where a full limit takes less than 2^53 of them, these are the script's. Of
-/// limits over months the number may be larger; then ticks are whole microseconds, and everything is divided by what a unit and a
-/// microsecond have in common.
+/// Core counts scaled time in units of `1/count` nanoseconds. If a full limit takes less than 2^53 of them, the script
+/// uses the same units. For limits over months the number may be larger; then ticks are whole microseconds, and all
+/// numbers are divided by the greatest common divisor of a unit and a microsecond.
 #[derive(Debug)]
 pub(crate) struct GcraRule {
     pub(crate) limit: Gcra,
-    /// Nanoseconds in a tick of the script: 1 or 1000.
+    /// The nanoseconds of one tick of the script: 1 or 1000.
     pub(crate) grain: u64,
-    /// How many units of core's scaled time one of the script's is.
+    /// The units of core's scaled time in one unit of the script's.
     divisor: u64,
-    /// Scaled time that passes in a tick of the script.
+    /// The scaled time that passes per tick of the script.
     pub(crate) rate: u64,
-    /// Scaled time that a unit takes.
+    /// The scaled time of one unit of the limit.
     pub(crate) unit: u64,
 }
 
@@ -74,13 +75,13 @@ impl GcraRule {
         fits(unit, rate).then_some(Self { limit: *limit, grain: 1000, divisor, rate, unit })
     }
 
-    /// Scaled time of the script that passes in a span, rounded down.
+    /// Returns the script's scaled time that passes in a span, rounded down.
     pub(crate) fn passes_in(&self, span: u64) -> Option<u64> {
         let (scale, _) = self.limit.rate().reduced();
         u64::try_from(u128::from(span) * u128::from(scale) / u128::from(self.divisor)).ok()
     }
 
-    /// Scaled time of the script that a full limit takes.
+    /// Returns the script's scaled time of a full limit.
     pub(crate) const fn full(&self) -> u64 {
         // Below 2^53, see `of`.
         self.unit * self.limit.burst()
@@ -91,7 +92,7 @@ impl GcraRule {
     }
 }
 
-/// The largest number that divides both; neither is zero.
+/// Returns the greatest common divisor; neither number may be zero.
 const fn common(mut a: u64, mut b: u64) -> u64 {
     while b != 0 {
         (a, b) = (b, a % b);
@@ -99,9 +100,11 @@ const fn common(mut a: u64, mut b: u64) -> u64 {
     a
 }
 
-/// Says whether the script decides a limit, in one round trip. All others are decided by compare-and-set, in two: one reads, one writes.
+/// Returns whether the script decides a limit, in one round trip. All other limits are decided by compare-and-set, in
+/// two: one reads, one writes.
 ///
-/// Now and then it hands one of its own over, in two round trips as well: the page of the store lists when.
+/// In some cases the script passes a limit of its own to the library, which also takes two round trips: the store's
+/// documentation lists them.
 ///
 /// # Examples
 /// ```
@@ -145,7 +148,7 @@ impl Form {
         Some(Self { prefix: prefix.into(), rule })
     }
 
-    /// Says whether the script can decide at a tick.
+    /// Returns whether the script can decide at a tick.
     pub(crate) fn takes(&self, tick: Tick) -> bool {
         let grains = match &self.rule {
             Rule::Gcra(rule) => rule.takes(tick),
@@ -154,7 +157,8 @@ impl Form {
         grains && u32::try_from(tick.as_nanos() / SECOND).is_ok()
     }
 
-    /// Returns the short form of a state; `None` where it does not fit, and [`Form::state`] would not return the same.
+    /// Returns the short form of a state; `None` if it does not fit, so that [`Form::state`] would not return the same
+    /// state.
     fn write(&self, state: &State) -> Option<Vec<u8>> {
         let mut out = self.prefix.to_vec();
         let spent = match (&self.rule, state) {
@@ -183,7 +187,7 @@ impl Form {
         (spent < EXACT).then_some(out)
     }
 
-    /// Reads what follows the prefix of a short form.
+    /// Decodes the part of a short form after the prefix.
     pub(crate) fn state(&self, mut rest: &[u8]) -> Result<State, DecodeError> {
         let rest = &mut rest;
         let last = tick(rest)?;
@@ -206,7 +210,7 @@ impl Form {
     }
 }
 
-/// Returns how a cell is written at a tick.
+/// Encodes a cell that is written at a tick.
 pub(crate) fn write(cell: &Cell, now: Tick) -> Vec<u8> {
     let short = || Form::of(&cell.quota).filter(|_| cell.is_plain())?.write(&cell.state);
     short().unwrap_or_else(|| {
@@ -217,10 +221,10 @@ pub(crate) fn write(cell: &Cell, now: Tick) -> Vec<u8> {
     })
 }
 
-/// Reads a cell, and the tick at which it was written.
+/// Decodes a cell, and the tick at which it was written.
 ///
 /// # Errors
-/// [`DecodeError`] when the bytes are no cell.
+/// [`DecodeError`] if the bytes are not a cell.
 pub(crate) fn read(bytes: &[u8]) -> Result<(Cell, Tick), DecodeError> {
     let (kind, mut rest) = bytes.split_first().ok_or(DecodeError::Short)?;
     if *kind == WHOLE {
@@ -248,7 +252,7 @@ pub(crate) fn read(bytes: &[u8]) -> Result<(Cell, Tick), DecodeError> {
     Ok((Cell::new(quota.into(), state), written))
 }
 
-/// Appends a whole number, seven bits to a byte, least first.
+/// Appends an integer in LEB128: seven bits per byte, least significant first.
 fn put(out: &mut Vec<u8>, mut number: u128) {
     while number > 0x7F {
         // Seven bits.
@@ -271,7 +275,7 @@ fn take(from: &mut &[u8]) -> Result<u128, DecodeError> {
     Err(DecodeError::Value { field: "number" })
 }
 
-/// The units that periods are written in: the largest that divides the period.
+/// The units in which periods are written; the largest one that divides the period is used.
 const PERIOD_UNITS: [u64; 4] = [1, 1_000, 1_000_000, SECOND];
 
 fn put_rate(out: &mut Vec<u8>, rate: Rate) {
@@ -295,7 +299,7 @@ fn take_rate(from: &mut &[u8]) -> Result<Rate, DecodeError> {
 /// Returns a tick as seconds and nanoseconds; `None` after the year 2106.
 pub(crate) fn parts(tick: Tick) -> Option<(u32, u32)> {
     let nanos = tick.as_nanos();
-    // The rest is below 10^9.
+    // The remainder is below 10^9.
     Some((u32::try_from(nanos / SECOND).ok()?, (nanos % SECOND) as u32))
 }
 
@@ -306,7 +310,7 @@ pub(crate) fn put_tick(out: &mut Vec<u8>, tick: Tick) -> Option<()> {
     Some(())
 }
 
-/// Reads a tick of seconds and nanoseconds.
+/// Reads a tick as seconds and nanoseconds.
 pub(crate) fn tick(from: &mut &[u8]) -> Result<Tick, DecodeError> {
     let (bytes, rest) = from.split_first_chunk::<8>().ok_or(DecodeError::Short)?;
     let [a, b, c, d, e, f, g, h] = *bytes;
@@ -326,7 +330,7 @@ fn seven(from: &mut &[u8]) -> Result<u64, DecodeError> {
     if number < EXACT { Ok(number) } else { Err(DecodeError::Value { field: "spent" }) }
 }
 
-/// Returns a window's usual length in nanoseconds, twice over: no window of its kind is longer.
+/// Returns twice a window's usual length in nanoseconds, an upper bound for all windows of its kind.
 pub(crate) fn longest_window(limit: &FixedWindow) -> u64 {
     nanos(limit.period()).saturating_mul(2)
 }

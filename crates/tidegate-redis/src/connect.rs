@@ -1,4 +1,4 @@
-//! One connection to one server, made and looked over before anything is asked of it.
+//! Opens connections to servers, and checks a server before it is used.
 
 use std::time::Duration;
 
@@ -11,21 +11,21 @@ use redis::{
 use crate::error::ConnectError;
 use crate::options::{RedisOptions, address};
 
-/// The script, as it is loaded into servers.
+/// The source of the script, which is loaded into servers.
 pub(crate) const SCRIPT: &str = include_str!("script.lua");
 
-/// The least version of Redis, as servers tell it; Valkey tells one that it is compatible with.
+/// The lowest supported version of Redis, as servers report it; Valkey reports the Redis version it is compatible with.
 const LEAST: [u64; 2] = [7, 0];
 
-/// A connection that is ready for calls.
+/// A connection to a checked server, ready for calls.
 #[derive(Clone, Debug)]
 pub(crate) struct Ready {
     pub(crate) connection: MultiplexedConnection,
-    /// The first half of the number by which the server names its own run: another process, another number.
+    /// The first half of the server's run id, which differs for each server process.
     pub(crate) run: [u8; 16],
-    /// By which name the server knows the script.
+    /// The hash by which the server knows the script.
     pub(crate) script: String,
-    /// What it does when its memory is full.
+    /// The server's eviction policy for a full memory.
     pub(crate) policy: String,
 }
 
@@ -35,26 +35,27 @@ pub(crate) struct Dialer {
     pub(crate) options: RedisOptions,
     /// The pattern of the store's keys, for errors.
     pub(crate) keys: String,
-    /// One of the store's hashes.
+    /// The key of one of the store's hashes.
     pub(crate) probe: String,
 }
 
 impl Dialer {
-    /// Connects to a server, and does no more than that.
+    /// Connects to a server without checking it.
     pub(crate) async fn plain(&self, info: &ConnectionInfo) -> Result<MultiplexedConnection, ConnectError> {
         let timeout = Some(self.options.timeout);
         let config =
             AsyncConnectionConfig::new().set_connection_timeout(timeout).set_response_timeout(timeout);
         let failed = |error: RedisError| self.error(info, &error);
         let client = if matches!(info.addr(), redis::ConnectionAddr::TcpTls { .. }) {
-            // The driver takes the process's cryptography. A program that has chosen one keeps it.
+            // The driver uses the process's cryptography provider. A provider that the program has already installed
+            // stays.
             let _ = rustls::crypto::ring::default_provider().install_default();
             Client::build_with_tls(info.clone(), self.options.tls())
         } else {
             Client::open(info.clone())
         };
         let client = client.map_err(failed)?;
-        // The driver's own bound does not cover the handshakes.
+        // The driver's own timeout does not cover the handshakes.
         let connected = client.get_multiplexed_async_connection_with_config(&config);
         match tokio::time::timeout(self.options.timeout, connected).await {
             Ok(connected) => connected.map_err(failed),
@@ -62,8 +63,8 @@ impl Dialer {
         }
     }
 
-    /// Connects to the server that decides: one that is no replica, new enough, and runs the script.
-    /// All of it within one timeout.
+    /// Connects to the deciding server, and checks that it is not a replica, is new enough, and runs the script. All of
+    /// this within one timeout.
     pub(crate) async fn ready(&self, info: &ConnectionInfo) -> Result<Ready, ConnectError> {
         match tokio::time::timeout(self.options.timeout, self.looked_over(info)).await {
             Ok(ready) => ready,
@@ -81,8 +82,8 @@ impl Dialer {
         load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
         let script = ask(&mut connection, &load).await.map_err(failed)?;
         let script = text(script).ok_or_else(|| self.strange(info, "SCRIPT LOAD without a name"))?;
-        // Writes nothing, because there is no such field; whoever may not write is told. Where another node of a cluster holds it, the right
-        // was there.
+        // Writes nothing, because the field does not exist; a user without write permission gets an error. If another
+        // node of the cluster holds the key, the permission was checked before the redirection.
         let mut probe = Cmd::new();
         probe.arg("HDEL").arg(&self.probe).arg("");
         match ask(&mut connection, &probe).await {
@@ -91,7 +92,7 @@ impl Dialer {
         }
     }
 
-    /// Checks what a server says of itself; returns its run and its eviction policy.
+    /// Checks a server's `INFO`; returns its run id and its eviction policy.
     fn look_over(&self, info: &ConnectionInfo, told: &str) -> Result<([u8; 16], String), ConnectError> {
         let field = |name: &str| {
             let line = told.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'));
@@ -103,7 +104,7 @@ impl Dialer {
         if numbers.as_slice() < LEAST.as_slice() {
             return Err(ConnectError::Version { address, found: version.to_owned() });
         }
-        // Valkey has a name of its own for it.
+        // Valkey uses another field name.
         let is_cluster = ["redis_mode", "server_mode"].iter().any(|name| field(name) == "cluster");
         if is_cluster != self.options.is_cluster() {
             return Err(ConnectError::Mode { address, is_cluster });
@@ -118,7 +119,7 @@ impl Dialer {
 
     fn silent(&self, info: &ConnectionInfo) -> ConnectError {
         let mut reason = format!("it did not answer within {:?}", self.options.timeout);
-        // It takes the first bytes of TLS for a part of a command, and waits for the rest.
+        // A server without TLS takes the first bytes of the handshake for a part of a command, and waits for the rest.
         if is_tls(info) {
             reason.push_str(NO_TLS);
         }
@@ -129,7 +130,7 @@ impl Dialer {
         ConnectError::Answer { address: address(info.addr()), reason: reason.to_owned() }
     }
 
-    /// Says what an error at connecting means.
+    /// Translates an error at connecting.
     pub(crate) fn error(&self, info: &ConnectionInfo, error: &RedisError) -> ConnectError {
         let (address, reason) = (address(info.addr()), words(error));
         let code = error.code().unwrap_or_default();
@@ -145,7 +146,7 @@ impl Dialer {
             }
             ErrorKind::InvalidClientConfig if tls => ConnectError::Tls { address, reason },
             _ if tls && tls_failed(&reason) => ConnectError::Tls { address, reason },
-            // The driver's words are of bytes and places.
+            // The driver's message speaks of bytes and offsets.
             _ if reason.contains("Parse error") => {
                 ConnectError::Answer { address, reason: "something else than the protocol".to_owned() }
             }
@@ -162,10 +163,10 @@ impl Dialer {
     }
 }
 
-/// What may be wrong where a server that is asked by TLS takes the connection and does not shake hands.
+/// The hint if a server that is addressed by TLS accepts the connection but does not complete the handshake.
 const NO_TLS: &str =
     "; it may not speak TLS, which `rediss://` asks for: then write `redis://` in its address";
-/// What may be wrong where a server that is asked in plain text takes the connection and closes it.
+/// The hint if a server that is addressed in plain text accepts the connection and closes it.
 const WANTS_TLS: &str = "; it may want TLS: then write `rediss://` in its address";
 
 fn is_tls(info: &ConnectionInfo) -> bool {
@@ -176,7 +177,7 @@ fn is_tcp(info: &ConnectionInfo) -> bool {
     matches!(info.addr(), redis::ConnectionAddr::Tcp(..))
 }
 
-/// Says whether a server took the connection and closed it.
+/// Returns whether a server accepted the connection and closed it.
 fn hung_up(error: &RedisError) -> bool {
     error.is_connection_dropped() && !error.is_connection_refusal()
 }
@@ -192,12 +193,12 @@ pub(crate) async fn ask(connection: &mut MultiplexedConnection, command: &Cmd) -
     connection.send_packed_command(command).await?.extract_error()
 }
 
-/// Returns what an error says, without the text of what was sent.
+/// Returns an error's message, without the text of what was sent.
 pub(crate) fn words(error: &RedisError) -> String {
     error.code().map_or_else(|| error.to_string(), |code| said(code, error.detail()))
 }
 
-/// Returns what a server said, without the name of a user: from Redis 7.2 on, `NOPERM` has it.
+/// Returns a server's error without the name of a user, which `NOPERM` contains from Redis 7.2 on.
 pub(crate) fn said(code: &str, detail: Option<&str>) -> String {
     let Some(detail) = detail else { return code.to_owned() };
     match detail.strip_prefix("User ").and_then(|rest| rest.find(" has no permissions").map(|at| &rest[at..]))
@@ -215,7 +216,7 @@ pub(crate) fn text(value: Value) -> Option<String> {
     }
 }
 
-/// How long to wait before a server that refused a connection is tried again.
+/// The pause before a server that refused a connection is tried again.
 pub(crate) const PAUSE: Duration = Duration::from_millis(100);
 
 #[cfg(test)]
@@ -261,7 +262,8 @@ mod tests {
         assert!(matches!(replica, ConnectError::ReadOnly { .. }), "{replica}");
         let node = looked_over(&told("7.2.0", "master", "cluster")).unwrap_err();
         assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");
-        // As Valkey 9 says it: nodes of its clusters were taken for servers by themselves, and clusters refused.
+        // Valkey 9 reports the mode in this field: its cluster nodes used to be taken for single servers, and clusters
+        // were refused.
         let valkey = told("7.2.4", "master", "cluster").replace("redis_mode", "server_mode");
         let node = looked_over(&valkey).unwrap_err();
         assert!(matches!(node, ConnectError::Mode { is_cluster: true, .. }), "{node}");

@@ -1,8 +1,8 @@
-//! What a store has done so far, counted.
+//! Counters of a store's activity.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How often a store has done what, since it was connected.
+/// A store's activity since it was connected.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counts {
@@ -14,13 +14,13 @@ pub struct Counts {
     pub scripted: u64,
     /// Steps that the library decided, by compare-and-set.
     pub by_library: u64,
-    /// Writes that came too late, after which the step was decided anew.
+    /// Writes that were too late, after which the step was decided anew.
     pub conflicts: u64,
-    /// Calls sent again after they were refused and not executed.
+    /// Calls sent again after they were refused without being executed.
     pub retries: u64,
-    /// How often a server did not know the script.
+    /// How often a server did not have the script.
     pub reloads: u64,
-    /// Cells given up for one of a later epoch: the server had lost what was spent.
+    /// Cells replaced because the server had lost what was spent.
     pub replaced: u64,
     /// Cells that could not be read.
     pub corrupt: u64,
@@ -46,7 +46,7 @@ pub(crate) struct Counters {
     pub(crate) swept: AtomicU64,
 }
 
-/// Adds to a counter. Relaxed: nothing follows from one number about another.
+/// Adds to a counter. Relaxed: the counters are independent of one another.
 pub(crate) fn add(counter: &AtomicU64, number: u64) {
     counter.fetch_add(number, Ordering::Relaxed);
 }

@@ -1,4 +1,5 @@
-//! Asks the servers, and decides what their script does not: over cells that were read, which are written if they still are the same.
+//! Sends work to the servers, and decides the steps that their script does not: over cells that were read, and that are
+//! written back if they are unchanged.
 
 use std::sync::Arc;
 
@@ -18,13 +19,14 @@ use crate::link::Common;
 use crate::route::Route;
 use crate::work::{CellWrite, Cells, Failure, Found, Note, Plan, Prepared, Reply, Told, Work};
 
-/// How often a step is decided anew because others have written its cells. Each time one of them got on.
+/// How often a step is decided anew because others have written its cells. Each time, one of the others has made
+/// progress.
 const ATTEMPTS: u32 = 64;
 
-/// How long to wait before a call is sent again that was refused, at first; each time twice as long.
+/// The first pause before a refused call is sent again; it doubles each time.
 const FIRST_PAUSE: std::time::Duration = std::time::Duration::from_millis(2);
 
-/// The servers of a store, and how they are asked.
+/// The servers of a store, and the links to them.
 #[derive(Debug)]
 pub(crate) struct Engine {
     pub(crate) common: Arc<Common>,
@@ -34,12 +36,14 @@ pub(crate) struct Engine {
 }
 
 impl Engine {
-    /// Takes note of the shards of a namespace that nobody has used, if losses are to be told from a first use: what is not there later was
-    /// lost. Returns with how many shards, in the words of [`Names::form`](crate::call::Names::form), the namespace is in use.
+    /// If `tells_first_use`, marks the shards of an unused namespace as complete: a cell that is missing later was
+    /// lost. Returns the number of shards with which the namespace is in use, in the form of
+    /// [`Names::form`](crate::call::Names::form).
     pub(crate) async fn begin(&self, tells_first_use: bool) -> Result<String, StoreError> {
         let is_used = self.noted(Note::IsUsed).await?;
         if is_used.is_none() && tells_first_use {
-            // A hash that tells of a loss is older than this start: what says that the namespace is in use was lost as well.
+            // If a hash records a loss, the namespace was in use before this start, and the key that says so was lost
+            // as well.
             let epochs = self.note_each(|shard| Note::Epoch { shard }).await?;
             if !epochs.iter().flatten().any(|epoch| tells_of_loss(epoch)) {
                 self.note_each(|shard| Note::Begin { shard }).await?;
@@ -47,7 +51,7 @@ impl Engine {
         }
         let before = match is_used {
             Some(form) => Some(form),
-            // Nothing where this node is the first to say it.
+            // `None` if this node is the first to mark it as used.
             None => self.noted(Note::Used).await?,
         };
         let form = before.map(|form| String::from_utf8_lossy(&form).into_owned());
@@ -61,7 +65,7 @@ impl Engine {
         }
     }
 
-    /// Asks for a note about each shard.
+    /// Sends a note for each shard.
     async fn note_each(&self, note: impl Fn(u32) -> Note) -> Result<Vec<Option<Vec<u8>>>, StoreError> {
         let shards: Vec<u32> = (0..self.common.names.shards()).collect();
         let mut all = Vec::with_capacity(shards.len());
@@ -73,7 +77,7 @@ impl Engine {
         Ok(all)
     }
 
-    /// Asks the server that holds the cells; asks again, for a while, where it refused and did not execute.
+    /// Sends work to the server that holds the cells. Retries for a while if the server refused without executing it.
     pub(crate) async fn ask(&self, work: Work) -> Result<Reply, StoreError> {
         let until = self.clock.now().after(self.common.dialer.options.patience);
         let (mut pause, mut asking) = (FIRST_PAUSE, None);
@@ -114,7 +118,7 @@ impl Engine {
         }
     }
 
-    /// Decides a step over cells that were read, and writes what changed if they still are what they were.
+    /// Decides a step over cells that were read, and writes the changes if the cells are still unchanged.
     pub(crate) async fn by_library(&self, mut prepared: Prepared, mut cells: Option<Cells>) -> Answer {
         add(&self.common.counters.by_library, 1);
         prepared.plan = Plan::Read;
@@ -163,8 +167,8 @@ impl Engine {
         }
         let (mut settled, changed) = step.with(|step| settle(&Step { now, ..*step }, &mut cells));
         settled.by = DecidedBy::Engine;
-        // What stands for a lost cell is written even by a refusal, so that the next step is the script's; garbage goes only where the step
-        // that forgets it is done.
+        // The replacement of a lost cell is written even if the step is refused, so that the script can decide the next
+        // step. Unreadable bytes are only removed if the step that forgets their key is granted.
         let looks = step.with(|step| matches!(step.op, Op::Peek));
         let anew = (replaced || mended) && !looks && (settled.allowed || !mended);
         if !changed && !anew {
@@ -183,7 +187,7 @@ impl Engine {
         Ok((settled, writes))
     }
 
-    /// Returns the cell that a charge meets.
+    /// Returns the cell for a charge.
     fn cell(
         &self,
         step: &OwnedStep,
@@ -199,7 +203,7 @@ impl Engine {
         };
         let read = match read.transpose() {
             Ok(read) => read,
-            // A step that forgets the key wants the bytes gone.
+            // A step that forgets the key removes the unreadable bytes.
             Err(_) if step.forgets(charge) => return Ok(Met::Garbage),
             Err(source) => {
                 add(&self.common.counters.corrupt, 1);
@@ -218,17 +222,17 @@ impl Engine {
     }
 }
 
-/// The cell that a charge meets.
+/// The cell for a charge.
 enum Met {
-    /// What was found.
+    /// The cell that was found, if any.
     Found(Option<Cell>),
-    /// What stands for a cell that the server has lost.
+    /// The replacement of a cell that the server has lost.
     Lost(Cell),
-    /// Nothing, in place of bytes that are no cell.
+    /// No cell: the bytes that were found cannot be read.
     Garbage,
 }
 
-/// What is told where parts of this crate do not fit together.
+/// The error if parts of this crate do not fit together.
 pub(crate) fn strange() -> StoreError {
     StoreError::Unavailable { reason: "the server's answer does not fit what was asked".to_owned() }
 }

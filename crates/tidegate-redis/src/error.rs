@@ -1,76 +1,76 @@
-//! Why a store could not be connected.
+//! The error of connecting a store.
 
 /// Why a store could not be connected. No message holds a user name or a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// What was given as an address is none.
+    /// An address is not valid.
     #[error(
         "{what} is not an address of a Redis server; write `redis://host:port/db`, `rediss://` for TLS, or `unix:///path`"
     )]
     Address {
-        /// Which of the addresses, counted from 1; the text itself may hold a password.
+        /// Which of the addresses, counted from 1. The text itself is left out, because it may hold a password.
         what: String,
     },
     /// An option is out of range.
     #[error("option `{option}`: {value} is not usable; {wanted}")]
     Option {
-        /// Which option.
+        /// The option's name.
         option: &'static str,
-        /// What was given.
+        /// The given value.
         value: String,
-        /// What would work.
+        /// The valid values.
         wanted: &'static str,
     },
     /// The future was not polled by a tokio runtime, on which the connection has to live.
     #[error("a Redis store is connected within a tokio runtime that has I/O and time enabled")]
     NoRuntime,
-    /// Nobody answers.
+    /// No server answers.
     #[error("no Redis server answers at {address}: {reason}")]
     Unreachable {
         /// The address, without credentials.
         address: String,
-        /// What was said instead.
+        /// The reason.
         reason: String,
     },
-    /// TLS was refused by one of the two sides.
+    /// One of the two sides refused TLS.
     #[error(
         "TLS with {address} failed: {reason}; check `rediss://`, the host name, the root certificate, and this node's own where the server wants one"
     )]
     Tls {
         /// The address, without credentials.
         address: String,
-        /// What was said.
+        /// The reason.
         reason: String,
     },
-    /// User or password are wrong, or missing.
+    /// The user or the password is wrong or missing.
     #[error("{address} refuses the credentials (or wants some): {reason}; check user and password")]
     Credentials {
         /// The address, without credentials.
         address: String,
-        /// What the server said.
+        /// The server's error.
         reason: String,
     },
-    /// The user may not do what a store does.
+    /// The user lacks permissions that the store needs.
     #[error(
         "the user at {address} may not do what the store needs: {reason}; allow it `+@read +@write +@hash +@scripting +time +info +ping +cluster|slots` on the keys `{keys}`"
     )]
     Permission {
         /// The address, without credentials.
         address: String,
-        /// What the server said.
+        /// The server's error.
         reason: String,
         /// The pattern of the store's keys.
         keys: String,
     },
-    /// There is no such database.
+    /// The database does not exist.
     #[error("{address} has no database {database}: {reason}; in cluster mode there is only 0")]
     Database {
         /// The address, without credentials.
         address: String,
-        /// The number asked for.
+        /// The requested number.
         database: i64,
-        /// What the server said.
+        /// The server's error.
         reason: String,
     },
     /// The server is too old.
@@ -78,7 +78,7 @@ pub enum ConnectError {
     Version {
         /// The address, without credentials.
         address: String,
-        /// What it runs.
+        /// The server's version.
         found: String,
     },
     /// The server is a replica.
@@ -87,7 +87,7 @@ pub enum ConnectError {
         /// The address, without credentials.
         address: String,
     },
-    /// The server is a node of a cluster, and was not named as one; or the other way round.
+    /// The server is a node of a cluster, but was not configured as one; or the other way round.
     #[error("{address} {}", if *.is_cluster { "is a node of a cluster; connect with `RedisOptions::cluster`" } else { "is not a node of a cluster; connect with `RedisOptions::single`" })]
     Mode {
         /// The address, without credentials.
@@ -95,42 +95,42 @@ pub enum ConnectError {
         /// Whether the server is a node of a cluster.
         is_cluster: bool,
     },
-    /// The nodes of the namespace have another number of shards: each number would have limits of its own.
+    /// The namespace is in use with another number of shards: nodes with different numbers would have separate limits.
     #[error(
         "the namespace is in use with {found}, and this node has {wanted}; give it the same, or a namespace of its own; to change it for all, stop all nodes and delete the key `{key}`: limits start anew then"
     )]
     Shards {
-        /// The key that says so.
+        /// The key that holds the number.
         key: String,
-        /// What it holds.
+        /// Its value.
         found: String,
-        /// What this node would have written.
+        /// The value that this node would have written.
         wanted: String,
     },
-    /// What was named as a sentinel is another server.
+    /// The server that was named as a sentinel is not one.
     #[error("{address} is not a sentinel: {reason}; name the sentinels, which usually listen on port 26379")]
     NoSentinel {
         /// The address, without credentials.
         address: String,
-        /// What it said.
+        /// Its answer.
         reason: String,
     },
-    /// No sentinel knows a master of that name.
+    /// No sentinel knows a master of this name.
     #[error("no sentinel of {sentinels} names a master `{name}`: {reason}")]
     NoMaster {
         /// The addresses that were asked.
         sentinels: String,
         /// The name of the master.
         name: String,
-        /// What the last of them said.
+        /// The last sentinel's answer.
         reason: String,
     },
-    /// The server answered something that was not understood.
+    /// The server gave an unexpected answer.
     #[error("{address} answered what a Redis server does not: {reason}")]
     Answer {
         /// The address, without credentials.
         address: String,
-        /// What was said.
+        /// A description of the answer.
         reason: String,
     },
 }

@@ -1,4 +1,4 @@
-//! Which server decides: the one that was named, or the one that sentinels name.
+//! Finds the deciding server: the configured one, or the one that sentinels name.
 
 use redis::{Cmd, ConnectionAddr, ConnectionInfo, Value};
 
@@ -6,20 +6,20 @@ use crate::connect::{self, Dialer, Ready, text};
 use crate::error::ConnectError;
 use crate::options::{address, addresses};
 
-/// How a connection finds its server, each time it is made.
+/// How the server is found each time a connection is made.
 #[derive(Clone, Debug)]
 pub(crate) enum Find {
-    /// It is named.
+    /// The configured server.
     Named(ConnectionInfo),
-    /// Sentinels name it: any of them knows, and the first that does is asked first the next time.
+    /// Sentinels name it. The first sentinel that leads to a master is asked first the next time.
     Sentinels { sentinels: Vec<ConnectionInfo>, name: String, master: ConnectionInfo },
-    /// A mistake in this crate, as tests make one.
+    /// Simulates a bug in this crate, for tests.
     #[cfg(test)]
     Panicking,
 }
 
 impl Find {
-    /// Connects to the server that decides.
+    /// Connects to the deciding server.
     pub(crate) async fn connect(&mut self, dialer: &Dialer) -> Result<Ready, ConnectError> {
         match self {
             #[cfg(test)]
@@ -34,12 +34,12 @@ impl Find {
                                 sentinels.swap(0, at);
                                 return Ok(ready);
                             }
-                            // What it names may be down for as long as it takes to name another.
+                            // The named master may be down until the sentinels choose another one.
                             Err(error) => error,
                         },
                         Err(error) => error,
                     };
-                    // One that does not answer may know better than those that do.
+                    // An unreachable sentinel might know better than those that answer, so its error is kept.
                     if !matches!(last, Some(ConnectError::Unreachable { .. })) {
                         last = Some(error);
                     }
@@ -55,7 +55,7 @@ impl Find {
     }
 }
 
-/// Asks a sentinel where the master is.
+/// Asks a sentinel for the master's address.
 async fn named(
     dialer: &Dialer,
     sentinel: &ConnectionInfo,
@@ -89,7 +89,7 @@ async fn named(
     Ok(at(master, host, port))
 }
 
-/// Returns how a server is connected that lies at another address.
+/// Returns the connection settings of `like` with another address.
 pub(crate) fn at(like: &ConnectionInfo, host: String, port: u16) -> ConnectionInfo {
     let addr = match like.addr().clone() {
         ConnectionAddr::TcpTls { insecure, tls_params, .. } => {

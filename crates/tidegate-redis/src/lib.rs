@@ -1,15 +1,16 @@
 //! Limits that many nodes share, kept on Redis or Valkey.
 //!
 //! * [`RedisStore`]: a [`Store`](tidegate::store::Store) on one server, behind sentinels, or in a cluster
-//! * [`RedisOptions`]: which servers, and how
-//! * [`AfterLoss`]: how full limits are taken to be that a server has lost
-//! * [`Counts`]: what a store has done so far
+//! * [`RedisOptions`]: which servers to use, and how
+//! * [`AfterLoss`]: how full a limit is assumed to be after a server has lost its cell
+//! * [`Counts`]: a store's activity so far
 //! * [`ConnectError`]: why a store could not be connected
 //!
-//! A [`GCRA`](tidegate_core::rate::Gcra) and fixed windows are decided by a script on the server, in one round trip; several limits of one
-//! request, in one call, all or nothing; units that a node draws ahead of time as well. All other limits, and whatever gives back, resets or carries over, are decided by this library over
-//! what it has read, and written if nothing has changed: two round trips. Either way it is the same arithmetic, and the server's
-//! clock decides.
+//! A script on the server decides [`GCRA`](tidegate_core::rate::Gcra) limits and fixed windows in one round trip.
+//! Several limits of one request are decided in one call, all or nothing. The script also handles units that a node
+//! draws ahead of time. This library decides all other limits, and all refunds, resets and changes of quota: it reads
+//! the cells, decides, and writes them if they are unchanged, in two round trips. Both ways use the same arithmetic and
+//! the server's clock.
 //!
 //! ```no_run
 //! use std::time::Duration;
@@ -19,7 +20,7 @@
 //!
 //! # async fn connect() -> Result<(), tidegate_redis::ConnectError> {
 //! let redis = RedisStore::connect(RedisOptions::single("redis://127.0.0.1/")?.namespace("shop")).await?;
-//! // Decides by itself while the server is gone.
+//! // Decides locally while the server is unreachable.
 //! let store = Fallback::around(redis, SystemClock::new()).deadline(Duration::from_millis(50)).nodes(3).build();
 //! # Ok(()) }
 //! ```

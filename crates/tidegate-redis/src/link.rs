@@ -1,7 +1,8 @@
 //! The one connection to a server, and the task that owns it.
 //!
-//! Calls go out at once where nothing is in flight. What comes meanwhile is collected and goes out together when the answer is there, so that
-//! batches grow with the load and an idle store adds no wait. A call whose answer is lost is never sent again: it may have been executed.
+//! A job is sent at once if nothing is in flight. Jobs that arrive meanwhile are sent together when the answer is
+//! there, so batches grow with the load. A call whose answer is lost is never sent again, because it may have been
+//! executed.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -23,42 +24,42 @@ use crate::find::Find;
 use crate::sweep::Sweep;
 use crate::work::{Failure, Job, Note, Reply, Told, Work};
 
-/// The most jobs that wait for a server; who comes later waits to be let in.
+/// The most jobs that wait for a server; further callers wait until there is room.
 const MOST_WAITING: usize = 16_384;
 
-/// The most jobs of one exchange.
+/// The most jobs in one exchange.
 const MOST_AT_ONCE: usize = 512;
 
-/// How often a script is loaded for one exchange. Somebody may flush scripts at that very moment, but hardly so often.
+/// How often a script is loaded for one exchange. Another client may flush scripts in between, but hardly this often.
 const RELOADS: u32 = 8;
 
-/// What is told when the task has dropped a job: only a panic does that, or the end of the runtime.
+/// The error if the task has dropped a job, which only happens by a panic or the end of the runtime.
 const NO_REPLY: &str = "the task that asks the server has ended in the middle of it, by a mistake in the store or with the runtime";
 
-/// What all links of a store share.
+/// State shared by all links of a store.
 #[derive(Debug)]
 pub(crate) struct Common {
-    /// Where links live: steps may be asked for on any thread.
+    /// The runtime on which links live: steps may be requested on any thread.
     pub(crate) runtime: Handle,
     pub(crate) dialer: Dialer,
     pub(crate) names: Names,
-    /// The latest tick that was seen.
+    /// The latest tick seen.
     pub(crate) time: HeldTime,
-    /// Whether steps were ever asked by their callers' clocks. Only then the server's time may lie behind the latest tick.
+    /// Whether any step used its caller's clock. Only then can the server's time be behind the latest tick.
     pub(crate) by_callers: AtomicBool,
     pub(crate) counters: Counters,
-    /// Whether cells that a server has lost are noticed.
+    /// Whether losses of cells by a server are detected.
     pub(crate) watched: bool,
 }
 
-/// Hands jobs to the task that owns a connection. The task ends when the last link of it is dropped.
+/// Sends jobs to the task that owns a connection. The task ends when its last link is dropped.
 #[derive(Clone, Debug)]
 pub(crate) struct Link {
     jobs: mpsc::Sender<Job>,
 }
 
 impl Link {
-    /// Starts the task. `ready` is a connection that was made already.
+    /// Starts the task. `ready` is a connection that already exists.
     pub(crate) fn start(common: Arc<Common>, find: Find, ready: Option<Ready>) -> Self {
         let (jobs, received) = mpsc::channel(MOST_WAITING);
         let sweep = Sweep::new(common.names.shards(), common.dialer.options.is_cluster());
@@ -68,7 +69,7 @@ impl Link {
         Self { jobs }
     }
 
-    /// Hands over a job, and waits for its reply.
+    /// Sends a job, and waits for its reply.
     pub(crate) async fn ask(&self, work: Work, asking: bool) -> Result<Reply, Failure> {
         let (reply, told) = oneshot::channel();
         let sent = self.jobs.send(Job { work, asking, reply }).await;
@@ -77,22 +78,22 @@ impl Link {
     }
 }
 
-/// Owns a connection.
+/// The owner of a connection.
 struct Owner {
     common: Arc<Common>,
     find: Find,
     ready: Option<Ready>,
-    /// Why there is no connection, and until when none is tried.
+    /// Why there is no connection, and until when none is attempted.
     down: Option<(Tick, String)>,
     clock: SystemClock,
     sweep: Sweep,
-    /// The latest loss that a server has told of.
+    /// The latest loss that a server has reported.
     lost: Tick,
 }
 
 impl Owner {
     async fn run(mut self, mut received: mpsc::Receiver<Job>) {
-        // A panic is a mistake in this crate. It costs one exchange, and not the server for as long as the process lives.
+        // A panic is a bug in this crate. It costs one exchange, instead of the link for good.
         while AssertUnwindSafe(self.run_until_panic(&mut received)).catch_unwind().await.is_err() {
             tracing::error!("a mistake in the Redis store ended an exchange; the connection is made anew");
             self.ready = None;
@@ -109,7 +110,7 @@ impl Owner {
             }
             match self.connected().await {
                 Ok(ready) => {
-                    // Connecting takes time, in which more were given up.
+                    // Connecting takes time, in which callers may have given up.
                     drop_given_up(&mut jobs);
                     if !jobs.is_empty() {
                         self.exchange(ready, std::mem::take(&mut jobs)).await;
@@ -124,7 +125,7 @@ impl Owner {
         }
     }
 
-    /// Returns the connection; makes one where there is none, unless that failed a moment ago.
+    /// Returns the connection. Makes one if there is none, unless an attempt has just failed.
     async fn connected(&mut self) -> Result<Ready, String> {
         if let Some(ready) = &self.ready {
             return Ok(ready.clone());
@@ -150,7 +151,7 @@ impl Owner {
         }
     }
 
-    /// Sends jobs in one exchange, and hands out the replies.
+    /// Sends jobs in one exchange, and delivers the replies.
     async fn exchange(&mut self, mut ready: Ready, jobs: Vec<Job>) {
         let options = &self.common.dialer.options;
         if options.is_cluster() {
@@ -162,7 +163,8 @@ impl Owner {
             let mut pipeline = Pipeline::new();
             let mut commands = 0;
             if attempt > 0 {
-                // With the calls that need it: so hardly anybody's flush falls in between.
+                // In the same exchange as the calls that need it, so that a flush by another client hardly ever
+                // intervenes.
                 let mut load = Cmd::new();
                 load.arg("SCRIPT").arg("LOAD").arg(SCRIPT);
                 pipeline.add_command(load);
@@ -218,13 +220,13 @@ impl Owner {
                 let reason = "NOSCRIPT: the server forgets the script each time it is loaded";
                 return self.lost(again, reason);
             }
-            // Only what the server said it did not know the script for: all else in the exchange was done.
+            // Repeats only the calls for which the script was missing: the rest of the exchange was executed.
             add(&self.common.counters.reloads, 1);
             calls = again;
         }
     }
 
-    /// Makes the command of a call. The layout is kept, to read the reply by.
+    /// Encodes a call. Keeps the layout in the batch, for reading the reply.
     fn command(&self, batch: &mut Batch, ready: &Ready) -> Cmd {
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
         match &mut batch.call {
@@ -243,20 +245,21 @@ impl Owner {
         }
     }
 
-    /// Says again that the namespace is used, when a reply tells of a loss that this link has not heard of: what says so may be lost too, and
-    /// the next node that starts would take shards that nobody has asked for since for new ones.
+    /// Marks the namespace as used again when a reply reports a loss that is new to this link: the mark may be lost
+    /// too. Without it, the next node that starts would take shards that were not used since for new ones.
     async fn note_loss(&mut self, ready: &mut Ready, batch: &Batch, value: &Value) {
         let Call::Decide { layout, .. } = &batch.call else { return };
         let lost = last_loss(layout, value);
         if lost <= self.lost {
             return;
         }
-        // In a cluster another server may hold it, and what the hashes themselves say is then enough; an error is the next exchange's.
+        // In a cluster another server may hold the mark; then the epochs in the hashes are enough. An error shows in
+        // the next exchange.
         let _ = ask(&mut ready.connection, &note(Note::Used, &self.common.names, b"")).await;
         self.lost = lost;
     }
 
-    /// Hands out the reply of a call; returns the call where the server did not know the script.
+    /// Delivers the reply of a call; returns the call if the server did not have the script.
     fn hand_out(&mut self, batch: Batch, value: Value) -> Option<Batch> {
         if let Value::ServerError(error) = value {
             let reason = said(error.code(), error.details());
@@ -310,11 +313,11 @@ impl Owner {
         }
     }
 
-    /// A server refused a call: it was not executed.
+    /// Handles a call that a server refused without executing it.
     fn refused(&mut self, batch: Batch, kind: Option<ServerErrorKind>, code: &str, reason: &str) {
         use ServerErrorKind as Kind;
         let again = match kind {
-            // Another server is the master by now, or this one has become a replica.
+            // Another server is the master now, or this one has become a replica.
             Some(Kind::ReadOnly | Kind::MasterDown) => {
                 self.ready = None;
                 true
@@ -332,7 +335,8 @@ impl Owner {
         }
     }
 
-    /// The answers are lost: nobody knows what was executed. The connection is given up, because answers may still come on it.
+    /// Fails calls whose answers are lost: it is unknown whether they were executed. The connection is dropped, because
+    /// late answers may still arrive on it.
     fn lost(&mut self, calls: Vec<Batch>, reason: &str) {
         self.ready = None;
         for job in calls.into_iter().flat_map(Batch::into_jobs) {
@@ -340,7 +344,7 @@ impl Owner {
         }
     }
 
-    /// Deletes cells that a scan has found full.
+    /// Deletes the full cells that a scan has found.
     async fn swept(&mut self, ready: &mut Ready, value: Value) {
         let writes = self.sweep.found(value);
         if writes.is_empty() {
@@ -348,7 +352,7 @@ impl Owner {
         }
         let run: &[u8] = if self.common.watched { &ready.run } else { b"" };
         let mut pipeline = Pipeline::new();
-        // One by one: a cell that was used meanwhile keeps the others from nothing.
+        // One call per cell, so that a cell that was used meanwhile does not prevent the deletion of the others.
         for one in &writes {
             pipeline.add_command(write(std::slice::from_ref(one), &ready.script, &self.common.names, run));
         }
@@ -362,7 +366,7 @@ impl Owner {
     }
 }
 
-/// Drops jobs that nobody waits for any more, and that have not been sent.
+/// Drops unsent jobs whose callers have gone.
 fn drop_given_up(jobs: &mut Vec<Job>) {
     jobs.retain(|job| !job.reply.is_closed());
 }
@@ -372,7 +376,7 @@ mod tests {
     use super::*;
     use crate::options::RedisOptions;
 
-    /// The task ended by it, and each later step was told that its runtime was gone.
+    /// A panic used to end the task, and each later step was told that its runtime was gone.
     #[tokio::test]
     async fn a_panic_costs_one_exchange_and_not_the_link() {
         let options = RedisOptions::single("redis://127.0.0.1:1/").unwrap();

@@ -1,25 +1,26 @@
-//! What becomes of limits whose cells an engine has lost.
+//! The treatment of limits whose cells an engine has lost.
 //!
-//! A server that was restarted, flushed or replaced by a replica that lagged behind has forgotten what was spent. Who takes a missing cell for
-//! a full limit then grants it twice. So each hash of cells holds an epoch: which run of a server wrote last, and when cells of an earlier
-//! run were lost. Whoever finds another run there, or no epoch at all, writes down the loss; from then on, cells older than it count as
-//! [`AfterLoss`] says, until they are written anew.
+//! A server that was restarted, flushed or replaced by a lagging replica has forgotten what was spent. If a missing
+//! cell counted as a full limit, the limit would be granted twice. So each hash of cells holds an epoch: the server run
+//! that wrote last, and the time when cells of an earlier run were lost. A call that finds another run there, or no
+//! epoch at all, records the loss. From then on, cells older than the loss count as [`AfterLoss`] says, until they are
+//! written anew.
 
 use std::sync::Arc;
 
 use tidegate::store::Cell;
 use tidegate_core::{Algorithm as _, Ask, Cost, Quota, State, Tick, Transition};
 
-/// How full a limit is taken to be whose cells were lost. Guards (places in flight, breakers) start anew whatever is chosen.
+/// How full a limit is assumed to be after its cell was lost. Guards (places in flight, breakers) always start anew.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AfterLoss {
-    /// Empty: nothing is granted twice after a loss that is noticed, and every key waits as if it had spent everything at that moment. Also the first
-    /// use of a namespace counts as a loss.
+    /// Empty: nothing is granted twice after a detected loss, and every key waits as if it had spent everything at that
+    /// moment. The first use of a namespace counts as a loss too.
     Empty,
-    /// Half full, and one unit at least: at most half a burst is granted twice.
+    /// Half full, with at least one unit: at most half a burst is granted twice.
     #[default]
     Half,
-    /// Full, as if nothing had been spent: what was spent before can be spent again.
+    /// Full, as if nothing had been spent: units spent before the loss can be spent again.
     Full,
 }
 
@@ -33,8 +34,8 @@ impl AfterLoss {
         }
     }
 
-    /// Returns the cell to decide by, in place of one that was last written at `written`, or of none, when cells were lost at `lost`;
-    /// `None` where the cell that was found holds.
+    /// Returns the cell to decide by if cells were lost at `lost`, in place of one last written at `written` or of a
+    /// missing one. `None` if the found cell is valid.
     pub(crate) fn replaced(
         self,
         quota: &Arc<Quota>,
@@ -57,13 +58,13 @@ impl AfterLoss {
             && *cell.quota == **quota
             && level(quota, &cell.state) <= level(quota, &floor)
         {
-            // What came through the loss is emptier already.
+            // The cell that survived the loss is emptier already.
             return None;
         }
         Some(Cell::new(Arc::clone(quota), floor))
     }
 
-    /// Returns the state of a limit that has spent its part of everything at a tick.
+    /// Returns the state of a limit that has spent the assumed share at a tick.
     fn spent_at(self, quota: &Quota, at: Tick) -> Option<State> {
         let fresh = quota.fresh(at);
         let standing = quota.standing(&fresh, at);

@@ -1,4 +1,4 @@
-//! Which server a store is kept on, and how.
+//! The options of a store: its servers, and how to use them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -9,26 +9,28 @@ use redis::{ClientTlsConfig, ConnectionAddr, ConnectionInfo, IntoConnectionInfo 
 use crate::error::ConnectError;
 use crate::loss::AfterLoss;
 
-/// How long a server may take to accept a connection, and to answer, unless another time is chosen. Longer than any answer takes, and
-/// than most pauses for a snapshot; callers who cannot wait so long have a deadline of their own.
+/// The default time limit for a server to accept a connection and to answer. Longer than any answer takes, and than
+/// most pauses for a snapshot. Callers that cannot wait so long have a deadline of their own.
 pub const TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How long what was refused and not executed is sent again, unless another time is chosen. Enough while a server loads its data, a slot
-/// moves or a script runs; a sentinel or a cluster that has to choose another master takes longer than callers wait.
+/// The default time for which calls that were refused without being executed are sent again. Enough while a server
+/// loads its data, a slot moves or a script runs. The election of another master by sentinels or a cluster takes longer
+/// than callers wait.
 pub const PATIENCE: Duration = Duration::from_millis(200);
 
-/// How many hashes a namespace is spread over on one server, unless another number is chosen. Few, because the cells that a call shares a
-/// hash with are read and written by one command.
+/// The default number of hashes per namespace on one server. Few, because cells of a call that share a hash are read
+/// and written by one command.
 pub const SHARDS: u32 = 16;
 
 /// The most steps of one call of the script.
 pub const STEPS_IN_A_CALL: usize = 128;
 
-/// How many hashes a namespace is spread over in a cluster, unless another number is chosen: each lies in a slot of its own, so this many
-/// even out over some tens of masters.
+/// The default number of hashes per namespace in a cluster. Each hash has a slot of its own, so this many spread evenly
+/// over some tens of masters.
 pub const CLUSTER_SHARDS: u32 = 1024;
 
-/// Where a store is kept, and how. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`], [`RedisOptions::cluster`].
+/// The servers of a store, and how to use them. Made by one of [`RedisOptions::single`], [`RedisOptions::sentinel`],
+/// [`RedisOptions::cluster`].
 ///
 /// Its `Debug` form shows neither user nor password.
 #[derive(Clone)]
@@ -43,13 +45,13 @@ pub struct RedisOptions {
     tls: TlsCertificates,
 }
 
-/// The servers that are named.
+/// The configured servers.
 #[derive(Clone)]
 pub(crate) enum Servers {
     One(ConnectionInfo),
-    /// Sentinels, the name of the master that they watch, and how the master is connected.
+    /// Sentinels, the name of the master that they watch, and the connection settings for the master.
     Sentinels(Vec<ConnectionInfo>, String, ConnectionInfo),
-    /// Some nodes of a cluster, of which the others are learnt.
+    /// Some nodes of a cluster, which name the others.
     Nodes(Vec<ConnectionInfo>),
 }
 
@@ -57,26 +59,27 @@ impl RedisOptions {
     /// Names one server: `redis://user:password@host:port/db`, `rediss://` for TLS, `unix:///path?db=0&user=U&pass=P`.
     ///
     /// # Errors
-    /// [`ConnectError::Address`].
+    /// [`ConnectError::Address`] if `url` is not valid.
     pub fn single(url: &str) -> Result<Self, ConnectError> {
         info(url, "the address").map(|server| Self::of(Servers::One(server)))
     }
 
-    /// Names sentinels and the master that they watch. `master` says how the master itself is connected: its user, password, database
-    /// and whether by TLS, as in `redis://user:password@any/0`; its host is what the sentinels say.
+    /// Names sentinels and the master that they watch. `master` holds the settings for the master itself: its user,
+    /// password, database and whether to use TLS, as in `redis://user:password@any/0`. Its host is ignored, because the
+    /// sentinels name it.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] when no sentinel is named.
+    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no sentinel is named.
     pub fn sentinel(sentinels: &[&str], name: &str, master: &str) -> Result<Self, ConnectError> {
         let sentinels = infos(sentinels, "sentinels")?;
         let master = info(master, "the address of the master")?;
         Ok(Self::of(Servers::Sentinels(sentinels, name.to_owned(), master)))
     }
 
-    /// Names some nodes of a cluster; the others are learnt from these.
+    /// Names some nodes of a cluster, from which the store learns the others.
     ///
     /// # Errors
-    /// [`ConnectError::Address`]; [`ConnectError::Option`] when no node is named.
+    /// [`ConnectError::Address`]; [`ConnectError::Option`] if no node is named.
     pub fn cluster(nodes: &[&str]) -> Result<Self, ConnectError> {
         infos(nodes, "nodes").map(|nodes| Self::of(Servers::Nodes(nodes)))
     }
@@ -94,60 +97,62 @@ impl RedisOptions {
         }
     }
 
-    /// Chooses the namespace: 1 to 64 letters, digits, `-`, `_` or `.`; `tidegate` unless chosen. Nodes share the limits of a namespace.
+    /// Sets the namespace: 1 to 64 letters, digits, `-`, `_` or `.`; `tidegate` unless set. Nodes with the same
+    /// namespace share its limits.
     #[must_use]
     pub fn namespace(mut self, namespace: &str) -> Self {
         namespace.clone_into(&mut self.namespace);
         self
     }
 
-    /// Chooses how many hashes the cells are spread over, 1 to 65,536: [`SHARDS`] unless chosen, [`CLUSTER_SHARDS`] in a cluster. All
-    /// nodes of a namespace have to choose the same; who chooses another number is told [`ConnectError::Shards`]. Few make batches cheap.
-    /// Many make cells small: a hash of up to 512 cells (`hash-max-listpack-entries`) takes less than half the memory, and in a cluster each
-    /// lies on one master.
+    /// Sets the number of hashes over which cells are spread, 1 to 65,536: [`SHARDS`] unless set, [`CLUSTER_SHARDS`] in
+    /// a cluster. All nodes of a namespace have to use the same number; a node with another one gets
+    /// [`ConnectError::Shards`]. Few hashes make batches cheap. Many make cells small: a hash of up to 512 cells
+    /// (`hash-max-listpack-entries`) takes less than half the memory. In a cluster each hash is on one master.
     #[must_use]
     pub const fn shards(mut self, shards: u32) -> Self {
         self.shards = Some(shards);
         self
     }
 
-    /// Chooses how full limits are taken to be that the server has lost.
+    /// Sets how full a limit is assumed to be after the server has lost its cell.
     #[must_use]
     pub const fn after_loss(mut self, after_loss: AfterLoss) -> Self {
         self.after_loss = after_loss;
         self
     }
 
-    /// Chooses how long a server may take to accept a connection, and to answer; [`TIMEOUT`] unless chosen.
+    /// Sets the time limit for a server to accept a connection and to answer; [`TIMEOUT`] unless set.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
         self
     }
 
-    /// Chooses how long what was refused and not executed is sent again; [`PATIENCE`] unless chosen.
+    /// Sets for how long calls that were refused without being executed are sent again; [`PATIENCE`] unless set.
     #[must_use]
     pub const fn patience(mut self, patience: Duration) -> Self {
         self.patience = patience;
         self
     }
 
-    /// Chooses how many steps that came while a call was on its way one call may hold, 1 to [`STEPS_IN_A_CALL`], which it is unless
-    /// chosen. A server does nothing else during a call: a full one takes it about 0.4 ms.
+    /// Sets the most steps that one call combines (steps that arrived while another call was in flight), 1 to
+    /// [`STEPS_IN_A_CALL`], which is the default. The server does nothing else during a call: a full one takes about
+    /// 0.4 ms.
     #[must_use]
     pub const fn steps_in_a_call(mut self, steps: usize) -> Self {
         self.steps_in_a_call = steps;
         self
     }
 
-    /// Chooses the certificates, in PEM, of those who may sign the server's, in place of the system's.
+    /// Sets the root certificates, in PEM, for verifying the server's certificate, in place of the system's.
     #[must_use]
     pub fn root_certificates(mut self, pem: Vec<u8>) -> Self {
         self.tls.root_cert = Some(pem);
         self
     }
 
-    /// Chooses the certificate and key, in PEM, that this node shows the server.
+    /// Sets the certificate and key, in PEM, with which this node authenticates to the server.
     #[must_use]
     pub fn client_certificate(mut self, certificate: Vec<u8>, key: Vec<u8>) -> Self {
         self.tls.client_tls = Some(ClientTlsConfig { client_cert: certificate, client_key: key });
@@ -166,7 +171,7 @@ impl RedisOptions {
         self.shards.unwrap_or(if self.is_cluster() { CLUSTER_SHARDS } else { SHARDS })
     }
 
-    /// Looks at what was chosen.
+    /// Validates the options.
     pub(crate) fn check(&self) -> Result<(), ConnectError> {
         let fault = |option, value: String, wanted| Err(ConnectError::Option { option, value, wanted });
         let name = &self.namespace;
@@ -216,11 +221,11 @@ fn infos(urls: &[&str], what: &'static str) -> Result<Vec<ConnectionInfo>, Conne
 }
 
 fn info(url: &str, what: &str) -> Result<ConnectionInfo, ConnectError> {
-    // What was wrong is not repeated: it would repeat the text.
+    // The error does not repeat the fault, because that would repeat the text, which may hold a password.
     url.into_connection_info().map_err(|_| ConnectError::Address { what: what.to_owned() })
 }
 
-/// Returns an address without anything that is secret.
+/// Returns an address without secrets.
 pub(crate) fn address(address: &ConnectionAddr) -> String {
     match address {
         ConnectionAddr::Tcp(host, port) => format!("{host}:{port}"),

@@ -1,4 +1,4 @@
-//! Which link a shard's cells are asked through: the only one, or in a cluster that of the master which holds the shard's slot.
+//! Finds the link for a shard: the only one, or in a cluster the link to the master that holds the shard's slot.
 
 use std::collections::HashMap;
 use std::panic::AssertUnwindSafe;
@@ -16,13 +16,13 @@ use crate::find::{Find, at};
 use crate::link::{Common, Link};
 use crate::options::{Servers, address, addresses};
 
-/// Slots of a cluster.
+/// The number of slots of a cluster.
 const SLOTS: u16 = 16_384;
 
-/// The most links to masters without slots, which take some over.
+/// The most links to masters that hold no slots yet, but are taking some over.
 const MOST_WITHOUT_SLOTS: usize = 16;
 
-/// Finds links.
+/// The links of a store.
 #[derive(Debug)]
 pub(crate) enum Route {
     One(Link),
@@ -47,7 +47,7 @@ impl Route {
         Ok((Self::One(link), ready))
     }
 
-    /// Returns the link that a shard is asked through; `None` while a cluster has no master for it.
+    /// Returns the link for a shard; `None` while the cluster has no master for it.
     pub(crate) fn link(&self, shard: u32) -> Option<Link> {
         match self {
             Self::One(link) => Some(link.clone()),
@@ -55,12 +55,12 @@ impl Route {
         }
     }
 
-    /// Returns the link to the server that an answer has named for a slot on its way: the last word of it.
+    /// Returns the link to the server that an `ASK` answer names, in its last word, for a slot that is being moved.
     pub(crate) fn named(&self, reason: &str) -> Option<Link> {
         let Self::Cluster(cluster) = self else { return None };
         let name = reason.split_whitespace().next_back()?;
         let info = info(&cluster.seed, name)?;
-        // A master without slots is in no table. The next look at the slots drops links that they have no use for.
+        // A master without slots is not in the slot table. The next refresh drops links that the table does not need.
         let mut map = cluster.map.write();
         if !map.links.contains_key(name) && map.links.len() >= map.ranges.len() + MOST_WITHOUT_SLOTS {
             return None;
@@ -69,7 +69,7 @@ impl Route {
         Some(map.links.entry(name.to_owned()).or_insert_with(start).clone())
     }
 
-    /// Asks for another look at which server holds what.
+    /// Requests a refresh of the slot table.
     pub(crate) fn look_again(&self) {
         if let Self::Cluster(cluster) = self {
             cluster.stale.notify_one();
@@ -77,7 +77,8 @@ impl Route {
     }
 }
 
-/// The masters of a cluster. A task looks again when somebody finds that slots have moved, and ends when the cluster is dropped.
+/// The masters of a cluster. A task refreshes the slot table when a caller finds that slots have moved. It ends when
+/// the cluster is dropped.
 #[derive(Debug)]
 pub(crate) struct Cluster {
     map: Arc<RwLock<Map>>,
@@ -86,11 +87,11 @@ pub(crate) struct Cluster {
     /// The slot of each shard.
     slots: Vec<u16>,
     common: Arc<Common>,
-    /// As this one the others are connected.
+    /// The settings for connecting to all other nodes.
     seed: ConnectionInfo,
 }
 
-/// Who holds what.
+/// Which master holds which slots.
 #[derive(Debug, Default)]
 struct Map {
     /// By address, as the cluster writes it.
@@ -118,7 +119,7 @@ impl Cluster {
         let (map, stale) = (Arc::new(RwLock::new(Map::default())), Arc::new(Notify::new()));
         let mut keeper = Keeper { common: Arc::clone(common), seeds: nodes, map: Arc::clone(&map) };
         keeper.look().await?;
-        // One of the masters, looked over as closely as a single server is.
+        // One of the masters is checked like a single server.
         let first = map.read().ranges.first().map(|(_, _, name)| name.clone());
         let info = first.and_then(|name| keeper.info(&name));
         let info = info.ok_or_else(|| keeper.nobody("no master holds a slot".to_owned()))?;
@@ -132,7 +133,7 @@ impl Cluster {
                     Ok(Err(error)) => tracing::debug!(%error, "the cluster's slots cannot be read"),
                     Err(_) => tracing::error!("a mistake in the Redis store kept it from reading the slots"),
                 }
-                // However many callers find the map old, it is read so often and no more.
+                // Limits the rate of refreshes, however many callers request one.
                 tokio::time::sleep(PAUSE / 4).await;
             }
         });
@@ -150,13 +151,13 @@ impl Cluster {
     }
 }
 
-/// Returns the slot of a key: of the part within braces.
+/// Returns the slot of a key, which is that of the part within braces.
 fn slot(key: &str) -> u16 {
     let tag = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map_or(key, |(tag, _)| tag);
     crc16::State::<crc16::XMODEM>::calculate(tag.as_bytes()) % SLOTS
 }
 
-/// Keeps the map of a cluster.
+/// Refreshes the slot table of a cluster.
 struct Keeper {
     common: Arc<Common>,
     seeds: Vec<ConnectionInfo>,
@@ -164,7 +165,7 @@ struct Keeper {
 }
 
 impl Keeper {
-    /// Reads which master holds which slots, from the first node that answers, and starts links to masters that are new.
+    /// Reads which master holds which slots, from the first node that answers, and starts links to new masters.
     async fn look(&mut self) -> Result<(), ConnectError> {
         let known: Vec<String> = self.map.read().links.keys().cloned().collect();
         let known: Vec<ConnectionInfo> = known.iter().filter_map(|name| self.info(name)).collect();
@@ -217,7 +218,7 @@ impl Keeper {
         Ok(ranges)
     }
 
-    /// How a node is connected that the cluster names.
+    /// Returns the connection settings for a node that the cluster names.
     fn info(&self, name: &str) -> Option<ConnectionInfo> {
         info(self.seeds.first()?, name)
     }
@@ -227,13 +228,14 @@ impl Keeper {
     }
 }
 
-/// How a node is connected that the cluster names.
+/// Returns the connection settings for a node that the cluster names.
 fn info(seed: &ConnectionInfo, name: &str) -> Option<ConnectionInfo> {
     let (host, port) = name.rsplit_once(':').filter(|(host, _)| !host.is_empty())?;
     Some(at(seed, host.to_owned(), port.parse().ok()?))
 }
 
-/// Reads one range: its first and last slot, and its master as `host:port`. A node that does not know its own host is the one asked.
+/// Decodes one range: its first and last slot, and its master as `host:port`. A node that does not know its own host is
+/// the one asked.
 fn range_of(range: Value, asked: &ConnectionInfo) -> Option<(u16, u16, String)> {
     let Value::Array(parts) = range else { return None };
     let mut parts = parts.into_iter();

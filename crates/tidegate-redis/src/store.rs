@@ -1,4 +1,4 @@
-//! Settles steps on a server: in its script where that knows the limits, by compare-and-set everywhere else.
+//! The store: settles steps by the script on the server if it supports their limits, else by compare-and-set.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -29,7 +29,8 @@ use crate::work::{CellName, Plan, Prepared, Reply, Told, Work};
 
 /// A store on Redis or Valkey; see the [crate](crate).
 ///
-/// Cheap to clone; clones are the same store. Lives on the tokio runtime on which it was connected; its answers may be awaited anywhere.
+/// Cheap to clone; clones are the same store. It lives on the tokio runtime on which it was connected; its answers may
+/// be awaited on any.
 #[derive(Clone, Debug)]
 pub struct RedisStore {
     shared: Arc<Shared>,
@@ -39,20 +40,20 @@ pub struct RedisStore {
 struct Shared {
     engine: Engine,
     forms: Forms,
-    /// Steps that are decided by the engine's clock are decided by this one; for tests.
+    /// Replaces the engine's clock for steps that use it; for tests.
     engine_clock: Option<Arc<dyn Clock>>,
-    /// What the server does when its memory is full.
+    /// The server's eviction policy.
     policy: String,
 }
 
 impl RedisStore {
-    /// Connects to the servers, looks them over, and loads the script.
+    /// Connects to the servers, checks them, and loads the script.
     ///
     /// # Errors
-    /// [`ConnectError`] says what is wrong and what would work. Later losses of the connection are made good by the store itself.
+    /// [`ConnectError`] names the fault and a remedy. The store itself recovers from later losses of the connection.
     ///
     /// # Cancel safety
-    /// Dropped, nothing is left but the script on the server.
+    /// Dropped, it leaves only the script on the server.
     ///
     /// # Examples
     /// ```no_run
@@ -66,10 +67,10 @@ impl RedisStore {
         Self::connected(options, None).await
     }
 
-    /// As [`RedisStore::connect`], with a clock that stands in for the engine's: for tests, whose time stands still.
+    /// Same as [`RedisStore::connect`], with a clock in place of the engine's: for tests with a stopped clock.
     ///
     /// # Errors
-    /// As [`RedisStore::connect`].
+    /// The same as [`RedisStore::connect`].
     #[doc(hidden)]
     pub async fn connect_with_clock(
         options: RedisOptions,
@@ -107,7 +108,7 @@ impl RedisStore {
             engine_clock,
             policy: ready.policy,
         };
-        // Of `Empty` the first use counts as a loss, so that there is no moment at which one is not noticed; `Full` notices none.
+        // For `Empty` the first use counts as a loss, so that no loss can be missed; `Full` does not detect losses.
         let begun = shared.engine.begin(after_loss == AfterLoss::Half).await;
         let found = begun.map_err(|error| ConnectError::Answer {
             address: "the server".to_owned(),
@@ -124,20 +125,20 @@ impl RedisStore {
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Returns what the store has done so far.
+    /// Returns the store's activity so far.
     #[must_use]
     pub fn counts(&self) -> Counts {
         self.shared.engine.common.counters.read()
     }
 
-    /// Returns the server's `maxmemory-policy`, as it was when the store was connected.
+    /// Returns the server's `maxmemory-policy` at the time the store was connected.
     #[must_use]
     pub fn eviction_policy(&self) -> &str {
         &self.shared.policy
     }
 }
 
-/// On one server all keys of a step may lie in any hashes; in a cluster they lie where their common tag says.
+/// On one server the keys of a step may be in any hashes; in a cluster their common tag determines the hash.
 const fn caps(is_cluster: bool) -> Caps {
     let mut caps = Caps::ENGINE;
     caps.own_clock = true;
@@ -175,7 +176,7 @@ impl Store for RedisStore {
     }
 }
 
-/// Refuses a step that names a key twice, or more keys than a call has room for.
+/// Refuses a step with a repeated key, or with more keys than a call can hold.
 fn checked(step: &Step<'_>) -> Result<(), StoreError> {
     let charges = step.charges;
     let repeated = |at: usize| charges[..at].iter().any(|earlier| earlier.key == charges[at].key);
@@ -200,13 +201,14 @@ impl Shared {
         }
     }
 
-    /// Settles steps in one exchange for each run of steps that go by the same clock; steps that the library decides follow, in order.
+    /// Settles steps, with one exchange per run of steps that use the same kind of clock. Steps that the library
+    /// decides follow, in order.
     async fn settle_each(&self, steps: Vec<Result<Arc<OwnedStep>, StoreError>>) -> Vec<Answer> {
         let mut answers: Vec<Answer> = Vec::with_capacity(steps.len());
         let mut run: Vec<(usize, Prepared)> = Vec::new();
         let mut cells = 0;
         for (at, step) in steps.into_iter().enumerate() {
-            // A step that is replaced below.
+            // A placeholder, replaced below.
             answers.push(Ok(Settled::default()));
             let prepared = match step {
                 Ok(step) => self.prepare(step),
@@ -223,7 +225,7 @@ impl Shared {
                 self.settle_run(std::mem::take(&mut run), &mut answers).await;
                 cells = 0;
             }
-            // The run before may have moved time on.
+            // The previous run may have moved the time on.
             let prepared =
                 Prepared { tick: prepared.tick.map(|tick| self.engine.common.time.hold(tick)), ..prepared };
             cells += prepared.cells.len();
@@ -234,7 +236,8 @@ impl Shared {
     }
 
     async fn settle_run(&self, run: Vec<(usize, Prepared)>, answers: &mut [Answer]) {
-        // In a cluster a call is for one shard. Steps of different shards have no keys in common: their order says nothing.
+        // In a cluster a call is for one shard. Steps of different shards have no keys in common, so their order does
+        // not matter.
         let mut parts: Vec<(u32, Vec<(usize, Prepared)>)> = Vec::new();
         for (at, step) in run {
             let shard =
@@ -249,7 +252,7 @@ impl Shared {
             self.engine.ask(Work::Decide(steps))
         });
         let told = join_all(asked).await;
-        // What the library has written of the run: whoever comes later in it has to read anew.
+        // The cells that the library has written in this run: later steps of the run have to read them again.
         let mut written: HashSet<CellName> = HashSet::new();
         for ((_, part), told) in parts.into_iter().zip(told) {
             let mut told = match told {
@@ -274,12 +277,12 @@ impl Shared {
         }
     }
 
-    /// Works out what a server is asked: the script's part of it, if it decides all charges of the step.
+    /// Prepares a step: for the script if it can decide all charges of the step, else for reading.
     fn prepare(&self, step: Arc<OwnedStep>) -> Prepared {
         let tagged = self.engine.caps.one_tag.then(|| step.tag());
         let shards = self.engine.common.names.shards();
         let hold = |tick| {
-            // Relaxed: whoever asks by both clocks asks by one after the other.
+            // Relaxed: a caller that uses both clocks makes its calls one after the other.
             self.engine.common.by_callers.store(true, Ordering::Relaxed);
             self.engine.common.time.hold(tick)
         };
@@ -307,7 +310,7 @@ impl Shared {
             Op::Take => (Plan::Take, Spends::All),
             Op::Draw => (Plan::Take, Spends::WhatFits),
             Op::Peek => (Plan::Peek, Spends::All),
-            // Whatever else a step does, the library does it.
+            // The library does all other operations.
             _ => return None,
         };
         let about = tick.unwrap_or_else(|| self.engine.common.time.latest());

@@ -1,9 +1,10 @@
-//! Deletes cells whose limits are full: they are as good as none, and nobody else would.
+//! Deletes the cells of full limits, which are as good as absent and would otherwise stay for ever.
 //!
-//! Not left to the server's own expiry. A time to live on a field exists in few versions and takes more room than many a cell; one on the whole
-//! hash would delete the epoch with it, whose loss says that cells were lost. Instead, one walk goes round all hashes, some fields with an
-//! exchange: more the more steps there were, and many where it finds much to delete. So a server holds few more full cells than others,
-//! whatever keys callers make up; where nobody asks, nothing is deleted and nothing added.
+//! The server's own expiry is not used. A time to live on a field exists only in some versions and takes more room than
+//! many a cell. One on the whole hash would also delete the epoch, and a lost epoch means that cells were lost.
+//! Instead, one cursor goes round all hashes and scans some fields per exchange: more fields after more steps, and many
+//! while it finds much to delete. So at most a small part of the cells on a server are full, whatever keys callers make
+//! up. While no steps arrive, nothing is scanned and nothing is added.
 
 use redis::{Cmd, Value};
 use tidegate::store::Write;
@@ -13,31 +14,31 @@ use crate::call::Names;
 use crate::cell::read;
 use crate::work::{CellName, CellWrite, Found};
 
-/// A scan follows so many steps, where little is found.
+/// The steps between scans while little is found.
 const EVERY: usize = 256;
-/// Fields that one scan looks at, where little is found, and where much is.
+/// The fields per scan while little is found, and while much is found.
 const FEW: usize = 16;
 const MANY: usize = 256;
 
-/// Where the walk is.
+/// The state of the scan.
 #[derive(Debug)]
 pub(crate) struct Sweep {
-    /// Which shards are looked at.
+    /// Which shards are scanned.
     looked_at: Vec<bool>,
-    /// Whether those are the shards that were asked for here, because others lie on other servers.
+    /// Whether only shards used on this link are scanned, because others are on other servers.
     as_asked: bool,
     shard: u32,
     cursor: Vec<u8>,
     /// Steps since the last scan.
     steps: usize,
-    /// Whether the last scan found much.
+    /// Whether the last scan found much to delete.
     much: bool,
-    /// The engine's time, as last told; the epoch while it is not known, and then nothing is deleted.
+    /// The engine's latest time; the epoch while it is unknown, and then nothing is deleted.
     now: Tick,
 }
 
 impl Sweep {
-    /// Looks at all shards, or in a cluster at those that were asked for on this link: they lie on its server.
+    /// Scans all shards, or in a cluster those used on this link, which are on its server.
     pub(crate) fn new(shards: u32, is_cluster: bool) -> Self {
         Self {
             looked_at: vec![!is_cluster; shards as usize],
@@ -50,28 +51,28 @@ impl Sweep {
         }
     }
 
-    /// Takes note that a shard was asked for here.
+    /// Records that a shard was used on this link.
     pub(crate) fn asked(&mut self, shard: u32) {
         if let Some(looked_at) = self.looked_at.get_mut(shard as usize) {
             *looked_at = true;
         }
     }
 
-    /// Goes on to the next shard that is looked at.
+    /// Moves on to the next shard to scan.
     fn go_on(&mut self) {
         self.cursor = b"0".to_vec();
         let (now, shards) = (self.shard as usize, self.looked_at.len());
         let next = (1..=shards).map(|ahead| (now + ahead) % shards).find(|shard| self.looked_at[*shard]);
-        // There are no more shards than a `u32` counts.
+        // The number of shards is a `u32`.
         self.shard = next.map_or(self.shard, |next| next as u32);
     }
 
-    /// Takes note of the engine's time.
+    /// Records the engine's time.
     pub(crate) const fn at(&mut self, now: Tick) {
         self.now = now;
     }
 
-    /// Counts steps; returns the next scan when it is time for one.
+    /// Counts steps, and returns the next scan when it is due.
     pub(crate) fn next(&mut self, steps: usize, names: &Names) -> Option<Cmd> {
         self.steps += steps;
         let wanted = self.much || self.steps >= EVERY;
@@ -85,19 +86,19 @@ impl Sweep {
         Some(command)
     }
 
-    /// Takes what a scan has found; returns what is to be deleted.
+    /// Takes the result of a scan, and returns the deletions.
     pub(crate) fn found(&mut self, value: Value) -> Vec<CellWrite> {
         let shard = self.shard;
         if self.as_asked
             && matches!(value, Value::ServerError(_))
             && let Some(looked_at) = self.looked_at.get_mut(shard as usize)
         {
-            // It has gone to another server.
+            // The shard has moved to another server.
             *looked_at = false;
         }
         let (cursor, fields) = match value {
             Value::Array(mut parts) if parts.len() == 2 => (parts.remove(0), parts.remove(0)),
-            // No hash: nothing to do here.
+            // Not a hash: nothing to do here.
             _ => (Value::Nil, Value::Nil),
         };
         match cursor {

@@ -1,4 +1,4 @@
-//! What a server is asked for one step, and what it says.
+//! The types of requests to a server and of its replies.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::cell::Form;
 
 /// Names a cell: the shard whose hash holds it, and the field.
 ///
-/// A field is the first 96 bits of the key's SHA-256: keys may hold what nobody else is to read, and whoever wants to share a cell with
-/// another key has to find one among 2^96.
+/// A field is the first 96 bits of the key's SHA-256: keys may be confidential, and a collision with another key's cell
+/// takes a search among 2^96.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct CellName {
     pub(crate) shard: u32,
@@ -22,7 +22,7 @@ pub(crate) struct CellName {
 }
 
 impl CellName {
-    /// Names the cell of a key: in the shard that `tag` names, or in one of its own.
+    /// Returns the name of a key's cell, in the shard of `tag`, or without a tag in the shard of the key.
     pub(crate) fn of(key: &[u8], tag: Option<u64>, shards: u32) -> Self {
         let digest = Sha256::digest(key);
         let mut field = [0; 12];
@@ -35,23 +35,23 @@ impl CellName {
     }
 }
 
-/// What lies under a cell's name.
+/// The content found under a cell's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
     Nothing,
     Bytes(Vec<u8>),
-    /// The key of the shard holds something else than a hash.
+    /// The shard's key holds a value that is not a hash.
     NoHash,
 }
 
-/// What is done with a step in the script.
+/// What the script does with a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Plan {
-    /// Spends or draws, as the ask for each charge says.
+    /// Spends or draws, as the encoded charges say.
     Take,
     /// Decides like `Take`, and changes nothing.
     Peek,
-    /// Reads the cells; the library decides.
+    /// Reads the cells, for the library to decide.
     Read,
 }
 
@@ -59,52 +59,52 @@ pub(crate) enum Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Prepared {
     pub(crate) step: Arc<OwnedStep>,
-    /// The tick that decides, unless it is the engine's.
+    /// The caller's tick that decides; `None` for the engine's.
     pub(crate) tick: Option<Tick>,
     pub(crate) plan: Plan,
-    /// A cell for each charge.
+    /// The cell of each charge.
     pub(crate) cells: SmallVec<[CellName; 4]>,
-    /// An ask for each charge, where the script decides.
+    /// The encoded charges, if the script decides.
     pub(crate) asks: SmallVec<[Ask; 4]>,
-    /// The quota of each charge and its form, where the script decides.
+    /// The quota of each charge and its form, if the script decides.
     pub(crate) forms: SmallVec<[(Arc<Form>, Arc<Quota>); 4]>,
 }
 
-/// A cell to be written if it still is what was found.
+/// A cell to be written if it is unchanged since it was found.
 #[derive(Clone, Debug)]
 pub(crate) struct CellWrite {
     pub(crate) name: CellName,
     pub(crate) found: Found,
-    /// `None` deletes.
+    /// The new value; `None` deletes.
     pub(crate) value: Option<Vec<u8>>,
 }
 
-/// What a server is asked.
+/// A request to a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Work {
-    /// To decide steps, in order, all by the same kind of clock, and over cells that one script may touch.
+    /// Decide steps in order, all by the same kind of clock, over cells that one script call may touch.
     Decide(Vec<Prepared>),
-    /// To write cells, all or none.
+    /// Write cells, all or none.
     Write(Vec<CellWrite>),
-    /// To take note of something.
+    /// Read or write a note.
     Note(Note),
 }
 
-/// What is noted about a namespace, so that its first use is told from a loss.
+/// Notes about a namespace, which distinguish its first use from a loss.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Note {
-    /// Asks whether the namespace is in use, and with how many shards.
+    /// Reads whether the namespace is in use, and with how many shards.
     IsUsed,
-    /// Says that it is, and with how many, where that is not known already.
+    /// Marks it as used, with the number of shards, unless it is marked already.
     Used,
-    /// Asks for a shard's epoch.
+    /// Reads a shard's epoch.
     Epoch { shard: u32 },
-    /// Says that a shard's cells are all there are, and none is lost; where that is not known already.
+    /// Marks a shard as complete, with no cell lost, unless it has an epoch already.
     Begin { shard: u32 },
 }
 
 impl Work {
-    /// Returns a shard of the cells.
+    /// Returns the shard of one of the cells.
     pub(crate) fn shard(&self) -> u32 {
         let name = match self {
             Self::Decide(steps) => steps.first().and_then(|step| step.cells.first()),
@@ -115,7 +115,7 @@ impl Work {
         name.map_or(0, |name| name.shard)
     }
 
-    /// How many cells it names, repeated ones counted twice.
+    /// Returns the number of cells it names, counting repeated ones each time.
     pub(crate) fn cells(&self) -> usize {
         match self {
             Self::Decide(steps) => steps.iter().map(|step| step.cells.len()).sum(),
@@ -125,42 +125,42 @@ impl Work {
     }
 }
 
-/// What a server says to one step.
+/// The result of one step.
 #[derive(Clone, Debug)]
 #[allow(clippy::large_enum_variant, reason = "boxed, each decision would cost an allocation more")]
 pub(crate) enum Told {
-    /// The script has decided it.
+    /// The script has decided the step.
     Decided(Answer),
-    /// The library has to.
+    /// The library has to decide it.
     Read(Cells),
 }
 
 /// The cells of one step as they were read.
 #[derive(Clone, Debug)]
 pub(crate) struct Cells {
-    /// The time of the script, or the step's own.
+    /// The script's time, or the step's own tick.
     pub(crate) now: Tick,
-    /// What was found, and when cells of its shard were lost; the epoch for never.
+    /// The content found, and the tick of the last loss in its shard; the epoch if there was none.
     pub(crate) found: SmallVec<[(Found, Tick); 4]>,
 }
 
-/// What a server says.
+/// A server's reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Reply {
-    /// To steps, in order.
+    /// The results of steps, in order.
     Steps(Vec<Told>),
-    /// Whether cells were written.
+    /// Whether the cells were written.
     Wrote(bool),
-    /// What is noted, or was before.
+    /// The note's present or previous value.
     Noted(Option<Vec<u8>>),
 }
 
 /// Why there is no reply.
 #[derive(Clone, Debug)]
 pub(crate) enum Failure {
-    /// Not executed, and worth another try: the server is loading, the slot has moved, a replica was asked.
+    /// Not executed, and worth a retry: the server is loading, the slot has moved, a replica was asked.
     NotDone { code: String, reason: String },
-    /// Not executed and not to be, or nobody knows.
+    /// Not executed and not worth a retry, or it is unknown whether it was executed.
     Failed(StoreError),
 }
 
@@ -170,11 +170,11 @@ impl Failure {
     }
 }
 
-/// Something to be sent to a server, and who waits for the reply.
+/// A request to a server, and the channel for its reply.
 #[derive(Debug)]
 pub(crate) struct Job {
     pub(crate) work: Work,
-    /// Whether the server is asked for a slot that is on its way to it.
+    /// Whether the slot is being moved to the server, so that the call needs `ASKING`.
     pub(crate) asking: bool,
     pub(crate) reply: oneshot::Sender<Result<Reply, Failure>>,
 }

@@ -1,4 +1,4 @@
-//! Charges that go on while connections misbehave.
+//! Charges against a limit while connections misbehave.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -6,26 +6,27 @@ use std::thread;
 use crate::faulty_proxy::{Fault, FaultyProxy};
 use crate::waiting::within;
 
-/// How many threads charge at once.
+/// The number of threads that charge at once.
 const THREADS: usize = 3;
 
 /// How often each fault is set.
 const ROUNDS: usize = 3;
 
-/// What came of charges of one unit each.
+/// The results of charges of one unit each.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charges {
-    /// Those that were answered: all of them are spent.
+    /// Answered charges: each of them is spent.
     pub answered: u64,
-    /// Those whose answer was an error: each of them is spent once or not at all.
+    /// Charges that ended with an error: each of them is spent once or not at all.
     pub unanswered: u64,
 }
 
-/// Charges by several threads, through a proxy that loses answers, stalls, cuts and resets its connections in turns; returns what came
-/// of it. `charge` spends one unit of a limit that has enough of them, and says whether it was told that it did.
+/// Charges by several threads through a proxy that loses answers, stalls, cuts and resets its connections in turn.
+/// Returns the results. `charge` spends one unit of a limit that has enough of them, and returns whether that was
+/// confirmed.
 ///
 /// # Panics
-/// When nothing is answered any more after a fault is over, or everything is in spite of one.
+/// If nothing is answered any more after a fault has ended, or everything is answered during one.
 pub fn charge_under_faults(proxy: &FaultyProxy, charge: impl Fn() -> bool + Sync) -> Charges {
     let (answered, unanswered, over) = (AtomicU64::new(0), AtomicU64::new(0), AtomicBool::new(false));
     thread::scope(|scope| {
@@ -41,16 +42,16 @@ pub fn charge_under_faults(proxy: &FaultyProxy, charge: impl Fn() -> bool + Sync
             let before = counted.load(Ordering::Relaxed);
             within(what, || counted.load(Ordering::Relaxed) >= before + by);
         };
-        // The threads end also where the checks here fail.
+        // The threads end even if the checks here fail.
         let _end = End(&over);
         for round in 0..ROUNDS {
             for fault in [Fault::LoseAnswers, Fault::Stall, Fault::Cut, Fault::Reset] {
                 proxy.set(Fault::None);
-                // Not always the same many, so that faults meet other moments of an exchange.
+                // A varying number, so that faults hit different moments of an exchange.
                 more(&format!("answers after {fault:?}"), &answered, 5 + round as u64);
                 proxy.set(fault);
                 more(&format!("errors in spite of {fault:?}"), &unanswered, 2);
-                // What is still on its way through a connection with gaps is no request of anybody.
+                // Bytes that are still on their way through a connection with gaps are not a valid request.
                 proxy.set(Fault::Reset);
             }
         }
@@ -60,7 +61,7 @@ pub fn charge_under_faults(proxy: &FaultyProxy, charge: impl Fn() -> bool + Sync
     Charges { answered: answered.into_inner(), unanswered: unanswered.into_inner() }
 }
 
-/// Ends threads, also by a panic.
+/// Ends the threads, also by a panic.
 struct End<'o>(&'o AtomicBool);
 
 impl Drop for End<'_> {

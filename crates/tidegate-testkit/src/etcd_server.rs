@@ -1,4 +1,4 @@
-//! A real etcd.
+//! A real etcd server for tests.
 
 use std::net::{SocketAddr, TcpStream};
 use std::process::Command;
@@ -17,19 +17,19 @@ pub struct EtcdServer {
 }
 
 impl EtcdServer {
-    /// Starts one with options of its command line; `None` to skip the test, because etcd is not installed.
+    /// Starts a server with command-line options; `None` to skip the test, because etcd is not installed.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start(options: &[&str]) -> Option<Self> {
         Self::started("http", folder(), options)
     }
 
-    /// Starts one that speaks TLS, by a certificate that nobody has signed; returns that too, in PEM.
+    /// Starts a server that speaks TLS with a self-signed certificate, and returns the certificate too, in PEM.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start_secure() -> Option<(Self, Vec<u8>)> {
         let made = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).expect("a name");
@@ -64,36 +64,36 @@ impl EtcdServer {
         within("etcd listens", || TcpStream::connect(self.addr).is_ok());
     }
 
-    /// Starts it again after [`EtcdServer::kill`], with what it has on disk.
+    /// Starts it again after [`EtcdServer::kill`], with its data on disk.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn start_again(&mut self) {
         self.process.start_again();
         self.until_up();
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Returns where it listens, as clients write it.
+    /// Returns its URL for clients.
     #[must_use]
     pub fn url(&self) -> &str {
         &self.url
     }
 
-    /// Returns what `etcdctl` says.
+    /// Returns the output of `etcdctl`.
     ///
     /// # Panics
-    /// When that fails.
+    /// If the command fails.
     pub fn ctl(&self, arguments: &[&str]) -> String {
         let mut command = Command::new("etcdctl");
         command.env("ETCDCTL_API", "3").args(["--endpoints", &self.url]).args(arguments);

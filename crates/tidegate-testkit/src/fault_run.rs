@@ -1,4 +1,4 @@
-//! What is noted of a run of fault scenarios, simulated or on real engines: one line of docs/stores/faults-ledger.md.
+//! The record of a run of fault scenarios, simulated or on real engines: one line of docs/stores/faults-ledger.md.
 
 use std::fs::OpenOptions;
 use std::io::{self, Write as _};
@@ -8,23 +8,23 @@ use std::process::Command;
 /// A run of fault scenarios.
 #[derive(Clone, Copy, Debug)]
 pub struct FaultRun<'r> {
-    /// What it ran on: `simulated`, or an engine.
+    /// The system under test: `simulated`, or an engine.
     pub on: &'r str,
-    /// What the names of its scenarios have in common; empty for all.
+    /// The common part of its scenarios' names; empty for all.
     pub scenarios: &'r str,
-    /// How many seeds of each; `None` where nothing was drawn.
+    /// The number of seeds per scenario; `None` if nothing was random.
     pub seeds: Option<u64>,
-    /// Its table in Markdown. The third column is the most excess that a bound allows, the fourth what was seen.
+    /// Its table in Markdown. The third column is the most excess that a bound allows, the fourth the excess seen.
     pub table: &'r str,
-    /// The bounds that were broken.
+    /// The violated bounds.
     pub broken: &'r [String],
 }
 
 impl FaultRun<'_> {
-    /// Takes `--ledger` and the file after it out of a command line; returns the other words, and the file.
+    /// Takes `--ledger` and its file out of a command line; returns the other arguments, and the file.
     ///
     /// # Panics
-    /// When no file follows.
+    /// If no file follows.
     pub fn ledger_of(mut words: impl Iterator<Item = String>) -> (Vec<String>, Option<String>) {
         let (mut others, mut file) = (Vec::new(), None);
         while let Some(word) = words.next() {
@@ -36,10 +36,11 @@ impl FaultRun<'_> {
         (others, file)
     }
 
-    /// Adds its line to a file: date, commit, what ran, the row that came nearest to its bound, and whether all held.
+    /// Appends its line to a file: date, commit, what ran, the row that came nearest to its bound, and whether all
+    /// bounds held.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// If the file cannot be written.
     pub fn append(&self, file: impl AsRef<Path>) -> io::Result<()> {
         let mut file = OpenOptions::new().append(true).create(true).open(file)?;
         writeln!(file, "{}", self.line(&said("date", &["-u", "+%Y-%m-%d"]), &commit()))
@@ -66,7 +67,7 @@ impl FaultRun<'_> {
     }
 }
 
-/// What a ledger takes from a row of a table.
+/// The parts of a table's row that a ledger needs.
 struct Row<'t> {
     name: &'t str,
     share: &'t str,
@@ -75,7 +76,7 @@ struct Row<'t> {
 }
 
 impl<'t> Row<'t> {
-    /// The rows of a table whose third and fourth columns are numbers.
+    /// Returns the rows of a table whose third and fourth columns are numbers.
     fn all(table: &'t str) -> Vec<Self> {
         let row = |line: &'t str| {
             let mut columns = line.trim_matches('|').split('|').map(str::trim);
@@ -86,19 +87,19 @@ impl<'t> Row<'t> {
         table.lines().filter_map(row).collect()
     }
 
-    /// How much of its bound it took. A bound of nothing is as good as one of a unit: few units are noise there.
+    /// Returns the excess as a share of its bound. Bounds below 10 count as 10, because a few units are noise there.
     fn part(&self) -> f64 {
         self.excess as f64 / self.most.max(10) as f64
     }
 }
 
-/// The commit that runs, with a `+` where files were changed since.
+/// Returns the current commit, with a `+` if files were changed since.
 fn commit() -> String {
     let changed = !said("git", &["status", "--porcelain", "--untracked-files=no", "--", "*.rs"]).is_empty();
     format!("{}{}", said("git", &["rev-parse", "--short=10", "HEAD"]), if changed { "+" } else { "" })
 }
 
-/// What a program says; nothing where it fails.
+/// Returns a program's output; empty if it fails.
 fn said(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output();
     output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()

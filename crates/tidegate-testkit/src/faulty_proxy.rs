@@ -1,7 +1,7 @@
-//! A TCP proxy that does to connections what networks do.
+//! A TCP proxy that simulates network faults.
 //!
-//! Two threads a connection copy bytes, one each way, and look at the fault in force before each piece that they pass on. A fault holds
-//! for open connections and for new ones, until another one is set.
+//! Two threads per connection copy bytes, one in each direction, and check the current fault before each piece that
+//! they pass on. A fault applies to open and to new connections, until another one is set.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -11,25 +11,25 @@ use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 
-/// What the proxy does to connections.
+/// The fault of a proxy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Fault {
-    /// Nothing: bytes are passed on at once.
+    /// No fault: bytes are passed on at once.
     #[default]
     None,
-    /// Each piece is passed on so much later, both ways.
+    /// Each piece is delayed by this much, in both directions.
     Delay(Duration),
-    /// Nothing is passed on, and nothing is closed; what waits is passed on when the fault is over.
+    /// Nothing is passed on, and nothing is closed; held bytes are passed on when the fault ends.
     Stall,
-    /// What the server answers is lost: it gets the bytes, and its answers are thrown away.
+    /// The server's answers are lost: it gets the bytes, but its answers are discarded.
     LoseAnswers,
     /// Open connections are closed, and new ones as soon as they are made.
     Cut,
-    /// As [`Fault::Cut`], with a reset in place of an end.
+    /// Same as [`Fault::Cut`], but with a TCP reset.
     Reset,
 }
 
-/// A proxy to one server, on a port of its own on loopback. Stops when it is dropped.
+/// A proxy in front of one server, on a loopback port of its own. Stops when it is dropped.
 #[derive(Debug)]
 pub struct FaultyProxy {
     shared: Arc<Shared>,
@@ -52,7 +52,7 @@ struct State {
     made: u64,
 }
 
-/// Which way a thread copies.
+/// The direction in which a thread copies.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Way {
     ToServer,
@@ -60,10 +60,10 @@ enum Way {
 }
 
 impl FaultyProxy {
-    /// Starts a proxy before a server.
+    /// Starts a proxy in front of a server.
     ///
     /// # Errors
-    /// When there is no free port.
+    /// If there is no free port.
     pub fn before(server: SocketAddr) -> io::Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
         let addr = listener.local_addr()?;
@@ -82,18 +82,18 @@ impl FaultyProxy {
         Ok(Self { shared, addr })
     }
 
-    /// Returns where clients connect.
+    /// Returns the address for clients.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr
     }
 
-    /// Has new connections go to another server, as after a failover behind one address. Open ones stay where they are.
+    /// Sends new connections to another server, as after a failover behind one address. Open ones keep theirs.
     pub fn lead_to(&self, server: SocketAddr) {
         *lock(&self.shared.to) = server;
     }
 
-    /// Sets the fault that holds from now on. When it returns, connections that a fault cuts are cut.
+    /// Sets the fault from now on. When this returns, connections that the fault cuts are cut.
     pub fn set(&self, fault: Fault) {
         let mut state = self.shared.state();
         state.fault = fault;
@@ -107,7 +107,7 @@ impl FaultyProxy {
         self.shared.changed.notify_all();
     }
 
-    /// Returns how many connections were made so far.
+    /// Returns the number of connections made so far.
     #[must_use]
     pub fn connections(&self) -> u64 {
         self.shared.state().made
@@ -142,13 +142,13 @@ impl Shared {
         }
         let to = *lock(&self.to);
         let Ok(server) = TcpStream::connect(to) else { return };
-        // Small requests and answers: waiting to fill a segment would be a fault of its own.
+        // Requests and answers are small: Nagle's delay would be a fault of its own.
         let _ = (client.set_nodelay(true), server.set_nodelay(true));
         let copies = (client.try_clone(), server.try_clone(), client.try_clone(), server.try_clone());
         let (Ok(client_in), Ok(server_out), Ok(client_kept), Ok(server_kept)) = copies else { return };
         let mut state = self.state();
         if matches!(state.fault, Fault::Cut | Fault::Reset) {
-            // Set while the server was being connected to.
+            // The fault was set while the connection to the server was being made.
             end(&client, state.fault);
             return;
         }
@@ -178,7 +178,8 @@ impl Shared {
         }
     }
 
-    /// Waits for as long as the fault in force holds a piece up; says whether it is passed on, and `None` once the proxy has stopped.
+    /// Waits while the current fault holds a piece up. Returns whether to pass the piece on; `None` once the proxy has
+    /// stopped.
     fn hold_up(&self, way: Way, came: Instant) -> Option<bool> {
         let mut state = self.state();
         loop {
@@ -205,7 +206,7 @@ fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends a connection: with a reset where the fault says so.
+/// Ends a connection, with a reset if the fault is [`Fault::Reset`].
 fn end(stream: &TcpStream, fault: Fault) {
     if fault == Fault::Reset {
         let _ = SockRef::from(stream).set_linger(Some(Duration::ZERO));
@@ -217,7 +218,7 @@ fn end(stream: &TcpStream, fault: Fault) {
 mod tests {
     use super::*;
 
-    /// Answers each byte with itself.
+    /// Starts a server that echoes each byte.
     fn echo() -> SocketAddr {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let addr = listener.local_addr().unwrap();

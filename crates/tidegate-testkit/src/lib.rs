@@ -1,13 +1,13 @@
-//! What tests of several crates have in common. No part of the product.
+//! Helpers for the tests of several crates. Not part of the product.
 //!
-//! * [`FaultyProxy`]: stands before a real server, and does to its connections what networks do; [`charge_under_faults`]
-//!   has something charged through it
-//! * [`RedisServer`], [`EtcdServer`], [`ZooKeeperServer`]: real servers on free ports of loopback, each in a folder of its own, that end with the
-//!   test. They need the Debian packages `redis-server`, `etcd-server` and `etcd-client`, `zookeeper`. Where one is missing a test says so and
-//!   skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
-//! * [`Process`], [`program`], [`built`], [`folder`]: what those are made of
-//! * [`FaultRun`]: what is noted of a run of fault scenarios
-//! * [`within`], [`free_port`], [`runtime`]: what tests over them need
+//! * [`FaultyProxy`]: a proxy in front of a real server that simulates network faults; [`charge_under_faults`] makes
+//!   charges through it
+//! * [`RedisServer`], [`EtcdServer`], [`ZooKeeperServer`]: real servers on free loopback ports, each in a folder of its
+//!   own, that end with the test. They need the Debian packages `redis-server`, `etcd-server` and `etcd-client`,
+//!   `zookeeper`. If one is missing, a test says so and is skipped, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails
+//! * [`Process`], [`program`], [`built`], [`folder`]: the building blocks of these servers
+//! * [`FaultRun`]: the record of a run of fault scenarios
+//! * [`within`], [`free_port`], [`runtime`]: further helpers for tests with servers
 
 mod charges;
 mod etcd_server;

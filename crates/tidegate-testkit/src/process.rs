@@ -1,4 +1,4 @@
-//! A process of a test: it has a folder of its own, and ends with the test.
+//! A process of a test, with a folder of its own. It ends with the test.
 
 use std::fs::OpenOptions;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::process::{Child, Command};
 
 use tempfile::TempDir;
 
-/// A process that a test has started; it is killed when this is dropped, and its folder is deleted.
+/// A process that a test has started. Dropping this kills it and deletes its folder.
 #[derive(Debug)]
 pub struct Process {
     command: Command,
@@ -15,10 +15,10 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process. What it writes goes to the file `log` of its folder.
+    /// Starts a process. Its output goes to the file `log` in its folder.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     #[must_use]
     pub fn start(mut command: Command, folder: TempDir) -> Self {
         let log = OpenOptions::new().create(true).append(true).open(folder.path().join("log"));
@@ -30,17 +30,17 @@ impl Process {
         process
     }
 
-    /// Starts it again, as it was started at first, over what it has left in its folder.
+    /// Starts it again with the same command, in the same folder.
     ///
     /// # Panics
-    /// When it cannot be started.
+    /// If it cannot be started.
     pub fn start_again(&mut self) {
         self.kill();
         let started = self.command.spawn();
         self.child = Some(started.unwrap_or_else(|error| panic!("{:?}: {error}", self.command)));
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
@@ -48,10 +48,10 @@ impl Process {
         }
     }
 
-    /// Sends it a signal, by the name that `kill` knows: `-STOP` and `-CONT` hold it up and let it go on.
+    /// Sends it a signal, in the form that `kill` accepts: `-STOP` and `-CONT` pause and resume it.
     ///
     /// # Panics
-    /// When it is not running.
+    /// If it is not running.
     pub fn signal(&self, signal: &str) {
         let child = self.child.as_ref().expect("it is running");
         let sent = Command::new("kill").args([signal, &child.id().to_string()]).status();
@@ -71,10 +71,11 @@ impl Drop for Process {
     }
 }
 
-/// Returns where a program of a Python package lies, in the environment that `cargo xtask test` makes; `None` to skip the test, which then says so.
+/// Returns the path of a Python package's program, in the environment that `cargo xtask test` makes; `None` to skip the
+/// test, with a message.
 ///
 /// # Panics
-/// When it is not there and `TIDEGATE_REQUIRE_SERVERS=1`.
+/// If it is missing and `TIDEGATE_REQUIRE_SERVERS=1`.
 #[must_use]
 pub fn python_program(name: &str) -> Option<PathBuf> {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
@@ -87,10 +88,10 @@ pub fn python_program(name: &str) -> Option<PathBuf> {
     None
 }
 
-/// Returns where a program lies; `None` to skip the test, which then says so.
+/// Returns the path of a program; `None` to skip the test, with a message.
 ///
 /// # Panics
-/// When it is not installed and `TIDEGATE_REQUIRE_SERVERS=1`.
+/// If it is not installed and `TIDEGATE_REQUIRE_SERVERS=1`.
 #[must_use]
 pub fn program(name: &str, package: &str) -> Option<PathBuf> {
     let folders = ["/usr/bin", "/usr/local/bin", "/usr/sbin"];
@@ -101,10 +102,10 @@ pub fn program(name: &str, package: &str) -> Option<PathBuf> {
     found
 }
 
-/// Returns where a program of this workspace lies that was built beside the test or the example that runs.
+/// Returns the path of a program of this workspace that was built beside the running test or example.
 ///
 /// # Panics
-/// When it was not built.
+/// If it was not built.
 #[must_use]
 pub fn built(name: &str) -> PathBuf {
     let here = std::env::current_exe().expect("a process knows its program");
@@ -114,15 +115,15 @@ pub fn built(name: &str) -> PathBuf {
         .unwrap_or_else(|| panic!("{name} is not built beside {}: cargo build first", here.display()))
 }
 
-/// Says that a test is skipped, because a program is not installed.
+/// Prints that a test is skipped because a program is not installed.
 ///
 /// # Panics
-/// When `TIDEGATE_REQUIRE_SERVERS=1`.
+/// If `TIDEGATE_REQUIRE_SERVERS=1`.
 pub fn missing(name: &str, package: &str) {
     skipped(name, &format!("apt-get install {package}"));
 }
 
-/// As [`missing`], with what would install it.
+/// Same as [`missing`], with the command that would install it.
 fn skipped(name: &str, remedy: &str) {
     let required = std::env::var("TIDEGATE_REQUIRE_SERVERS").is_ok_and(|value| value == "1");
     assert!(!required, "{name} is not installed and TIDEGATE_REQUIRE_SERVERS=1; {remedy}");
@@ -132,7 +133,7 @@ fn skipped(name: &str, remedy: &str) {
 /// Returns a folder that is deleted when it is dropped.
 ///
 /// # Panics
-/// When there is no place for one.
+/// If it cannot be created.
 #[must_use]
 pub fn folder() -> TempDir {
     tempfile::tempdir().expect("there is a folder for temporary files")

@@ -1,4 +1,4 @@
-//! A real Redis.
+//! A real Redis server for tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::process::{Process, folder, program};
 use crate::waiting::{free_port, within};
 
-/// A Redis on a port of loopback and on the socket `socket` of its folder. It keeps nothing on disk, unless its options say otherwise.
+/// A Redis on a loopback port and on the Unix socket `socket` in its folder. Without other options it keeps nothing on
+/// disk.
 #[derive(Debug)]
 pub struct RedisServer {
     process: Process,
@@ -15,10 +16,10 @@ pub struct RedisServer {
 }
 
 impl RedisServer {
-    /// Starts one with options of its command line; `None` to skip the test, because Redis is not installed.
+    /// Starts a server with command-line options; `None` to skip the test, because Redis is not installed.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start(options: &[&str]) -> Option<Self> {
         let program = program("redis-server", "redis-server")?;
@@ -33,7 +34,7 @@ impl RedisServer {
 
     fn until_up(&self) {
         within("Redis answers", || {
-            // One that wants a password is up as well.
+            // A server that wants a password is up as well.
             crate::tcp::answer(self.addr(), b"PING\r\n")
                 .is_some_and(|answer| answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH"))
         });
@@ -42,21 +43,22 @@ impl RedisServer {
     /// Starts it again after [`RedisServer::kill`].
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn start_again(&mut self) {
         self.process.start_again();
         self.until_up();
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Returns what it answers to a command, over a connection of its own, as it comes over the wire; the first 4 kB. No word may have spaces.
+    /// Sends a command over a connection of its own, and returns the first 4 kB of the raw answer. No word may contain
+    /// spaces.
     ///
     /// # Panics
-    /// When nothing is answered.
+    /// If there is no answer.
     pub fn command(&self, words: &[&str]) -> String {
         let line = format!("{}\r\n", words.join(" "));
         let answer = crate::tcp::answer(self.addr(), line.as_bytes());
@@ -74,7 +76,7 @@ impl RedisServer {
         self.process.folder()
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     #[must_use]
     pub fn addr(&self) -> SocketAddr {
         ([127, 0, 0, 1], self.port).into()

@@ -1,10 +1,10 @@
-//! One question and its answer, over a connection of its own.
+//! One request and its answer, over a connection of its own.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
-/// How long a server may take to connect, and to answer.
+/// The time limit for connecting and for the answer.
 const WAIT: Duration = Duration::from_secs(2);
 
 /// Sends bytes, and returns the first piece of the answer.

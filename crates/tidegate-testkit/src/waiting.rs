@@ -1,20 +1,21 @@
-//! Waiting for real processes, and what tests over them need besides.
+//! Waiting for real processes, and other helpers for tests with servers.
 
 use std::net::{Ipv4Addr, TcpListener};
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
 
-/// How long anything may take that a real process does: long enough for a busy machine. A test that passes never waits for it.
+/// The time limit for anything that a real process does, long enough for a busy machine. A passing test never waits for
+/// it.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// How long to wait before looking again.
+/// The pause between checks.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// Looks again and again until something holds.
+/// Checks a condition repeatedly until it holds.
 ///
 /// # Panics
-/// When it does not within [`PATIENCE`].
+/// If it does not hold within [`PATIENCE`].
 #[track_caller]
 pub fn within(what: &str, mut holds: impl FnMut() -> bool) {
     #[expect(clippy::disallowed_methods, reason = "real processes take their own time; the wait is bounded")]
@@ -25,10 +26,10 @@ pub fn within(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
-/// Returns a port of loopback that nobody listens on, nor on the one 10,000 above, where a cluster of Redis has its bus.
+/// Returns a loopback port that is free, as is the one 10,000 above, which a Redis cluster uses for its bus.
 ///
 /// # Panics
-/// When there is none.
+/// If there is none.
 #[must_use]
 pub fn free_port() -> u16 {
     loop {
@@ -43,7 +44,7 @@ pub fn free_port() -> u16 {
 /// Returns a runtime with two threads.
 ///
 /// # Panics
-/// When the system has none to give.
+/// If the system cannot provide one.
 #[must_use]
 pub fn runtime() -> Runtime {
     Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("two threads")

@@ -1,4 +1,4 @@
-//! A real ZooKeeper.
+//! A real ZooKeeper server for tests.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::waiting::{free_port, within};
 /// The program; its manifest names the libraries that it needs.
 const JAR: &str = "/usr/share/java/zookeeper.jar";
 
-/// A ZooKeeper of one server on a port of loopback, with ticks of 200 ms, so that sessions may be as short as tests want them.
+/// A ZooKeeper of one server on a loopback port, with ticks of 200 ms, which allow the short sessions that tests need.
 #[derive(Debug)]
 pub struct ZooKeeperServer {
     process: Process,
@@ -18,10 +18,10 @@ pub struct ZooKeeperServer {
 }
 
 impl ZooKeeperServer {
-    /// Starts one; `None` to skip the test, because ZooKeeper is not installed.
+    /// Starts a server; `None` to skip the test, because ZooKeeper is not installed.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     #[must_use]
     pub fn start() -> Option<Self> {
         if !Path::new(JAR).exists() {
@@ -53,21 +53,21 @@ impl ZooKeeperServer {
         });
     }
 
-    /// Starts it again after [`ZooKeeperServer::kill`], with what it has on disk.
+    /// Starts it again after [`ZooKeeperServer::kill`], with its data on disk.
     ///
     /// # Panics
-    /// When it does not come up.
+    /// If it does not come up.
     pub fn start_again(&mut self) {
         self.process.start_again();
         self.until_up();
     }
 
-    /// Ends it at once, as a crash does.
+    /// Kills it, like a crash.
     pub fn kill(&mut self) {
         self.process.kill();
     }
 
-    /// Returns where it listens.
+    /// Returns its address.
     #[must_use]
     pub const fn addr(&self) -> SocketAddr {
         self.addr

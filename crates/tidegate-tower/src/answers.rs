@@ -1,4 +1,4 @@
-//! How refusals are told: as responses, or as errors.
+//! How layers tell callers of refusals: as responses or as errors.
 
 #[cfg(feature = "grpc")]
 mod grpc;
@@ -12,22 +12,22 @@ use tidegate::http_answer::{HttpAnswer, PROBLEM_JSON};
 pub use self::grpc::GrpcStatuses;
 use crate::refused::Refused;
 
-/// Says how a layer tells of a refusal, and of a limit to those who pass.
+/// Makes the answers of a layer: to refused callers, and the headers of a limit for callers that pass.
 pub trait Answers<Res, Err> {
-    /// Makes what a refused caller gets. `told` is the limit's answer in the words of HTTP, where a limit refused.
+    /// Makes the result of a refused call. `told` is the limit's answer in HTTP terms; `None` if no limit refused.
     ///
     /// # Errors
-    /// What callers get as an error, where refusals are told as such.
+    /// The refusal, for implementations that report refusals as errors.
     fn refuse(&self, refused: Refused, told: Option<&HttpAnswer<'_>>) -> Result<Res, Err>;
 
-    /// Tells a caller who passed how the limit stands.
+    /// Adds the state of the limit to the response of a caller that passed. Does nothing unless overridden.
     fn tell(&self, response: &mut Res, told: &HttpAnswer<'_>) {
         let _ = (response, told);
     }
 }
 
-/// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers. Who passes gets these headers too.
-/// The response carries the [`Refused`] among its extensions.
+/// Refusals as HTTP responses: 429, 503 or 504 with a problem as the body, `Retry-After` and rate-limit headers.
+/// Callers that pass get the rate-limit headers too. The response carries the [`Refused`] among its extensions.
 ///
 /// # Source
 /// RFC 9457 (problems), RFC 6585 (429), draft-ietf-httpapi-ratelimit-headers-11.
@@ -46,7 +46,7 @@ impl<B: From<String>, Err> Answers<Response<B>, Err> for Problems {
     }
 }
 
-/// Refusals as errors, for clients: of any type that is made of a [`Refused`], as a boxed error is.
+/// Refusals as errors, for clients: any error type that implements `From<Refused>`, such as a boxed error.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Errors;
 
@@ -56,7 +56,7 @@ impl<Res, Err: From<Refused>> Answers<Res, Err> for Errors {
     }
 }
 
-/// Writes a refusal that no limit told: with no more than its status says.
+/// Makes the response to a refusal that has no limit's answer: the body is made from the refusal alone.
 fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
     let status = refused.status();
     let title = status.canonical_reason().unwrap_or_default();
@@ -66,7 +66,7 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
         }
         _ => "about:blank",
     };
-    // None of these words needs to be escaped.
+    // None of the inserted strings contains a character that JSON has to escape.
     let body = format!(
         r#"{{"type":"{type_}","title":"{title}","status":{},"detail":"{}","retry":"{}"}}"#,
         status.as_u16(),
@@ -79,7 +79,7 @@ fn problem<B: From<String>>(refused: &Refused) -> Response<B> {
     headers.insert(CONTENT_TYPE, PROBLEM_JSON);
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     if let Some(wait) = refused.retry.after() {
-        // Up, so that nobody comes back too early.
+        // Rounded up, so that no caller comes back too early.
         let seconds = wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0));
         headers.insert(RETRY_AFTER, HeaderValue::from(seconds));
     }

@@ -1,4 +1,4 @@
-//! Counts the retries that arrive at a server, and tells callers not to come back while they are too many.
+//! Counts the retries that arrive at a server, and tells callers not to retry while there are too many.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,19 +14,20 @@ use tower_service::Service;
 
 use crate::classify::GRPC_STATUS;
 
-/// Counts requests as first tries or retries, and while [too many](ArrivingRetries) are retries tells the callers of overloaded answers not to
-/// try again. Clones share the counts.
+/// Counts requests as first tries or retries. While [too many](ArrivingRetries) of them are retries, it tells the
+/// callers that get an overloaded answer not to try again. Clones share the counts.
 ///
-/// How often a request was tried before is read from `grpc-previous-rpc-attempts`, else from `x-envoy-attempt-count`; one that has neither, or
-/// whose number cannot be read, is a first try. Both are the caller's word: let a proxy of your own set or remove them, since a stranger who
-/// claims retries has all refused callers told not to come back.
+/// The number of earlier tries is read from `grpc-previous-rpc-attempts`, else from `x-envoy-attempt-count`; a request
+/// without a readable number in either is a first try. The caller chooses both headers: let a proxy of your own set or
+/// remove them. Otherwise a stranger who claims retries makes the server tell all refused callers not to come back.
 ///
-/// An answer is overloaded if its status is 503, or if a gRPC status that comes with its headers is `UNAVAILABLE` or `RESOURCE_EXHAUSTED`: whether
-/// a layer within made it or the service itself. Such an answer gets `x-envoy-overloaded: true`, or of gRPC `grpc-retry-pushback-ms: -1`; a
-/// `Retry-After` stays, for callers that know neither. [`RetryLayer`](crate::RetryLayer) heeds both. Errors pass as they are.
+/// An answer is overloaded if its status is 503, or if it has a gRPC status in its headers that is `UNAVAILABLE` or
+/// `RESOURCE_EXHAUSTED`, whether an inner layer or the service itself made it. Such an answer gets `x-envoy-overloaded:
+/// true`, or for gRPC `grpc-retry-pushback-ms: -1`. A `Retry-After` stays in place for callers that know neither
+/// header. [`RetryLayer`](crate::RetryLayer) obeys both. Errors pass unchanged.
 ///
-/// Put it outside the layers that refuse: [`ServerStack::retries`](crate::ServerStack::retries). One short lock for each request, and one more
-/// for each overloaded answer.
+/// Put it outside the layers that refuse: [`ServerStack::retries`](crate::ServerStack::retries). Takes a short lock
+/// once per request, and once more per overloaded answer.
 ///
 /// # Examples
 /// ```
@@ -50,7 +51,7 @@ pub struct ArrivingRetriesLayer {
 }
 
 impl ArrivingRetriesLayer {
-    /// Counts in `arriving`, which may be shared with other servers of the process.
+    /// Makes a layer that counts in `arriving`, which other servers of the process may share.
     #[must_use]
     pub const fn new(arriving: ArrivingRetries) -> Self {
         Self { arriving }
@@ -65,7 +66,7 @@ impl<S> Layer<S> for ArrivingRetriesLayer {
     }
 }
 
-/// A server that tells callers not to try again while too many do: see [`ArrivingRetriesLayer`].
+/// A server that tells callers not to retry while there are too many retries: see [`ArrivingRetriesLayer`].
 #[derive(Clone, Debug)]
 pub struct ArrivingRetriesService<S> {
     inner: S,
@@ -90,7 +91,7 @@ where
     }
 }
 
-/// Reads how often a request was tried before, as its caller says.
+/// Returns how often the caller says it has tried the request before; 0 if it does not say so readably.
 fn tries_before(headers: &HeaderMap) -> u32 {
     let read = |name: &str, read: fn(&[u8]) -> Option<u32>| read(headers.get(name)?.as_bytes());
     read(header::GRPC_ATTEMPTS, read_grpc_attempts)
@@ -98,7 +99,7 @@ fn tries_before(headers: &HeaderMap) -> u32 {
         .unwrap_or(0)
 }
 
-/// Returns what tells the caller of an overloaded answer not to try again; `None` for other answers.
+/// Returns the header that tells the caller of an overloaded answer not to try again; `None` for other answers.
 fn not_again(status: StatusCode, headers: &HeaderMap) -> Option<(HeaderName, HeaderValue)> {
     match headers.get(GRPC_STATUS).map(HeaderValue::as_bytes) {
         // RESOURCE_EXHAUSTED, UNAVAILABLE.

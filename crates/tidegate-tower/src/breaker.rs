@@ -1,4 +1,4 @@
-//! Calls to a service that fails are refused until it answers again.
+//! Circuit breaker layer: refuses calls to a failing service until it answers again.
 
 mod breakers;
 mod future;
@@ -19,12 +19,12 @@ use crate::guarded::{Inside, Rules};
 use crate::name::Name;
 use crate::ready::give_back;
 
-/// Refuses calls to a service while it fails, and lets them back in by steps. Clones share the breaker.
+/// Refuses calls to a service while it fails, and lets them back in step by step. Clones share the breaker.
 ///
-/// A refusal is 503, with `Retry-After` while it is known when the next probe is let through. How calls went is judged by a [`Classify`]: a
-/// refusal by a layer within (a full line, a rate limit) says nothing of the service, nor does a future that is dropped, which also frees a
-/// probe's place. For the one exception, a [`DeadlineLayer`](crate::DeadlineLayer) outside whose time is up, see
-/// [`ConcurrencyLayer`](crate::ConcurrencyLayer).
+/// A refusal is 503, with `Retry-After` if it is known when the next probe is let through. A [`Classify`] judges how
+/// calls went. A refusal by an inner layer (a full line, a rate limit) is not counted for or against the service.
+/// Neither is a future that is dropped; the drop also frees a probe's place. There is one exception, a
+/// [`DeadlineLayer`](crate::DeadlineLayer) outside whose time is up: see [`ConcurrencyLayer`](crate::ConcurrencyLayer).
 ///
 /// # Examples
 /// ```
@@ -43,7 +43,7 @@ pub struct BreakerLayer<B = OneBreaker, C = ByStatus, A = Problems> {
 }
 
 impl BreakerLayer {
-    /// Has one breaker for all calls, under a name for observers.
+    /// Makes a layer with one breaker for all calls; `name` is told to observers.
     #[must_use]
     pub fn new(name: &str, breaker: Breaker) -> Self {
         Self::over(name, OneBreaker::new(breaker))
@@ -51,7 +51,7 @@ impl BreakerLayer {
 }
 
 impl<F> BreakerLayer<BreakerOfKey<F>> {
-    /// Has a breaker for the calls of each key, such as the host that is called: `key` reads it from a request.
+    /// Makes a layer with one breaker per key, such as the host that is called: `key` reads it from a request.
     ///
     /// # Examples
     /// ```
@@ -91,8 +91,8 @@ impl<B, C: Clone, A: Clone> BreakerLayer<B, C, A> {
         self.with(|rules| rules.judging(classify))
     }
 
-    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). Changes of state are told by the breaker itself
-    /// ([`Breaker::with_observer`]), which may be given the same one.
+    /// Tells `observer` of refusals and of how calls end ([`Observer::on_layer`]). The breaker itself tells of its
+    /// changes of state ([`Breaker::with_observer`]); it may be given the same observer.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.with(|rules| rules.observed(observer))
@@ -137,7 +137,7 @@ where
     type Error = S::Error;
     type Future = BreakerFuture<S::Future, B::Call, S::Response, S::Error, C, A>;
 
-    /// Says whether the service within is ready; the breaker is asked by the call.
+    /// Asks whether the service within is ready; `call` asks the breaker.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -145,7 +145,7 @@ where
     fn call(&mut self, request: Req) -> Self::Future {
         match self.breakers.try_enter(&request) {
             Ok(call) => {
-                // Before the call, which may panic: a probe's place is free again then.
+                // Made before the call, because the call may panic: the drop of `inside` then frees a probe's place.
                 let inside = Inside::new(call, Arc::clone(&self.rules));
                 BreakerFuture::called(inside, self.inner.call(request))
             }

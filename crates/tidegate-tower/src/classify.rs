@@ -1,4 +1,4 @@
-//! How work ended, read from what a service returned.
+//! Judges how work ended from the result that a service returned.
 
 use std::time::Duration;
 
@@ -12,10 +12,10 @@ use tidegate_core::retry::Pushback;
 
 use crate::refused::Refused;
 
-/// Where gRPC says how a call ended.
+/// The header (or trailer) in which gRPC says how a call ended.
 pub(crate) const GRPC_STATUS: &str = "grpc-status";
 
-/// Says how work ended, and what the service said about trying again. Functions are one.
+/// Judges how work ended, and reads what the service said about trying again. Implemented for functions.
 pub trait Classify<Res, Err> {
     /// Judges what a service returned.
     fn classify(&self, result: &Result<Res, Err>) -> Verdict;
@@ -27,13 +27,15 @@ impl<Res, Err, F: Fn(&Result<Res, Err>) -> Verdict> Classify<Res, Err> for F {
     }
 }
 
-/// Judges by the status of HTTP, and by that of gRPC where it comes with the headers; an error is a failure.
+/// Judges by the gRPC status if it comes with the headers, else by the HTTP status; an error is a failure.
 ///
-/// Below 400 is a success, 429 and 503 are overload, other 4xx the caller's fault, other 5xx a failure. Of gRPC `UNAVAILABLE` and
-/// `RESOURCE_EXHAUSTED` are overload, `CANCELLED` teaches nothing, the caller's fault is what says so by its name, the rest is a failure.
+/// HTTP: below 400 is a success, 429 and 503 are overload, other 4xx are the caller's fault, other 5xx a failure. gRPC:
+/// `OK` is a success, `UNAVAILABLE` and `RESOURCE_EXHAUSTED` are overload, `CANCELLED` is ignored, codes that blame the
+/// request (such as `INVALID_ARGUMENT`) are the caller's fault, all others are a failure.
 ///
-/// A [`Refused`] of a layer within says nothing of the service, which was not asked: it is [`Outcome::Ignored`], so a full line of ours opens
-/// no breaker, lowers no limit and is not tried again. One is a failure: [`RefusalCause::TimedOut`], for then the service was asked.
+/// A [`Refused`] of an inner layer is [`Outcome::Ignored`], because the service was not called: it opens no breaker,
+/// lowers no limit and is not tried again. The exception is [`RefusalCause::TimedOut`], which is a failure: there the
+/// service was called.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ByStatus;
 
@@ -65,7 +67,7 @@ fn of_refusal(refused: &Refused) -> Outcome {
     }
 }
 
-/// Reads a gRPC status; what is no number is a failure.
+/// Reads a gRPC status; a value that is not a known code is a failure.
 fn of_grpc(status: &HeaderValue) -> Outcome {
     match status.as_bytes() {
         b"0" => Outcome::Success,
@@ -80,9 +82,10 @@ fn of_grpc(status: &HeaderValue) -> Outcome {
     }
 }
 
-/// Reads what a service says about trying again: not at all where there is an `x-envoy-overloaded` of any value, else
-/// `grpc-retry-pushback-ms`, else `Retry-After` in seconds or as a date, which is compared with the answer's own `Date`. What cannot be read says
-/// not to try again.
+/// Reads what a service says about trying again. The first of these headers that is present decides:
+/// `x-envoy-overloaded` (any value: do not retry), `grpc-retry-pushback-ms`, `Retry-After` in seconds or as a date,
+/// which is compared with the answer's own `Date`. A value that cannot be read means: do not retry. `None` if none of
+/// them is present.
 ///
 /// # Source
 /// gRPC proposal A6; RFC 9110, section 10.2.3; the HTTP headers of Envoy's router.
@@ -102,11 +105,11 @@ pub fn retry_after(headers: &HeaderMap) -> Option<Pushback> {
 
 fn number(value: &HeaderValue) -> Option<u64> {
     let text = value.to_str().ok()?;
-    // `parse` would take a sign.
+    // `parse` would accept a sign.
     text.bytes().all(|byte| byte.is_ascii_digit()).then(|| text.parse().ok())?
 }
 
-/// The time from one date to another; zero where it has passed.
+/// Returns the time from `date` to `after`; zero if `after` is the earlier one.
 fn until(after: &HeaderValue, date: &HeaderValue) -> Option<Duration> {
     let [after, date] = [after, date].map(|value| httpdate::parse_http_date(value.to_str().ok()?).ok());
     Some(after?.duration_since(date?).unwrap_or_default())

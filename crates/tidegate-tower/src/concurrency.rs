@@ -1,4 +1,4 @@
-//! So many requests at once, with a bounded line before them.
+//! Concurrency limit layer: bounds the requests in flight, with a bounded line before them.
 
 mod entering;
 mod future;
@@ -20,15 +20,17 @@ use crate::guarded::{Inside, Rules};
 use crate::name::Name;
 use crate::ready::for_later;
 
-/// Limits how many calls a service works on at once. Clones share the places.
+/// Limits how many calls to a service are in flight at once. Clones share the places.
 ///
-/// Who finds no place stands in the bulkhead's line, as long as there is room in it and until the deadline that the task carries; everybody
-/// else is refused. A place is taken when the request's turn comes and is returned when the answer's head is there, or when the future is
-/// dropped. While a request is in line, nothing is held of the service within: it is asked whether it is ready when the turn has come.
+/// A request that finds no free place waits in the bulkhead's line, if the line has room, until the deadline that the
+/// task carries; all others are refused. A place is taken when the request's turn comes. It is returned when the head
+/// of the answer is there, or when the future is dropped. While a request waits in the line, it reserves nothing at the
+/// service within: that is asked whether it is ready when the turn has come.
 ///
-/// Over [`Bulkhead::adaptive`] the limit is moved by how calls end. A future that is dropped teaches nothing, with one exception: where a
-/// [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up, and no shorter time had been asked for than that layer
-/// gives by default, it is a failure. A service that hangs would teach nothing otherwise.
+/// Over [`Bulkhead::adaptive`] the outcomes of calls move the limit. A future that is dropped counts for nothing, with
+/// one exception: it is a failure if a [`DeadlineLayer`](crate::DeadlineLayer) outside drops it because its time is up,
+/// and the caller had not asked for a shorter time than the default of that layer. Without this exception a service
+/// that hangs would never lower the limit.
 ///
 /// # Examples
 /// ```
@@ -42,7 +44,7 @@ use crate::ready::for_later;
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 ///
-/// A limit that finds its own number, with a fair share for each tenant:
+/// An adaptive limit, with a fair share for each tenant:
 /// ```
 /// use http::Request;
 /// use tidegate::concurrency::{Gradient, Partition};
@@ -51,7 +53,7 @@ use crate::ready::for_later;
 ///
 /// let tenants = Tenants::default().each(Partition::default(), 1000)?;
 /// let places = Bulkhead::adaptive(Gradient::default()).with_tenants(tenants);
-/// // Who it is comes from whatever has proved it, not from a header that anybody may send.
+/// // The tenant comes from the authentication layer, not from a header that any caller may set.
 /// #[derive(Clone)]
 /// struct Account(String);
 /// let entering = |entry: Enter, request: &Request<String>| match request.extensions().get::<Account>() {
@@ -69,7 +71,8 @@ pub struct ConcurrencyLayer<E = Alike, C = ByStatus, A = Problems> {
 }
 
 impl ConcurrencyLayer {
-    /// Limits calls under a name that callers are told, with nothing to configure: to the places of [`Bulkhead::self_tuning`].
+    /// Limits calls to the places of [`Bulkhead::self_tuning`], which needs no configuration. `name` is told to
+    /// callers.
     ///
     /// # Examples
     /// ```
@@ -83,7 +86,7 @@ impl ConcurrencyLayer {
         Self::new(name, Bulkhead::self_tuning())
     }
 
-    /// Limits calls to the places of a bulkhead, under a name that callers are told.
+    /// Limits calls to the places of a bulkhead. `name` is told to callers.
     #[must_use]
     pub fn new(name: &str, bulkhead: Bulkhead) -> Self {
         let told = Some(NamedLimit::of_places(name));
@@ -93,8 +96,9 @@ impl ConcurrencyLayer {
 }
 
 impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
-    /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), how long it waits at most. All
-    /// are alike unless set, but for the priority that each task [carries](tidegate::priority::carried). Called once for each request.
+    /// Reads from each request how it enters: its [priority](Enter::priority), its [tenant](Enter::of), its longest
+    /// wait. By default all requests are alike, except for the priority that each task
+    /// [carries](tidegate::priority::carried). Called once per request.
     #[must_use]
     pub fn entering<F>(self, entering: F) -> ConcurrencyLayer<F, C, A> {
         ConcurrencyLayer { bulkhead: self.bulkhead, entering, rules: self.rules }
@@ -106,7 +110,7 @@ impl<E, C: Clone, A: Clone> ConcurrencyLayer<E, C, A> {
         self.with(|rules| rules.answering(answers))
     }
 
-    /// Chooses how the end of a call is judged, for limits that move; [`ByStatus`] unless chosen.
+    /// Chooses how the outcome of a call is judged, for adaptive limits; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> ConcurrencyLayer<E, D, A> {
         self.with(|rules| rules.judging(classify))
@@ -133,7 +137,7 @@ impl<S, E: Clone, C, A> Layer<S> for ConcurrencyLayer<E, C, A> {
     }
 }
 
-/// A service of which so many calls are worked on at once: see [`ConcurrencyLayer`].
+/// A service with a bounded number of calls in flight: see [`ConcurrencyLayer`].
 #[derive(Debug)]
 pub struct ConcurrencyService<S, E = Alike, C = ByStatus, A = Problems> {
     inner: S,
@@ -165,7 +169,7 @@ where
     type Error = S::Error;
     type Future = ConcurrencyFuture<S, Req, C, A>;
 
-    /// Says whether the service within is ready; takes no place.
+    /// Asks whether the service within is ready; takes no place.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -174,7 +178,7 @@ where
         let rules = Arc::clone(&self.rules);
         let mut entry: Enter = self.entering.enter(self.bulkhead.enter(), &request);
         if let Some(permit) = entry.try_now() {
-            // Before the call, which may panic: what is inside leaves then.
+            // Made before the call, because the call may panic: the drop of `inside` then returns the place.
             let inside = Inside::new(permit, rules);
             return ConcurrencyFuture::called(inside, self.inner.call(request));
         }

@@ -1,4 +1,4 @@
-//! How much time is left: read from a request, carried through the task, and told to the next service.
+//! Deadline layers: read the time left from a request, carry it through the task, and tell it to the next service.
 
 mod forward;
 mod future;

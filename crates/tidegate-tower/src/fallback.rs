@@ -1,4 +1,4 @@
-//! What is answered in place of a failure.
+//! Fallback layer: replaces answers that failed.
 
 use std::fmt;
 use std::pin::Pin;
@@ -13,9 +13,10 @@ use tower_service::Service;
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
 
-/// Puts what a function returns in the place of an answer that failed, a refusal by a layer within included.
+/// Replaces an answer that failed, including a refusal by an inner layer, by the answer that a function returns.
 ///
-/// The function is given the answer and may return it as it is. Answers that succeeded, or failed by the caller's own mistake, pass untouched.
+/// The function is given the failed answer and may return it unchanged. Answers that succeeded, or that failed by the
+/// caller's own mistake, are not touched.
 ///
 /// # Examples
 /// ```
@@ -34,7 +35,7 @@ pub struct FallbackLayer<F, C = ByStatus> {
 }
 
 impl<F> FallbackLayer<F> {
-    /// Asks a function for what to answer in place of a failure.
+    /// Makes a layer that asks `in_place` for the answer in place of a failure.
     #[must_use]
     pub fn new(in_place: F) -> Self {
         Self { in_place, classify: ByStatus, name: Name::new("fallback") }
@@ -42,7 +43,7 @@ impl<F> FallbackLayer<F> {
 }
 
 impl<F, C> FallbackLayer<F, C> {
-    /// Chooses what is a failure; [`ByStatus`] unless chosen.
+    /// Chooses which answers are failures; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> FallbackLayer<F, D> {
         FallbackLayer { in_place: self.in_place, classify, name: self.name }
@@ -54,7 +55,7 @@ impl<F, C> FallbackLayer<F, C> {
         Self { name: self.name.renamed(name), ..self }
     }
 
-    /// Tells `observer` each time something is put in the place of a failure ([`Observer::on_layer`]).
+    /// Tells `observer` each time an answer is replaced ([`Observer::on_layer`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { name: self.name.observed(observer), ..self }

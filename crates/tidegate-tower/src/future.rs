@@ -1,4 +1,4 @@
-//! The futures of the services, for whoever has to name them.
+//! The futures of the services, for code that has to name their types.
 
 pub use crate::arriving::ArrivingRetriesFuture;
 pub use crate::breaker::BreakerFuture;

@@ -1,4 +1,4 @@
-//! All policies of a gate around a service: settled all or none.
+//! Gate layer: puts all policies of a gate around a service, admitted and settled all or none.
 
 mod describe;
 mod inside;
@@ -24,24 +24,27 @@ use crate::name::Name;
 use crate::ready::take_ready;
 use crate::spent::Spent;
 
-/// Puts a service behind the policies of a gate: rate limits, places, breakers, all or none of them. Clones share the gate.
+/// Puts a service behind the policies of a gate (rate limits, places, breakers), all or none of them. Clones share the
+/// gate.
 ///
-/// A request is described as the attributes that policies go by ([`Describe`]), and admitted or refused as a whole: a request that one limit
-/// refuses costs nothing at any other. Each policy says how its refusal is answered; the answer tells of all limits in its headers. When the
-/// service has answered, limits are settled and places left, with the outcome by [`Classify`]. A request that is delayed by a queue waits
-/// before the service is asked whether it is ready.
+/// [`Describe`] turns a request into the attributes that policies go by. The request is admitted or refused as a whole:
+/// if one limit refuses it, no other limit is charged. Each policy says how its refusal is answered; the headers of the
+/// answer tell of all limits. When the service has answered, limits are settled and places returned, with the outcome
+/// by [`Classify`]. A request that a queue delays waits first; only then is the service asked whether it is ready.
 ///
-/// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: what `describe` says of it, or less where
-/// a policy demotes it. A request that passes although it is over a limit (`over: mark` and `over: demote` of the policy file) tells the service so in
-/// [headers](tidegate::http_answer::over), in place of what its caller sent under these names.
+/// The service carries the [priority](tidegate::priority::carried) that the request was admitted with: the one from
+/// `describe`, or a lower one if a policy demotes the request. A request that passes although it is over a limit
+/// (`over: mark` and `over: demote` of the policy file) tells the service so in [headers](tidegate::http_answer::over),
+/// which replace the caller's headers of these names.
 ///
-/// A store that fails when a request ends is told to the observer ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)); the answer
-/// goes out all the same.
+/// If a store fails when a request ends, the observer is told
+/// ([`LayerDid::NotSettled`](tidegate::observer::LayerDid::NotSettled)), and the answer is returned unchanged.
 ///
-/// Dropped before the service was called, a request has spent nothing. Dropped later, it leaves its places and keeps what limits were
-/// charged, for the service may have done the work: whoever could undo its charge by hanging up would pay for nothing.
+/// A request that is dropped before the service was called has spent nothing. A request that is dropped later leaves
+/// its places but keeps what limits were charged, because the service may have done the work: otherwise a caller could
+/// undo its charge by hanging up.
 ///
-/// Costs what [`Gate::admit`] costs, and an allocation for the future.
+/// Costs as much as [`Gate::admit`], and an allocation for the future.
 ///
 /// # Examples
 /// ```
@@ -66,17 +69,17 @@ pub struct GateLayer<D, C = ByStatus, A = Problems> {
     rules: Arc<Rules<D, C, A>>,
 }
 
-/// What becomes of requests about which nobody can decide, because a store does not answer and no fallback stands in for it.
+/// What happens to requests that cannot be decided because a store does not answer and has no fallback.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum WhenUndecided {
-    /// They are refused with 503: the default, for a limit that ends when its store does is no protection.
+    /// They are refused with 503. The default, because a limit that fails together with its store protects nothing.
     #[default]
     Refuse,
     /// They pass and are not charged.
     Pass,
 }
 
-/// What does not differ from request to request.
+/// The settings of a gate layer.
 #[derive(Clone, Debug)]
 struct Rules<D, C, A> {
     gate: Arc<Gate>,
@@ -90,7 +93,7 @@ struct Rules<D, C, A> {
 }
 
 impl<D> GateLayer<D> {
-    /// Asks a gate about each request, as `describe` describes it.
+    /// Makes a layer that asks `gate` about each request, described by `describe`.
     #[must_use]
     pub fn new(gate: Arc<Gate>, describe: D) -> Self {
         let rules = Rules {
@@ -108,7 +111,7 @@ impl<D> GateLayer<D> {
 }
 
 impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
-    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    /// Chooses how callers are told of refusals; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<N>(self, answers: N) -> GateLayer<D, C, N> {
         let Rules { gate, describe, name, classify, settling, undecided, over, .. } =
@@ -117,7 +120,7 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         GateLayer { rules: Arc::new(rules) }
     }
 
-    /// Chooses how the end of a request is judged; [`ByStatus`] unless chosen.
+    /// Chooses how the outcome of a request is judged; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<N>(self, classify: N) -> GateLayer<D, N, A> {
         let Rules { gate, describe, name, answers, settling, undecided, over, .. } =
@@ -126,28 +129,29 @@ impl<D: Clone, C: Clone, A: Clone> GateLayer<D, C, A> {
         GateLayer { rules: Arc::new(rules) }
     }
 
-    /// Hands each request that passes a [`Spent`] among its extensions. What the handler tells it before it answers is what policies
-    /// that [settle by usage](tidegate::policy::SettleRule) settle.
+    /// Adds a [`Spent`] to the extensions of each request that passes. Policies that [settle by
+    /// usage](tidegate::policy::SettleRule) settle what the handler reports to it before it answers.
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Chooses what becomes of requests about which nobody can decide; they are refused unless chosen.
+    /// Chooses what happens to requests that cannot be decided; they are refused unless chosen.
     #[must_use]
     pub fn when_undecided(self, undecided: WhenUndecided) -> Self {
         self.with(|rules| Rules { undecided, ..rules })
     }
 
-    /// Chooses the header in which the service is told the priority that is left of a request that a policy demotes, in place of what its caller
-    /// sent there; [`x-tidegate-priority`](over::PRIORITY) unless chosen. The name that [`PriorityLayer`](crate::PriorityLayer) reads and
-    /// [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes is chosen at those.
+    /// Chooses the header that tells the service the lowered priority of a request that a policy demotes, in place of
+    /// the caller's header of this name; [`x-tidegate-priority`](over::PRIORITY) unless chosen. The headers that
+    /// [`PriorityLayer`](crate::PriorityLayer) reads and [`ForwardPriorityLayer`](crate::ForwardPriorityLayer) writes
+    /// are chosen at those layers.
     #[must_use]
     pub fn telling_priority_in(self, name: HeaderName) -> Self {
         self.with(|rules| Rules { over: rules.over.priority_in(name), ..rules })
     }
 
-    /// Chooses the name that observers are told; `gate` unless chosen. Callers are told the name of the policy.
+    /// Chooses the name that observers are told; `gate` unless chosen. Callers are told the policy's name instead.
     #[must_use]
     pub fn named(self, name: &str) -> Self {
         self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })
@@ -205,7 +209,7 @@ where
     type Error = S::Error;
     type Future = GateFuture<S::Response, S::Error>;
 
-    /// Says whether the service within is ready; nothing is charged.
+    /// Asks whether the service within is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }
@@ -262,7 +266,7 @@ impl<D, C, A> Rules<D, C, A> {
             };
             if !admission.wait.is_zero() {
                 drop(ready);
-                // In a box, for few are delayed.
+                // Boxed, because few requests are delayed.
                 admission = Box::pin(delayed(admission, &mut later)).await?;
                 ready = later;
             }
@@ -277,9 +281,9 @@ impl<D, C, A> Rules<D, C, A> {
                 self.answers.tell(response, &HttpAnswer::of_gate(inside.decision(), &described));
             }
             let outcome = self.classify.classify(&result).outcome;
-            // A store that fails meanwhile keeps what was charged, and the answer goes out all the same: the work is done.
+            // If a store fails now, the charge stays and the answer is returned all the same: the work is done.
             let settled = match spent.as_ref().and_then(Spent::usage) {
-                // In a box, for few report what was spent.
+                // Boxed, because few handlers report what was spent.
                 Some(usage) => Box::pin(inside.ended(outcome).finish_by_async(outcome, &usage)).await,
                 None => inside.ended(outcome).finish_async(outcome).await,
             };
@@ -290,7 +294,7 @@ impl<D, C, A> Rules<D, C, A> {
         }
     }
 
-    /// Makes what a refused caller gets.
+    /// Makes the result of a refused call.
     fn refuse<Res, Err>(&self, decision: &GateDecision, told: &HttpAnswer<'_>) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
@@ -305,8 +309,8 @@ impl<D, C, A> Rules<D, C, A> {
     }
 }
 
-/// Waits as long as a queue delays an admission, and then until the service is ready. Dropped before that, or ended by an error of the
-/// service, it undoes the admission: the service was not called.
+/// Waits as long as a queue delays an admission, and then until the service is ready. If it is dropped before that, or
+/// the service fails, the admission is undone: the service was not called.
 async fn delayed<S: Service<Req>, Req>(
     admission: Admission<Arc<Gate>>,
     service: &mut S,
@@ -316,8 +320,8 @@ async fn delayed<S: Service<Req>, Req>(
     Ok(admission)
 }
 
-/// Calls a service, which finds `priority` carried. Where it would find that in any case, nothing is set, so that a priority which nobody named is not
-/// told to others as if somebody had.
+/// Calls a service with `priority` carried. Carries nothing if the service would find the same priority anyway, so that
+/// clients inside do not tell others a default priority as if a caller had named it.
 async fn carrying<F: Future>(priority: Priority, call: impl FnOnce() -> F) -> F::Output {
     if priority == priority::carried().unwrap_or_default() {
         return call().await;

@@ -1,4 +1,4 @@
-//! What the layers over guards share: those of bulkheads and of breakers.
+//! Code that the bulkhead layer and the breaker layer share.
 
 use std::sync::Arc;
 
@@ -12,9 +12,9 @@ use crate::classify::Classify;
 use crate::given_up::outcome_of_drop;
 use crate::name::Name;
 
-/// What a request holds that a guard has let in. Dropped, it gives back what it holds and reports no outcome.
+/// What an admitted request holds: a place or a breaker's call. Dropped, it gives that back and reports no outcome.
 pub trait Entered: Send {
-    /// Gives back what it holds, and says how the work went.
+    /// Gives back what the request holds, and reports how the work went.
     fn leave(self, outcome: Outcome);
 }
 
@@ -36,11 +36,11 @@ impl Entered for KeyedCall {
     }
 }
 
-/// What does not differ from request to request.
+/// The settings of a layer over a guard.
 #[derive(Clone, Debug)]
 pub(crate) struct Rules<C, A> {
     pub(crate) name: Name,
-    /// How callers are told of places; `None` where there are none to tell of.
+    /// How callers are told of the bulkhead's places; `None` for breakers, which have none.
     pub(crate) told: Option<NamedLimit>,
     pub(crate) classify: C,
     pub(crate) answers: A,
@@ -61,7 +61,7 @@ impl<C, A> Rules<C, A> {
         Self { name: self.name.observed(observer), ..self }
     }
 
-    /// Makes what a refused caller gets.
+    /// Makes the result of a refused call, and tells the observer.
     pub(crate) fn refuse<Res, Err>(&self, cause: RefusalCause, denied: Option<&Denied>) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
@@ -73,7 +73,7 @@ impl<C, A> Rules<C, A> {
     }
 }
 
-/// A request that was let in, until it ends.
+/// An admitted request until it ends. Dropped earlier, it reports the outcome of a drop.
 pub(crate) struct Inside<P: Entered, C, A> {
     /// `None` once it has ended.
     entered: Option<P>,
@@ -85,7 +85,7 @@ impl<P: Entered, C, A> Inside<P, C, A> {
         Self { entered: Some(entered), rules }
     }
 
-    /// Ends it with what the service returned.
+    /// Judges what the service returned, and gives back what the request holds.
     pub(crate) fn ended<Res, Err>(&mut self, result: &Result<Res, Err>)
     where
         C: Classify<Res, Err>,

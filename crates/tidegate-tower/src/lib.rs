@@ -1,25 +1,27 @@
 //! Tidegate as tower layers: around any axum, tonic or hyper service or client.
 //!
-//! * [`RateLimitLayer`]: so many requests in a time, for all together or for each key
-//! * [`ConcurrencyLayer`]: so many at once, by a number that is fixed or finds itself, with a bounded line before them
-//! * [`BreakerLayer`]: calls to a service that fails are refused until it answers again
+//! * [`RateLimitLayer`]: limits requests per time, for all callers together or per key
+//! * [`ConcurrencyLayer`]: limits requests in flight, by a fixed or an adaptive number, with a bounded line before them
+//! * [`BreakerLayer`]: refuses calls to a failing service until it answers again
 //! * [`GateLayer`]: all policies of a gate, settled all or none
-//! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: how much time is left, in from a header and out to the next service
-//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: how much a request matters, in from a header and out to the next service
-//! * [`RetryLayer`]: tries again what may succeed then, within a budget
-//! * [`LoadShedLayer`]: refuses what a busy service would leave waiting
-//! * [`FallbackLayer`]: what is answered in place of a failure
+//! * [`DeadlineLayer`], [`ForwardDeadlineLayer`]: read the time left from a header, and tell it to the next service
+//! * [`PriorityLayer`], [`ForwardPriorityLayer`]: read a request's priority from a header, and tell it to the next
+//!   service
+//! * [`RetryLayer`]: retries failed calls that may succeed then, within a budget
+//! * [`LoadShedLayer`]: refuses requests that a busy service would leave waiting
+//! * [`FallbackLayer`]: replaces answers that failed
 //! * [`ServerStack`], [`ClientStack`]: all of them in the right order
 //!
-//! A layer that refuses does not call its service, and says why with a [`Refused`]. How that is told is chosen by [`Answers`]: as a response
-//! with a problem ([`Problems`], for HTTP servers), as a gRPC status (`GrpcStatuses`, a feature), or as an error ([`Errors`], for clients).
-//! Layers that judge how calls end do not take the refusals of a layer within for the service's own ([`ByStatus`]). Every layer can tell an
-//! [`Observer`](tidegate::observer::Observer) what it does, and one may be told by all.
+//! A layer that refuses does not call its service, and gives the reason in a [`Refused`]. [`Answers`] chooses how
+//! callers are told: as a response with a problem ([`Problems`], for HTTP servers), as a gRPC status (`GrpcStatuses`, a
+//! feature), or as an error ([`Errors`], for clients). Layers that judge how calls end can tell the refusals of an
+//! inner layer from failures of the service ([`ByStatus`]). Every layer can tell an
+//! [`Observer`](tidegate::observer::Observer) what it does, and several layers may share one.
 //!
-//! Nothing is taken when a service is asked whether it is ready: permits and units are taken by the call, and given back if its future is
-//! dropped. So a caller who asks and does not call holds nothing up, and one who calls without asking panics only where the service within
-//! does. What the service within set aside when it was asked, as tower's own `ConcurrencyLimit` does, is given back where a request is refused
-//! or has to wait.
+//! `poll_ready` takes nothing: `call` takes permits and units, and they are given back if its future is dropped. So a
+//! caller that polls readiness and does not call holds nothing up. A caller that calls without polling only panics if
+//! the service within does. Whatever the service within reserved when it was polled, as tower's own `ConcurrencyLimit`
+//! does, is given back if a request is refused or has to wait.
 #![cfg_attr(docsrs, feature(doc_cfg))]
 
 mod answers;
@@ -71,7 +73,7 @@ pub use tidegate::observer::RefusalCause;
 #[doc = include_str!("../../../docs/protection/layers.md")]
 struct Page;
 
-/// The programs on the page for those who come from tower_governor.
+/// The programs on the page about moving from tower_governor.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/migration/tower-governor.md")]
 struct FromTowerGovernor;

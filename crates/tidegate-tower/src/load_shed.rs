@@ -1,4 +1,4 @@
-//! Refuses at once what a busy service would leave waiting.
+//! Load-shedding layer: refuses requests at once while the service is not ready.
 
 use std::fmt;
 use std::pin::Pin;
@@ -14,12 +14,14 @@ use crate::answers::{Answers, Problems};
 use crate::name::Name;
 use crate::ready::give_back;
 
-/// Makes a service that is always ready, and refuses while the one within is not.
+/// Makes a service that is always ready, and refuses requests while the service within is not.
 ///
-/// A service that is not ready is left behind for a clone: what it may have asked for meanwhile, a place in the line of tower's
-/// `ConcurrencyLimit` or `Buffer`, is not kept by somebody who does not wait for it. That is a clone of the service for each refusal.
+/// A service that is not ready is dropped and replaced by a clone. Otherwise it would keep what it may have reserved
+/// while it was polled, such as a place in the line of tower's `ConcurrencyLimit` or `Buffer`, although no one waits
+/// for it. This costs a clone of the service per refusal.
 ///
-/// For services that say so: a [`ConcurrencyLayer`](crate::ConcurrencyLayer) takes places when it is called and refuses by itself, so it needs none.
+/// Meant for services that report in `poll_ready` that they are busy. A [`ConcurrencyLayer`](crate::ConcurrencyLayer)
+/// needs none: it takes places when it is called, and refuses by itself.
 #[derive(Clone, Debug)]
 pub struct LoadShedLayer<A = Problems> {
     answers: A,
@@ -33,7 +35,7 @@ impl Default for LoadShedLayer {
 }
 
 impl LoadShedLayer {
-    /// Refuses while the service within is not ready.
+    /// Makes a layer that refuses while the service within is not ready.
     #[must_use]
     pub fn new() -> Self {
         Self { answers: Problems, name: Name::new("load-shed") }
@@ -68,7 +70,7 @@ impl<S, A: Clone> Layer<S> for LoadShedLayer<A> {
     }
 }
 
-/// A service that refuses instead of letting wait: see [`LoadShedLayer`].
+/// A service that refuses instead of making callers wait: see [`LoadShedLayer`].
 #[derive(Debug)]
 pub struct LoadShedService<S, A = Problems> {
     inner: S,
@@ -77,7 +79,7 @@ pub struct LoadShedService<S, A = Problems> {
     name: Name,
 }
 
-/// A clone has not been asked whether it is ready.
+/// A clone has not been polled for readiness.
 impl<S: Clone, A: Clone> Clone for LoadShedService<S, A> {
     fn clone(&self) -> Self {
         Self {
@@ -99,12 +101,14 @@ where
     type Future = LoadShedFuture<S::Future, S::Response, S::Error>;
 
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
-        // Ready in any case; what was found counts for the next call. Its waker is not needed, since the next call asks anew.
+        // Always ready; what the inner service answered counts for the next call. The waker is not needed, since the
+        // next call polls again.
         self.is_ready = match self.inner.poll_ready(cx) {
             Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
             Poll::Ready(Ok(())) => true,
             Poll::Pending => {
-                // It may stand in a line, and would be handed a place there that nobody else gets until this connection asks again.
+                // It may stand in a line. It would then be handed a place that no one else gets until this connection
+                // polls again.
                 give_back(&mut self.inner);
                 false
             }
@@ -113,7 +117,7 @@ where
     }
 
     fn call(&mut self, request: Req) -> Self::Future {
-        // Readiness is used up by the call.
+        // The call uses up the readiness.
         if std::mem::take(&mut self.is_ready) {
             return LoadShedFuture { stage: Stage::Called { future: self.inner.call(request) } };
         }

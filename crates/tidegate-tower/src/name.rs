@@ -1,4 +1,4 @@
-//! What a layer is called, and who is told what it does.
+//! A layer's name, and the observer that is told what the layer does.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use tidegate::{Outcome, Retry};
 
 use crate::refused::Refused;
 
-/// A layer's name and its observer. Without an observer nothing is told, at the price of a branch.
+/// A layer's name and its observer. Without an observer, an event costs one branch.
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     name: Arc<str>,
@@ -28,7 +28,7 @@ impl Name {
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Makes a refusal by this layer, and tells of it.
+    /// Makes a refusal by this layer, and tells the observer.
     pub(crate) fn refuse(&self, cause: RefusalCause, retry: Retry) -> Refused {
         self.tell(LayerDid::Refused { cause, retry });
         Refused { cause, by: Arc::clone(&self.name), retry }
@@ -40,7 +40,7 @@ impl Name {
         }
     }
 
-    /// Tells that a store did not settle a request.
+    /// Tells the observer that a store failed to settle a request.
     pub(crate) fn not_settled(&self, error: &StoreError) {
         if let Some(observer) = &self.observer {
             observer.on_layer(&LayerEvent::new(&self.name, LayerDid::NotSettled).with_error(error));

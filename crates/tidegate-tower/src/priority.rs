@@ -1,4 +1,4 @@
-//! How much a request matters: read from a request, carried through the task, and told to the next service.
+//! Priority layers: read a request's priority, carry it through the task, and tell it to the next service.
 
 mod forward;
 mod header;

@@ -1,7 +1,7 @@
-//! So many requests in a time, for all together or for each key.
+//! Rate limit layer: limits requests per time, for all callers together or per key.
 //!
-//! The limiter lies in the layer and is shared by all services that it makes and by their clones, so connections that each have a service of
-//! their own are counted together.
+//! The limiter belongs to the layer and is shared by all services that it makes and by their clones, so connections
+//! that each have a service of their own are counted together.
 
 mod future;
 mod limits;
@@ -32,7 +32,7 @@ use crate::ready::{for_later, give_back};
 /// use tidegate::{KeyedLimiter, Quota};
 /// use tidegate_tower::RateLimitLayer;
 ///
-/// // 100 requests a second of each API key, with bursts of 200; room for 100,000 keys. Who sends no key shares one.
+/// // 100 requests a second per API key, with bursts of 200; room for 100,000 keys. Requests without a key share one.
 /// let limiter = KeyedLimiter::new(Quota::per_second(100).burst(200), 100_000)?;
 /// let key = |request: &Request<_>| request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec());
 /// let app: Router = Router::new()
@@ -47,8 +47,8 @@ pub struct RateLimitLayer<L, A = Problems> {
 }
 
 impl RateLimitLayer<All> {
-    /// Limits all requests together, under a name that callers are told. Of several quotas their headers show the one that binds; the windows
-    /// are those that the limiter has now, and stay if it is changed.
+    /// Limits all requests together; `name` is told to callers. With several quotas, headers show the binding one. The
+    /// windows in the headers are those that the limiter has now; they do not follow later changes of the limiter.
     #[must_use]
     pub fn all(name: &str, limiter: Limiter) -> Self {
         let quotas = limiter.quotas();
@@ -58,8 +58,8 @@ impl RateLimitLayer<All> {
 }
 
 impl<F> RateLimitLayer<EachKey<F>> {
-    /// Limits the requests of each key: `key` reads it from a request. Requests without one need one too, for all of them as a rule: to let them
-    /// pass would be a way around the limit.
+    /// Limits the requests of each key, which `key` reads from a request. It has to return a key for every request:
+    /// return a common one for requests that lack one, since letting them pass would be a way around the limit.
     #[must_use]
     pub fn each(name: &str, limiter: KeyedLimiter, key: F) -> Self {
         let rules = Rules::new(name, [Quota::clone(&limiter.quota())]);
@@ -68,7 +68,7 @@ impl<F> RateLimitLayer<EachKey<F>> {
 }
 
 impl<L, A: Clone> RateLimitLayer<L, A> {
-    /// Chooses how refusals are told; [`Problems`] unless chosen.
+    /// Chooses how callers are told of refusals; [`Problems`] unless chosen.
     #[must_use]
     pub fn answering<B>(self, answers: B) -> RateLimitLayer<L, B> {
         RateLimitLayer {
@@ -77,29 +77,29 @@ impl<L, A: Clone> RateLimitLayer<L, A> {
         }
     }
 
-    /// Holds requests back for up to `max_wait` where that makes them pass, instead of refusing them; zero, the default, refuses at once.
-    /// Held requests are bounded by `max_wait` times the rate, of each key by itself: where strangers choose keys, put a
-    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside of it.
+    /// Holds requests back for up to `max_wait` if they can pass then, instead of refusing them; zero, the default,
+    /// refuses at once. Up to `max_wait` times the rate are held per key: if strangers choose keys, put a
+    /// [`ConcurrencyLayer`](crate::ConcurrencyLayer) outside to bound the total.
     #[must_use]
     pub fn waiting(self, max_wait: Duration) -> Self {
         self.with(|rules| Rules { max_wait, ..rules })
     }
 
-    /// Hands each request that passes a [`Spent`](crate::Spent) among its extensions, by which the handler says what it really cost. Costs
-    /// two allocations.
+    /// Adds a [`Spent`](crate::Spent) to the extensions of each request that passes, by which the handler reports the
+    /// real cost. Costs two allocations per request.
     #[must_use]
     pub fn settling(self) -> Self {
         self.with(|rules| Rules { settling: true, ..rules })
     }
 
-    /// Tells `observer` of refusals ([`Observer::on_layer`]). Each decision is told by the limiter itself
-    /// ([`Limiter::with_observer`]), which may be given the same one.
+    /// Tells `observer` of refusals ([`Observer::on_layer`]). The limiter itself tells of each decision
+    /// ([`Limiter::with_observer`]); it may be given the same observer.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         self.with(|rules| Rules { name: rules.name.observed(observer), ..rules })
     }
 
-    /// Sets what a request costs, or is estimated to; 1 unless set.
+    /// Sets a request's cost, or its estimated cost; 1 unless set.
     #[must_use]
     pub fn costing<C>(self, cost: C) -> RateLimitLayer<Costing<L, C>, A> {
         RateLimitLayer { limits: Costing::new(self.limits, cost), rules: self.rules }
@@ -143,7 +143,7 @@ where
     type Error = S::Error;
     type Future = RateLimitFuture<S, Request<B>, A>;
 
-    /// Says whether the service within is ready; takes nothing of the limit.
+    /// Asks whether the service within is ready; charges nothing.
     fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
         self.inner.poll_ready(cx)
     }

@@ -1,22 +1,23 @@
-//! Readiness: it belongs to the service that was asked, and may hold something until that one is called or goes.
+//! Handling of readiness: it belongs to the instance that was polled, and may hold a resource until that instance is
+//! called or dropped.
 
 use std::future::poll_fn;
 
 use tower_service::Service;
 
-/// Takes the service that is ready, and leaves a clone, which is not.
+/// Takes the service that is ready, and leaves a clone, which has not been polled.
 pub(crate) fn take_ready<S: Clone>(service: &mut S) -> S {
     let clone = service.clone();
     std::mem::replace(service, clone)
 }
 
-/// Gives back what a service may have set aside when it said that it was ready, because it will not be called: a place of tower's
-/// `ConcurrencyLimit`, a slot of its `Buffer`. Those give it back when the service that was asked goes.
+/// Gives back what a service that will not be called may have reserved when it said that it was ready: a place of
+/// tower's `ConcurrencyLimit`, a slot of its `Buffer`. These give it back when the polled instance is dropped.
 pub(crate) fn give_back<S: Clone>(service: &mut S) {
     drop(take_ready(service));
 }
 
-/// Gives back readiness as [`give_back`] does, and returns a service to be asked again when its time has come.
+/// Gives back readiness like [`give_back`], and returns a service to poll again later.
 pub(crate) fn for_later<S: Clone>(service: &mut S) -> S {
     give_back(service);
     service.clone()

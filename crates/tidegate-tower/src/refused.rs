@@ -1,4 +1,4 @@
-//! Why a layer did not hand a request on, or did not wait for its answer.
+//! The reason why a layer did not pass a request on, or did not wait for its answer.
 
 use std::any::Any;
 use std::error::Error;
@@ -8,34 +8,34 @@ use http::{Response, StatusCode};
 use tidegate::Retry;
 use tidegate::observer::RefusalCause;
 
-/// Why a request was not served: an error for clients, and what [`Answers`](crate::Answers) makes a response of.
+/// Why a request was not served: an error for clients, from which [`Answers`](crate::Answers) can make a response.
 ///
-/// The responses that [`Problems`](crate::Problems) and `GrpcStatuses` make carry it among their extensions, so that the layers outside know
-/// a refusal of ours from an answer of the service: see [`ByStatus`](crate::ByStatus).
+/// Responses of [`Problems`](crate::Problems) and `GrpcStatuses` carry it among their extensions, so that outer layers
+/// can tell a refusal by a layer from an answer of the service: see [`ByStatus`](crate::ByStatus).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{by}: {cause}")]
 pub struct Refused {
-    /// What stood in its way.
+    /// The kind of refusal.
     pub cause: RefusalCause,
-    /// The name of the layer that refused it, or of the policy.
+    /// The name of the layer or of the policy that refused the request.
     pub by: Arc<str>,
-    /// When asking again is worthwhile.
+    /// When a retry is worthwhile.
     pub retry: Retry,
 }
 
 impl Refused {
-    /// Makes a refusal that cannot say when to ask again.
+    /// Makes a refusal that does not know when a retry is worthwhile.
     #[must_use]
     pub fn new(cause: RefusalCause, by: &str) -> Self {
         Self { cause, by: by.into(), retry: Retry::Unknown }
     }
 
-    /// Returns the status that HTTP has for it: 429 where the caller asked too often, 504 where time was up, else 503. 504 is what gRPC's
-    /// `DEADLINE_EXCEEDED` is in HTTP, and the layers tell both: nobody tries again what has no time left, or what was cut off and may have
-    /// happened, as he would after a 503.
+    /// Returns the HTTP status: 429 if the caller asked too often, 504 if the time was up, else 503. HTTP's 504
+    /// corresponds to gRPC's `DEADLINE_EXCEEDED`, which the gRPC answers use. It is not 503, because clients retry a
+    /// 503, and a request without time left, or one that was cut off and may have taken effect, should not be retried.
     ///
-    /// A policy of a gate chooses its own status, which the response that was made of it has: for a request that comes too late 503 unless said.
-    /// Here it is 429, and 504 of what comes too late.
+    /// A policy of a gate chooses its own status, which its response has; for a request that comes too late that is 503
+    /// unless chosen. This function returns 429 for a policy, and 504 for a request that comes too late.
     #[must_use]
     pub const fn status(&self) -> StatusCode {
         match self.cause {
@@ -45,13 +45,13 @@ impl Refused {
         }
     }
 
-    /// Finds the refusal that a response was made of.
+    /// Returns the refusal that a response was made from, if any.
     #[must_use]
     pub fn of_response<B>(response: &Response<B>) -> Option<&Self> {
         response.extensions().get()
     }
 
-    /// Finds the refusal that an error is, or that lies boxed in it or behind it.
+    /// Returns the refusal if the error is one, or has one boxed in it or in its chain of sources.
     #[must_use]
     pub fn of_error<E: 'static>(error: &E) -> Option<&Self> {
         let error: &dyn Any = error;

@@ -1,4 +1,4 @@
-//! Tries calls again that may succeed then, within a budget that all share.
+//! Retry layer: retries failed calls that may succeed then, within a shared budget.
 
 mod again;
 mod future;
@@ -17,14 +17,14 @@ pub use self::future::RetryFuture;
 use crate::classify::{ByStatus, Classify};
 use crate::name::Name;
 
-/// Tries calls again, for a client: by the rules and within the budget of a [`Retrier`].
+/// Retries calls, for a client: by the rules and within the budget of a [`Retrier`].
 ///
-/// Tried again is what failed or was refused for overload, where the service does not ask otherwise (`Retry-After`,
-/// `grpc-retry-pushback-ms`), time is left by the deadline that the task carries, and the request may be made twice: by default where its
-/// method is idempotent. Each try waits until the service is ready. A refusal by a layer within is not tried again: see
-/// [`ByStatus`](crate::ByStatus).
+/// A call is retried if it failed or was refused for overload, the service does not ask otherwise (`Retry-After`,
+/// `grpc-retry-pushback-ms`), the deadline that the task carries leaves time, and the request may be made twice: by
+/// default if its method is idempotent. Each try waits until the service is ready. A refusal by an inner layer is not
+/// retried: see [`ByStatus`](crate::ByStatus).
 ///
-/// Copies each request before it is sent, and boxes a future for each call that did not succeed at once.
+/// Clones each request before it is sent, and boxes a future for each call whose first try did not succeed.
 ///
 /// # Source
 /// RFC 9110, section 9.2.2: GET, HEAD, OPTIONS, TRACE, PUT and DELETE are idempotent.
@@ -34,7 +34,7 @@ pub struct RetryLayer<C = ByStatus> {
 }
 
 impl RetryLayer {
-    /// Tries again by the rules of a retrier, whose budget all clones share.
+    /// Makes a layer that retries by the rules of `retrier`; all clones share its budget.
     #[must_use]
     pub fn new(retrier: Retrier) -> Self {
         Self { rules: Rules { retrier, classify: ByStatus, all: false, name: Name::new("retry") } }
@@ -42,13 +42,13 @@ impl RetryLayer {
 }
 
 impl<C> RetryLayer<C> {
-    /// Tries requests of all methods again, gRPC's among them: for services to which it makes no difference whether they get a request twice.
+    /// Retries requests of all methods, including gRPC's: for services where a repeated request does no harm.
     #[must_use]
     pub fn all_methods(self) -> Self {
         Self { rules: Rules { all: true, ..self.rules } }
     }
 
-    /// Chooses what is tried again; [`ByStatus`] unless chosen.
+    /// Chooses which results are retried; [`ByStatus`] unless chosen.
     #[must_use]
     pub fn judging<D>(self, classify: D) -> RetryLayer<D> {
         let Rules { retrier, all, name, .. } = self.rules;
@@ -61,7 +61,7 @@ impl<C> RetryLayer<C> {
         Self { rules: Rules { name: self.rules.name.renamed(name), ..self.rules } }
     }
 
-    /// Tells `observer` of each further try ([`Observer::on_layer`]).
+    /// Tells `observer` of each retry ([`Observer::on_layer`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { rules: Rules { name: self.rules.name.observed(observer), ..self.rules } }
@@ -77,7 +77,7 @@ impl<S: Clone, C: Clone> Layer<S> for RetryLayer<C> {
     }
 }
 
-/// A client that tries again: see [`RetryLayer`].
+/// A client that retries: see [`RetryLayer`].
 #[derive(Debug)]
 pub struct RetryService<S, C = ByStatus> {
     inner: S,
@@ -112,7 +112,7 @@ where
         if !rules.all && !request.method().is_idempotent() {
             return RetryFuture::once(self.inner.call(request));
         }
-        // The first try calls the service that was asked; the others take a clone and ask again.
+        // The first try calls the instance that was polled; the others poll a clone.
         let copy = request.clone();
         RetryFuture::first(self.inner.call(request), copy, Arc::clone(&self.again))
     }

@@ -1,4 +1,4 @@
-//! What work really cost, told by whoever knows.
+//! The real cost of work, reported by the handler.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -6,16 +6,16 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tidegate::Reservation;
 use tidegate::policy::Usage;
 
-/// A charge on an estimate, to be settled with what was really spent: an extension of requests that passed a layer that is *settling*
-/// ([`RateLimitLayer::settling`](crate::RateLimitLayer::settling), [`GateLayer::settling`](crate::GateLayer::settling)). Clones are of one
-/// charge, and the first to settle it does.
+/// A charge by an estimate, to be settled with the real cost: an extension of requests that passed a *settling* layer
+/// ([`RateLimitLayer::settling`](crate::RateLimitLayer::settling),
+/// [`GateLayer::settling`](crate::GateLayer::settling)). Clones share one charge; the first call settles it.
 ///
-/// Behind a rate limit the charge is settled at once, so a response that is streamed may settle after its head was sent: keep a clone. Behind
-/// a gate it is settled when the service's future ends, and what is told later is not heard. What nobody settles stays charged as estimated.
-/// Where both layers stand around a service, the inner one's is found.
+/// Behind a rate limit the charge is settled at once, so a streamed response may settle after its head was sent: keep a
+/// clone. Behind a gate it is settled when the service's future ends, and later reports are ignored. A charge that is
+/// never settled stays as estimated. If both layers are around a service, the handler finds the inner one's charge.
 ///
 /// # Examples
-/// A handler of axum that knows at its end how many tokens a language model used:
+/// An axum handler that only knows at its end how many tokens a language model used:
 /// ```
 /// use axum::Extension;
 /// use tidegate_tower::Spent;
@@ -31,7 +31,7 @@ pub struct Spent(Arc<Mutex<Charge>>);
 
 enum Charge {
     Reserved(Reservation),
-    /// A gate's, which asks when the work has ended.
+    /// A gate's charge: the gate reads the report when the work has ended.
     ToBeTold,
     Told(Usage<'static>),
     Settled,
@@ -46,21 +46,23 @@ impl Spent {
         Self(Arc::new(Mutex::new(Charge::ToBeTold)))
     }
 
-    /// Settles the charge with the units really spent: fewer come back, more are a debt, 0 undoes it. Behind a gate it is the cost that
-    /// policies with `settle: cost` go by. Says whether it was settled now, and not before.
+    /// Settles the charge with the units really spent: fewer are refunded, more become a debt, 0 undoes the charge.
+    /// Behind a gate this is the cost for policies with `settle: cost`. Returns whether this call settled it; `false`
+    /// if it was settled before.
     pub fn settle(&self, units: u64) -> bool {
         self.settle_by(Usage::cost(units))
     }
 
-    /// Settles the charge by the usage that the work reported, such as `llm.output`: for policies of a gate that go by such names. A rate
-    /// limit goes by [`Usage::cost`](field@Usage::cost) alone, and is not settled without it. Says whether it was settled now.
+    /// Settles the charge by the usage that the work reported, such as `llm.output`, for policies of a gate that go by
+    /// such names. A rate limit uses [`Usage::cost`](field@Usage::cost) alone, and is not settled without it. Returns
+    /// whether this call settled it.
     pub fn settle_by(&self, usage: Usage<'static>) -> bool {
         let mut charge = self.lock();
         match (&*charge, usage.cost) {
             (Charge::ToBeTold, _) => *charge = Charge::Told(usage),
             (Charge::Reserved(_), Some(units)) => {
                 let reserved = std::mem::replace(&mut *charge, Charge::Settled);
-                // Observers are called by the settling, and may look here.
+                // Unlocks first: settling calls observers, which may use this charge.
                 drop(charge);
                 if let Charge::Reserved(reservation) = reserved {
                     reservation.settle(units);
@@ -71,7 +73,7 @@ impl Spent {
         true
     }
 
-    /// Returns what a gate was told, and hears nothing more.
+    /// Returns what was reported to a gate, and ignores later reports.
     pub(crate) fn usage(&self) -> Option<Usage<'static>> {
         match std::mem::replace(&mut *self.lock(), Charge::Settled) {
             Charge::Told(usage) => Some(usage),

@@ -1,4 +1,4 @@
-//! All layers in the right order.
+//! Puts all layers around a server or a client in the right order.
 
 use tower_layer::{Identity, Layer};
 
@@ -6,12 +6,12 @@ use crate::concurrency::ConcurrencyLayer;
 
 /// The layers around a server, put in the right order whatever order they are named in:
 ///
-/// 1. the priority, which all that follows goes by, the fallback's own calls too;
-/// 2. the fallback, which sees whatever the others refuse;
-/// 3. the count of retries, which tells callers of overloaded answers not to try again while too many do;
+/// 1. the priority, which all following layers use, and the fallback's own calls too;
+/// 2. the fallback, which sees the refusals of all other layers;
+/// 3. the count of retries, which tells callers of overloaded answers not to retry while there are too many;
 /// 4. the deadline, so that time spent in a line counts;
-/// 5. the rate limit, before the line: whoever asks too often takes no place in it;
-/// 6. the limit of requests at once, last: who holds a place is at work.
+/// 5. the rate limit, before the line: a caller that asks too often takes no place in it;
+/// 6. the concurrency limit, last: a request that holds a place is being worked on.
 ///
 /// # Examples
 /// ```
@@ -37,15 +37,15 @@ pub struct ServerStack<F = Identity, D = Identity, R = Identity, C = Identity, T
 }
 
 impl ServerStack {
-    /// Begins without any layer.
+    /// Makes a stack without layers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Begins with what protects any server from overload, under a name that callers are told: a limit of requests at once that is found
-    /// by itself, with a short line and shedding before it ([`ConcurrencyLayer::self_tuning`]). [`ServerStack::concurrency`] puts another in
-    /// its place.
+    /// Makes a stack that protects any server from overload: an adaptive concurrency limit with a short line, and
+    /// shedding before it ([`ConcurrencyLayer::self_tuning`]). `name` is told to callers. [`ServerStack::concurrency`]
+    /// replaces it.
     ///
     /// # Examples
     /// ```
@@ -96,7 +96,7 @@ impl<F, D, R, C, T, P> ServerStack<F, D, R, C, T, P> {
         ServerStack { priority, fallback, retries, deadline, rate_limit, concurrency }
     }
 
-    /// Sets the limit of requests at once.
+    /// Sets the concurrency limit.
     #[must_use]
     pub fn concurrency<L>(self, concurrency: L) -> ServerStack<F, D, R, L, T, P> {
         let Self { priority, fallback, retries, deadline, rate_limit, .. } = self;
@@ -126,11 +126,11 @@ where
 ///
 /// 1. the fallback, after the last try;
 /// 2. the priority, told once for all tries;
-/// 3. retries, so that each try passes all that follows;
-/// 4. the circuit breaker, which sees each try, and how it went;
-/// 5. the limit of calls at once: a try that waits for its turn is not under way;
+/// 3. retries, so that each try passes all following layers;
+/// 4. the circuit breaker, which sees the outcome of each try;
+/// 5. the concurrency limit: a try that waits for its turn is not in flight;
 /// 6. the rate limit that the service has set us;
-/// 7. the deadline, last: what is told to the service is what is left when the call goes out.
+/// 7. the deadline, last: the service is told the time left when the call is sent.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ClientStack<
     F = Identity,
@@ -151,7 +151,7 @@ pub struct ClientStack<
 }
 
 impl ClientStack {
-    /// Begins without any layer.
+    /// Makes a stack without layers.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
@@ -187,7 +187,7 @@ impl<F, T, B, C, R, D, P> ClientStack<F, T, B, C, R, D, P> {
         ClientStack { fallback, priority, retry, breaker, concurrency, rate_limit, deadline }
     }
 
-    /// Sets the limit of calls at once.
+    /// Sets the concurrency limit.
     #[must_use]
     pub fn concurrency<L>(self, concurrency: L) -> ClientStack<F, T, B, L, R, D, P> {
         let Self { fallback, priority, retry, breaker, rate_limit, deadline, .. } = self;

@@ -1,4 +1,4 @@
-//! A real server and a real client of tonic, asked over a socket.
+//! A real tonic server and client, connected by a socket.
 
 #![cfg(feature = "grpc")]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -29,16 +29,16 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// The priorities that calls of a server carried, in order.
 type Carried = Arc<Mutex<Vec<Option<Priority>>>>;
 
-/// Starts a server whose callers have two calls a day each.
+/// Starts a server that allows each caller two calls a day.
 async fn serve() -> Channel {
     serve_and_note(Carried::default()).await
 }
 
-/// As [`serve`], with a note of the priority that each call carries.
+/// Same as [`serve`], and records the priority that each call carries.
 async fn serve_and_note(carried: Carried) -> Channel {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    // A quota that gives nothing back while the test runs.
+    // A quota that gives no units back while the test runs.
     let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
     let key = |request: &Request<Body>| {
         request.headers().get("x-user").map_or(vec![], |key| key.as_bytes().to_vec())

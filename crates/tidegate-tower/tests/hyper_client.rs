@@ -1,4 +1,4 @@
-//! A real client and a real server of hyper behind the layers, without axum between.
+//! A real hyper client and server behind the layers, without axum.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -34,7 +34,7 @@ type Boxed = Box<dyn std::error::Error + Send + Sync>;
 async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     let calls = Arc::new(AtomicU32::new(0));
     let (seen, patience) = (Arc::clone(&calls), Duration::from_secs(10));
-    // Fails but for its second call.
+    // Fails, except for its second call.
     let handler = get(async move |headers: HeaderMap| {
         assert!(headers.contains_key("x-envoy-expected-rq-timeout-ms"), "it is told how much time is left");
         match seen.fetch_add(1, Ordering::Relaxed) {
@@ -69,7 +69,7 @@ async fn a_client_of_hyper_tries_again_and_then_leaves_the_service_alone() {
     serving.abort();
 }
 
-/// Refusals are of hyper's own body type, and each connection has the stack's one limit.
+/// Refusals have hyper's own body type, and all connections share the stack's limit.
 #[tokio::test]
 async fn a_server_of_hyper_refuses_in_the_words_of_http() {
     let limiter = Limiter::new(Quota::per_minute(2)).unwrap().with_clock(ManualClock::default());
@@ -91,7 +91,7 @@ async fn a_server_of_hyper_refuses_in_the_words_of_http() {
         }
     });
     let ask = async |timeout: &str| {
-        // A connection each.
+        // A connection for each.
         let client = Client::builder(TokioExecutor::new()).build_http::<String>();
         let request = Request::get(&uri).header("x-envoy-expected-rq-timeout-ms", timeout);
         let response = client.request(request.body(String::new()).unwrap()).await.unwrap();

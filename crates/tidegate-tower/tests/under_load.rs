@@ -1,4 +1,4 @@
-//! The example service through an outage of its dependency, in its short form.
+//! The example service through an outage of its dependency, in a short form.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -10,14 +10,15 @@ mod service;
 use load::{Seen, USERS};
 use service::Phases;
 
-/// The mean of a lane over some seconds, as a share of the users.
+/// The mean of a lane over a span of seconds, as a share of the users.
 fn share(lane: &[u32], from: u64, to: u64) -> f64 {
     let seconds = &lane[from as usize..to as usize];
     f64::from(seconds.iter().sum::<u32>()) / f64::from(USERS) / seconds.len() as f64
 }
 
-/// Without protection a dependency that is slow for seven seconds takes the service down for good: users ask again, and the store works off
-/// what nobody waits for any more. With it, whoever comes gets an answer, from a stand-in meanwhile.
+/// Without protection, a dependency that is slow for seven seconds takes the service down for good: users retry, and
+/// the store works off requests that no user waits for any more. With protection every user gets an answer, during the
+/// outage from a stand-in.
 #[test]
 fn with_protection_goodput_stays_and_without_it_collapses() {
     let phases @ Phases { slows, fails, recovers, ends } = Phases::short();

@@ -1,4 +1,4 @@
-//! A connection, and what is checked before it counts as one.
+//! Connections to ZooKeeper, and the checks before a connection is used.
 
 use std::fmt;
 use std::future::Future;
@@ -18,13 +18,13 @@ use crate::options::{ZooKeeperOptions, without_credentials};
 use crate::path::Paths;
 use crate::probe;
 
-/// How long the session lasts over which cells are read and written. Nothing hangs on it.
+/// The timeout of the session over which cells are read and written. No ephemeral node depends on it.
 const SESSION: Duration = Duration::from_secs(10);
 
-/// How long to wait before a session is tried again that could not be made.
+/// The pause after a failed attempt to make a session.
 const PAUSE: Duration = Duration::from_millis(100);
 
-/// A connection to a ZooKeeper ensemble. Clones share it; it reconnects by itself, on the runtime that it was made on.
+/// A connection to a ZooKeeper ensemble. Clones share it; it reconnects by itself, on the runtime on which it was made.
 #[derive(Clone)]
 pub struct ZooKeeper {
     shared: Arc<Shared>,
@@ -33,22 +33,22 @@ pub struct ZooKeeper {
 struct Shared {
     options: ZooKeeperOptions,
     paths: Paths,
-    /// The runtime that drives the connection; answers may be awaited on any other, or on none.
+    /// The runtime that drives the connection; answers may be awaited on any runtime, or on none.
     runtime: Handle,
     client: RwLock<Client>,
     renewal: Mutex<Renewal>,
     clock: SystemClock,
 }
 
-/// Whether a new session is being made, after the one before has ended.
+/// The state of making a new session after the previous one has ended.
 #[derive(Debug, Default)]
 struct Renewal {
     under_way: bool,
-    /// Until when none is made, because that has just failed.
+    /// Until when no attempt is made, because one has just failed.
     pause: Tick,
 }
 
-/// Ends a renewal, also where it panics.
+/// Ends a renewal when dropped, also if it panics.
 struct UnderWay<'s>(&'s Shared);
 
 impl Drop for UnderWay<'_> {
@@ -65,11 +65,11 @@ impl fmt::Debug for ZooKeeper {
 }
 
 impl ZooKeeper {
-    /// Connects, checks address, version and rights, and makes the nodes that everything lies in. To be called on a tokio runtime,
-    /// which has to live as long as the connection.
+    /// Connects, checks address, version and permissions, and makes the nodes that hold all others. To be called on a
+    /// tokio runtime, which has to live as long as the connection.
     ///
     /// # Errors
-    /// [`ConnectError`], which says what is wrong and what would work.
+    /// [`ConnectError`], which names the fault and a remedy.
     pub async fn connect(options: ZooKeeperOptions) -> Result<Self, ConnectError> {
         options.addresses.iter().try_for_each(|address| check(address))?;
         if options.addresses.is_empty() {
@@ -86,7 +86,7 @@ impl ZooKeeper {
             for path in [&paths.cells, &paths.members, &paths.documents, &paths.sweep] {
                 within(options.timeout, client.mkdir(path, &persistent(&options))).await?;
             }
-            // Nodes that are there already may be another user's.
+            // Existing nodes may belong to another user.
             within(options.timeout, client.list_children(&paths.documents)).await?;
             Ok((client, paths))
         };
@@ -110,7 +110,7 @@ impl ZooKeeper {
         &self.shared.runtime
     }
 
-    /// How new nodes are made: for this user alone, where there is one.
+    /// The options of persistent nodes: for this user alone, if there is one.
     pub(crate) fn persistent(&self) -> CreateOptions<'static> {
         persistent(&self.shared.options)
     }
@@ -119,11 +119,11 @@ impl ZooKeeper {
         CreateMode::Ephemeral.with_acls(acls(&self.shared.options))
     }
 
-    /// Returns a client with a session. A client that is cut off is given to nobody: it would hold requests back until it is connected again,
-    /// as many as there are.
+    /// Returns a client with a session. A disconnected client is not returned, because it would queue requests without
+    /// bound until it is connected again.
     ///
-    /// After a session has ended, the first to ask has a new one made, by a task of its own, and waits for it; all others are told at once that
-    /// there is none.
+    /// After a session has ended, the first caller has a new one made, by a task of its own, and waits for it; all
+    /// others get an error at once.
     pub(crate) async fn client(&self) -> Result<Client, Failed> {
         let client = self.shared.client.read().clone();
         match client.state() {
@@ -138,7 +138,7 @@ impl ZooKeeper {
         }
     }
 
-    /// Says whether the caller is to make a new session.
+    /// Returns whether the caller has to make a new session.
     fn begin_renewal(&self) -> bool {
         let now = self.shared.clock.now();
         let mut renewal = self.shared.renewal.lock();
@@ -153,7 +153,7 @@ impl ZooKeeper {
         let _under_way = UnderWay(&self.shared);
         let client = self.shared.client.read().clone();
         if !client.state().is_terminated() {
-            // Another task was done with it before this one began.
+            // Another task has made a session before this one began.
             return Ok(client);
         }
         let client = self.session(SESSION).await?;
@@ -166,7 +166,7 @@ impl ZooKeeper {
         session(&self.shared.options, lasts).await
     }
 
-    /// Waits for one exchange.
+    /// Awaits one exchange, within the time limit.
     pub(crate) async fn ask<T, E>(&self, exchange: impl Future<Output = Result<T, E>>) -> Result<T, Failed>
     where
         Failed: From<E>,
@@ -174,7 +174,7 @@ impl ZooKeeper {
         within(self.shared.options.timeout, exchange).await
     }
 
-    /// Has a future run on any thread, although it needs the runtime's timers.
+    /// Wraps a future that needs the runtime's timers, so that it can be polled on any thread.
     pub(crate) fn later<T>(&self, future: impl Future<Output = T> + Send + 'static) -> Later<T> {
         Box::pin(TokioContext::new(future, self.shared.runtime.clone()))
     }
@@ -237,7 +237,7 @@ fn check_path(path: &str) -> Result<(), ConnectError> {
     Ok(())
 }
 
-/// Says what a refusal at the start means.
+/// Translates an error at connecting.
 fn judged(failed: &Failed, options: &ZooKeeperOptions) -> ConnectError {
     let address = options.addresses.join(", ");
     match failed {
@@ -258,8 +258,8 @@ mod tests {
 
     use super::*;
 
-    /// Whoever asked while a new session was being made waited for that, and then made another try of its own: five seconds each, one after
-    /// the other.
+    /// A caller that came while a new session was being made used to wait for it, and then made an attempt of its own:
+    /// five seconds each, one after the other.
     #[test]
     fn while_a_session_is_being_made_others_are_told_at_once() {
         let (Some(server), Some(other)) = (ZooKeeperServer::start(), ZooKeeperServer::start()) else {

@@ -1,4 +1,4 @@
-//! Members by their sessions, and documents.
+//! Coordination through ZooKeeper: members by their sessions, and documents.
 
 use std::fmt;
 use std::future::Future;
@@ -13,19 +13,19 @@ use zookeeper_client::{Client, Error, EventType, MultiReadResult, SessionState, 
 use crate::connect::ZooKeeper;
 use crate::error::Failed;
 
-/// The largest document: ZooKeeper takes requests of a megabyte, unless it is told otherwise.
+/// The size limit of a document: by default ZooKeeper accepts requests of up to a megabyte.
 const LARGEST: usize = 900 << 10;
 
-/// How many members are read in one request.
+/// The number of members that one request reads.
 const AT_ONCE: usize = 128;
 
-/// What nodes agree on, in ZooKeeper. A clone is the same member.
+/// Coordinates nodes through ZooKeeper. A clone is the same member.
 ///
-/// A member is an ephemeral node under a session of its own, and named by it. A node that starts again is another member, and its predecessor
-/// is one until its session ends, because it may still be running. So is one whose joining was not answered: it joins anew, and the
-/// first one is forgotten after `keeps` at most.
-/// [`Member::joined`] is the transaction that made the node, and a document's version the transaction of its last write: their numbers are of the
-/// whole ensemble, and grow.
+/// A member is an ephemeral node under a session of its own, and named by the session. A node that restarts is a new
+/// member. Its predecessor stays a member until its session ends, because it may still be running. The same holds for a
+/// node whose join was not answered: it joins anew, and the first member is dropped after `keeps` at most.
+/// [`Member::joined`] is the transaction that made the node, and a document's version is the transaction of its last
+/// write. Transaction numbers are of the whole ensemble, and only grow.
 #[derive(Clone)]
 pub struct ZooKeeperCoordinator {
     zookeeper: ZooKeeper,
@@ -51,7 +51,7 @@ impl fmt::Debug for ZooKeeperCoordinator {
     }
 }
 
-/// Why something was not done.
+/// Why an operation failed.
 enum Why {
     Failed(Failed),
     Forgotten,
@@ -68,8 +68,8 @@ where
 }
 
 impl ZooKeeper {
-    /// Returns a coordinator whose members are forgotten when nothing is heard of them for `keeps`. It has a session of its own, with that
-    /// as its timeout; ensembles grant 2 to 20 of their ticks (4 s to 40 s, unless they are told otherwise).
+    /// Returns a coordinator that drops members which were not heard of for `keeps`. It has a session of its own, with
+    /// `keeps` as its timeout. By default ensembles grant 2 to 20 of their ticks (4 s to 40 s).
     #[must_use]
     pub fn coordinator(&self, keeps: Duration) -> ZooKeeperCoordinator {
         ZooKeeperCoordinator::new(self.clone(), keeps)
@@ -81,7 +81,7 @@ impl ZooKeeperCoordinator {
         Self { zookeeper, keeps, mine: Arc::default() }
     }
 
-    /// Does something with ZooKeeper, on its runtime.
+    /// Runs an exchange with ZooKeeper on the connection's runtime.
     fn later<T: Send + 'static, F>(&self, asked: impl FnOnce(Self) -> F) -> Later<Result<T, CoordinatorError>>
     where
         F: Future<Output = Result<T, Why>> + Send + 'static,
@@ -101,14 +101,14 @@ impl ZooKeeperCoordinator {
         if let Some(held) = held {
             match self.clone().renew_as(says.clone()).await {
                 Ok(()) => return Ok(held.joined),
-                // What it was is over; it joins anew.
+                // The old membership has ended; the node joins anew.
                 Err(Why::Forgotten) => {}
                 Err(why) => return Err(why),
             }
         }
         let client = self.zookeeper.session(self.keeps).await?;
         if client.session_timeout() < self.keeps {
-            // Whoever is granted less would be forgotten earlier than others are told.
+            // With a shorter timeout, this node would be dropped earlier than others are told.
             let reason = format!(
                 "ZooKeeper: it keeps sessions for {:?} at most, and {:?} are wanted; raise its maxSessionTimeout",
                 client.session_timeout(),
@@ -170,7 +170,7 @@ impl ZooKeeperCoordinator {
                 reader.add_get_data(&format!("{below}/{name}"))?;
             }
             for result in self.zookeeper.ask(reader.commit()).await? {
-                // One that has left since it was listed is none.
+                // A member that has left since it was listed is skipped.
                 if let MultiReadResult::Data { data, stat } = result
                     && let Some(member) = Member::decode(transaction(stat.czxid), &data)
                 {
@@ -182,8 +182,9 @@ impl ZooKeeperCoordinator {
         Ok(members)
     }
 
-    /// Returns the client over whose session this node is a member, so that it sees what was written before it last renewed. A node that is
-    /// none has the one that all share; one whose session has ended is told so, because over another one it might read what is older.
+    /// Returns the client over whose session this node is a member, so that it sees everything written before it last
+    /// renewed. If this node is not a member, returns the shared client. If its session has ended, returns an error,
+    /// because another session might read older data.
     async fn client(&self) -> Result<Client, Why> {
         let mine = self.mine.lock().as_ref().map(|mine| mine.client.clone());
         match mine {
@@ -216,8 +217,8 @@ impl ZooKeeperCoordinator {
                 let made = self.zookeeper.ask(client.create(&path, &bytes, &self.zookeeper.persistent()));
                 made.await.map(|(stat, _)| stat)
             }
-            // The number of writes stands for the transaction from here on. Were the node deleted and made again meanwhile, and written as
-            // often, that would not be seen; nothing here deletes documents.
+            // From here on the number of writes stands for the transaction. A node that was deleted, made again and
+            // written equally often would not be noticed, but documents are never deleted here.
             Some(stat) if transaction(stat.mzxid) == version => {
                 self.zookeeper.ask(client.set_data(&path, &bytes, Some(stat.version))).await
             }
@@ -233,7 +234,7 @@ impl ZooKeeperCoordinator {
     async fn wait_for_change(self, path: String, seen: u64) -> Result<Document, Why> {
         loop {
             let client = self.client().await?;
-            // The watch is set with the reading, so nothing falls in between.
+            // The watch is set together with the read, so that no change is missed.
             let (read, watch) = match self.zookeeper.ask(client.get_and_watch_data(&path)).await {
                 Ok((data, stat, watch)) => (document(data, &stat), watch),
                 Err(Failed::Said(Error::NoNode)) => {
@@ -301,7 +302,7 @@ impl Coordinator for ZooKeeperCoordinator {
     }
 }
 
-/// Numbers of transactions are positive.
+/// Converts a transaction number; they are positive.
 fn transaction(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
 }

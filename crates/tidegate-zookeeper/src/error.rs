@@ -1,4 +1,4 @@
-//! Why there is no connection, and what an engine's error means to a caller.
+//! The error of connecting, and the translation of ZooKeeper's errors for callers.
 
 use std::time::Duration;
 
@@ -6,14 +6,14 @@ use tidegate::cluster::CoordinatorError;
 use tidegate::store::StoreError;
 use zookeeper_client::Error;
 
-/// The oldest version that reads several nodes at one instant.
+/// The oldest version that can read several nodes atomically.
 pub(crate) const OLDEST: (u32, u32) = (3, 6);
 
-/// Why there is no connection. No message holds a password.
+/// Why there is no connection. No message contains a password.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    /// An address is none, or none was given.
+    /// An address is not valid, or none was given.
     #[error("ZooKeeper address `{address}`: {reason}; write `host:port`")]
     Address {
         /// The address, without credentials.
@@ -21,7 +21,7 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// The path is none.
+    /// The path is not valid.
     #[error("ZooKeeper path `{path}`: {reason}; write it as `/tidegate`")]
     Path {
         /// The path.
@@ -29,13 +29,13 @@ pub enum ConnectError {
         /// What is wrong with it.
         reason: String,
     },
-    /// Nobody answers at any address.
+    /// No server answers at any address.
     #[error("no ZooKeeper answers at {tried}; is it running, and is the port that of its clients (2181)?")]
     Unreachable {
-        /// Each address, and what was tried there.
+        /// Each address, and the reason.
         tried: String,
     },
-    /// Somebody answers who is no ZooKeeper, or one that wants TLS.
+    /// The server is not ZooKeeper, or one that expects TLS.
     #[error(
         "what listens at {address} does not answer as ZooKeeper does; is it the port for TLS, or another server?"
     )]
@@ -43,7 +43,7 @@ pub enum ConnectError {
         /// The address.
         address: String,
     },
-    /// The server has no ensemble.
+    /// The server has no quorum.
     #[error(
         "ZooKeeper at {address} does not serve requests: most servers of its ensemble are away; start them"
     )]
@@ -59,42 +59,42 @@ pub enum ConnectError {
         /// Its version.
         version: String,
     },
-    /// The server takes no writes.
+    /// The server is read-only.
     #[error("ZooKeeper at {address} takes no writes: it is cut off from its ensemble, in mode `read-only`")]
     ReadOnly {
         /// The address.
         address: String,
     },
-    /// The path is another user's.
+    /// The path belongs to another user.
     #[error(
         "ZooKeeper at {address} does not let {user} use `{path}`; check user and password, or the node's ACL"
     )]
     NotAllowed {
         /// The addresses.
         address: String,
-        /// The user, or whoever asks without being one.
+        /// The user, or a description of unauthenticated access.
         user: String,
         /// The path.
         path: String,
     },
-    /// The server has answered something else, or nothing.
+    /// Any other error, or no answer.
     #[error("ZooKeeper at {address}: {reason}")]
     Other {
         /// The addresses.
         address: String,
-        /// What it said.
+        /// The error.
         reason: String,
     },
 }
 
-/// What went wrong with one exchange.
+/// Why one exchange failed.
 #[derive(Clone, Debug)]
 pub(crate) enum Failed {
-    /// ZooKeeper, or the client, said so.
+    /// ZooKeeper or the client library returned an error.
     Said(Error),
-    /// Nobody said anything in time.
+    /// There was no answer within this time.
     Late(Duration),
-    /// There is no connection: nothing was asked.
+    /// There is no connection: nothing was sent.
     Away,
 }
 
@@ -107,7 +107,7 @@ impl Failed {
         }
     }
 
-    /// Says whether the session is over, so that a new one is needed.
+    /// Returns whether the session has ended, so that a new one is needed.
     pub(crate) const fn is_over(&self) -> bool {
         matches!(self, Self::Said(Error::SessionExpired | Error::ClientClosed | Error::AuthFailed))
     }

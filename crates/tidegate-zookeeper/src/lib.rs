@@ -1,13 +1,15 @@
-//! ZooKeeper for Tidegate: what nodes agree on, and central decisions by compare-and-set.
+//! ZooKeeper for Tidegate: coordination of nodes, and central decisions by compare-and-set.
 //!
-//! * [`ZooKeeper`]: a connection; [`ZooKeeper::connect`] checks address, version and rights, and says what is wrong
+//! * [`ZooKeeper`]: a connection; [`ZooKeeper::connect`] checks address, version and permissions, and names the fault
 //! * [`ZooKeeperCoordinator`]: membership by a session, and small documents with versions ([`tidegate::cluster`])
-//! * [`ZooKeeperMap`]: cells under versions, for [`CasStore`](tidegate::store::CasStore): two round trips a decision
+//! * [`ZooKeeperMap`]: cells with versions, for [`CasStore`](tidegate::store::CasStore): two round trips per decision
 //!
-//! Decisions of ZooKeeper are exact and slow: some thousand a second from one node, fewer from each where many nodes contend for one key.
-//! What ZooKeeper is good at is agreeing: which nodes there are, which part of each limit is whose, which policies hold.
+//! Decisions through ZooKeeper are exact and slow: some thousand per second from one node, fewer from each if many
+//! nodes contend for one key. ZooKeeper is best at coordination: which nodes there are, which share of each limit a
+//! node has, which policies are in force.
 //!
-//! Everything lies below one path ([`ZooKeeperOptions::path`]): `cells` (keys hashed), `members` (ephemeral), `documents`.
+//! All nodes are under one path ([`ZooKeeperOptions::path`]): `cells` (keys hashed), `members` (ephemeral),
+//! `documents`.
 //!
 //! # Examples
 //! ```no_run

@@ -1,12 +1,13 @@
-//! Cells under versions, for central decisions.
+//! Cells with versions in ZooKeeper, for central decisions.
 //!
 //! # Versions
-//! A node's version counts its writes, and begins anew when it is deleted and made again: by that alone, who has read the old one could write
-//! over the new one. So cells lie in 256 nodes, the buckets, and whoever deletes a cell writes its bucket in the same step. A cell's version
-//! is that of its bucket and its own together, and each write checks both. For a cell that is absent, creating it is the check.
+//! A node's version counts its writes, and starts anew when the node is deleted and made again. With that version
+//! alone, a caller that has read the old node could overwrite the new one. So cells are children of 256 nodes, the
+//! buckets, and deleting a cell also writes its bucket in the same transaction. A cell's version combines its bucket's
+//! and its own, and each write checks both. For an absent cell, creating it is the check.
 //!
-//! ZooKeeper counts to 2³¹ and then goes on below zero, where -1 stands for any version. A cell that comes near is deleted and made again. A bucket is
-//! written once for each deletion, and does not come that far.
+//! ZooKeeper counts up to 2³¹ and then continues below zero, where -1 means any version. A cell whose version comes
+//! near 2³¹ is deleted and made again. A bucket is written once per deletion, and does not get that far.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,25 +21,27 @@ use crate::error::Failed;
 use crate::path::Place;
 use crate::sweep::Sweeper;
 
-/// What stands for a cell's own version where there is no cell.
+/// The version of an absent cell.
 const ABSENT: u32 = u32::MAX;
 
-/// Beyond this version a cell is made anew.
+/// A cell beyond this version is deleted and made again.
 const OLD: i32 = i32::MAX - 1000;
 
-/// How often a read is tried: a bucket may have to be made, and a read changes nothing.
+/// How often a read is tried: the first try may have to make a bucket, and a read changes nothing.
 const TRIES: usize = 3;
 
-/// Cells in ZooKeeper: one request reads all keys of a step, one checks their versions and writes them.
+/// Cells in ZooKeeper: one request reads all keys of a step, another one checks their versions and writes them.
 ///
-/// Keys are hashed: so what callers send neither grows ZooKeeper's names nor can be read in them. Each cell holds for how long it has to be
-/// kept; those whose time is over by ZooKeeper's clock are deleted, a 256th part of all each second on each node.
+/// Keys are hashed, so that callers' input neither makes ZooKeeper's names longer nor can be read in them. Each cell
+/// holds how long it has to be kept. Cells whose time is over by ZooKeeper's clock are deleted; each node scans a 256th
+/// of all cells per second.
 ///
-/// What is refused without a write is refused by what the server that was asked knows, which may be a moment old on a follower.
+/// A refusal without a write is based on the data of the server that was asked, which may be a moment old on a
+/// follower.
 #[derive(Clone)]
 pub struct ZooKeeperMap {
     zookeeper: ZooKeeper,
-    /// Sweeps while a clone of this is there.
+    /// Keeps the sweeper running while a clone of this map exists.
     _sweeper: Arc<Sweeper>,
 }
 
@@ -49,13 +52,13 @@ impl fmt::Debug for ZooKeeperMap {
 }
 
 impl ZooKeeper {
-    /// Returns a store that decides in ZooKeeper: exact, over all nodes, and two round trips a decision.
+    /// Returns a store that decides in ZooKeeper: exact over all nodes, with two round trips per decision.
     #[must_use]
     pub fn store(&self) -> CasStore<ZooKeeperMap> {
         CasStore::new(self.map())
     }
 
-    /// Returns the map of cells that [`ZooKeeper::store`] is made of. While it, or a clone, is in use, cells whose time is over are deleted.
+    /// Returns the map of cells that [`ZooKeeper::store`] uses. While it or a clone exists, expired cells are deleted.
     #[must_use]
     pub fn map(&self) -> ZooKeeperMap {
         ZooKeeperMap::new(self.clone())
@@ -86,15 +89,15 @@ impl ZooKeeperMap {
                 }
             }
             match read_of(&buckets, places, &read) {
-                // A bucket has just been made.
+                // A bucket has just been made: read again.
                 Err(Failed::Said(Error::NoNode)) if tries < TRIES => {}
                 answer => return answer,
             }
         }
     }
 
-    /// Sends the request that reads buckets and places, and returns its answer to be awaited. ZooKeeper answers the requests of one client in their
-    /// order.
+    /// Sends the request that reads buckets and cells, and returns the future of its answer. ZooKeeper answers the
+    /// requests of one client in order.
     fn send_read(
         &self,
         client: &Client,
@@ -116,7 +119,7 @@ impl ZooKeeperMap {
         let places: Vec<Place> =
             writes.iter().map(|write| self.zookeeper.paths().place(&write.key)).collect();
         let mut writer = client.new_multi_writer();
-        // Each bucket once: its version, and whether a cell of it is deleted.
+        // Each bucket once: its path, its version, and whether one of its cells is deleted.
         let mut buckets: Vec<(String, i32, bool)> = Vec::with_capacity(writes.len());
         for (write, place) in writes.iter().zip(&places) {
             let (bucket, cell) = unpack(write.version);
@@ -143,7 +146,8 @@ impl ZooKeeperMap {
                 }
             }
             match buckets.iter_mut().find(|(known, _, _)| *known == place.bucket) {
-                // Not read at one instant: so something has changed since.
+                // The bucket's versions differ, so the cells were read at different times, and something has changed
+                // since.
                 Some((_, version, _)) if *version != bucket => return Ok(Written::Nothing(None)),
                 Some((_, _, known)) => *known |= deletes,
                 None => buckets.push((place.bucket.clone(), bucket, deletes)),
@@ -156,12 +160,12 @@ impl ZooKeeperMap {
                 writer.add_check_version(bucket, *version)?;
             }
         }
-        // The read is sent right behind the write, and looked at where that has lost.
+        // The read is sent right after the write, and its answer is only used if the write has failed.
         let buckets = buckets_of(&places);
         let (written, read) = (writer.commit(), self.send_read(&client, &buckets, &places)?);
         match self.zookeeper.ask(written).await {
             Ok(_) => Ok(Written::All),
-            // Another version, another cell, none any more: in each case nothing was written.
+            // Another version, a new cell, or a deleted one: in each case nothing was written.
             Err(Failed::Said(Error::BadVersion | Error::NodeExists | Error::NoNode)) => {
                 let read = self.zookeeper.ask(read).await;
                 Ok(Written::Nothing(read.and_then(|read| read_of(&buckets, &places, &read)).ok()))
@@ -183,13 +187,13 @@ impl ByteMap for ZooKeeperMap {
         self.zookeeper.later(async move { map.write_all(&writes).await.map_err(Failed::into_store) })
     }
 
-    /// Always 0: it would have to be asked.
+    /// Always 0: the number would take a request.
     fn len(&self) -> usize {
         0
     }
 }
 
-/// The buckets of places, each once, in order.
+/// Returns the buckets of `places`, sorted and without duplicates.
 fn buckets_of(places: &[Place]) -> Vec<&str> {
     let mut buckets: Vec<&str> = places.iter().map(|place| place.bucket.as_str()).collect();
     buckets.sort_unstable();
@@ -197,7 +201,7 @@ fn buckets_of(places: &[Place]) -> Vec<&str> {
     buckets
 }
 
-/// What a request has read of buckets and places.
+/// Decodes the answer to a read of buckets and cells.
 fn read_of(buckets: &[&str], places: &[Place], read: &[MultiReadResult]) -> Result<Read, Failed> {
     let Some((of_buckets, of_cells)) = read.split_at_checked(buckets.len()) else {
         return Err(Error::NoNode.into());
@@ -209,7 +213,7 @@ fn read_of(buckets: &[&str], places: &[Place], read: &[MultiReadResult]) -> Resu
     let versions: Vec<i32> = of_buckets.iter().map(version).collect::<Result<_, _>>()?;
     let mut values = Vec::with_capacity(places.len());
     for (place, result) in places.iter().zip(of_cells) {
-        // Every place's bucket is among the buckets.
+        // The bucket of every place is in `buckets`.
         let bucket = buckets.binary_search(&place.bucket.as_str()).map_or(0, |at| versions[at]);
         values.push(match result {
             MultiReadResult::Data { data, stat } => Versioned {
@@ -231,14 +235,14 @@ impl From<MultiWriteError> for Failed {
     }
 }
 
-/// Puts the version of a bucket and that of a cell in it into one number.
+/// Combines the version of a bucket and that of one of its cells into one number.
 const fn pack(bucket: i32, cell: u32) -> u64 {
     (bucket.cast_unsigned() as u64) << 32 | cell as u64
 }
 
-/// Returns the version of a bucket and that of a cell in it; `None` where there is no cell.
+/// Splits a combined version; `None` for an absent cell.
 fn unpack(version: u64) -> (i32, Option<i32>) {
-    // Two halves of 32 bits.
+    // The two 32-bit halves.
     let (bucket, cell) = ((version >> 32) as u32, version as u32);
     (bucket.cast_signed(), (cell != ABSENT).then_some(cell.cast_signed()))
 }

@@ -1,19 +1,19 @@
-//! Where ZooKeeper is, and who asks.
+//! The options of a connection: addresses, credentials, path and time limit.
 
 use std::fmt;
 use std::time::Duration;
 
-/// How long one exchange may take, unless another time is chosen. Whoever decides requests waits less: see
+/// The default time limit of one exchange. Code that decides requests waits for a shorter time: see
 /// [`Fallback`](tidegate::store::Fallback).
 const TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Below which node everything lies, unless another path is chosen.
+/// The default path of the node that holds all others.
 const PATH: &str = "/tidegate";
 
-/// What follows the path: the number of the layout, so that another layout never meets these nodes.
+/// The part after the path: the version of the layout, so that different layouts never share nodes.
 const LAYOUT: &str = "/1";
 
-/// Where ZooKeeper is, and who asks. `Debug` does not show the password.
+/// The options of a connection to ZooKeeper. `Debug` does not show the password.
 #[derive(Clone)]
 pub struct ZooKeeperOptions {
     pub(crate) addresses: Vec<String>,
@@ -34,28 +34,28 @@ impl ZooKeeperOptions {
         }
     }
 
-    /// Says who asks (scheme `digest`). Whatever is made is then that user's alone. ZooKeeper checks a password only where something is
-    /// another user's already.
+    /// Sets the user and the password (scheme `digest`). All nodes that are made then belong to that user alone.
+    /// ZooKeeper checks a password only when a node already belongs to a user.
     #[must_use]
     pub fn user(mut self, name: impl Into<String>, password: impl Into<String>) -> Self {
         self.user = Some((name.into(), password.into()));
         self
     }
 
-    /// Chooses below which node everything lies; `/tidegate` unless chosen. Deployments that share an ensemble have different ones. The number
-    /// of the layout follows it: with `/tg`, everything lies in `/tg/1`.
+    /// Sets the path of the node that holds all others; `/tidegate` unless set. Deployments that share an ensemble need
+    /// different ones. The version of the layout follows it: with `/tg`, all nodes are in `/tg/1`.
     #[must_use]
     pub fn path(mut self, path: impl Into<String>) -> Self {
         self.path = path.into();
         self
     }
 
-    /// In which node everything lies.
+    /// Returns the path of the node that holds all others.
     pub(crate) fn below(&self) -> String {
         format!("{}{LAYOUT}", self.path)
     }
 
-    /// Chooses how long one exchange may take, and how long connecting may; 5 s unless chosen.
+    /// Sets the time limit of one exchange, and of connecting; 5 s unless set.
     #[must_use]
     pub const fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
@@ -75,7 +75,7 @@ impl fmt::Debug for ZooKeeperOptions {
     }
 }
 
-/// Returns an address as it may be shown: what stands before an `@` is left out.
+/// Returns an address without the part before an `@`, so that it may be shown.
 pub(crate) fn without_credentials(address: &str) -> &str {
     address.rsplit_once('@').map_or(address, |(_, host)| host)
 }

@@ -1,15 +1,15 @@
-//! Which node a thing lies in.
+//! The paths of nodes.
 
 use sha2::{Digest as _, Sha256};
 
-/// How many bytes of a key's SHA-256 name it: 192 bits, which nobody finds two keys for.
+/// The length of a cell's name, in bytes of the key's SHA-256: 192 bits, for which no collision can be found.
 const NAME: usize = 24;
 
-/// In how many nodes the cells lie. ZooKeeper lists the children of a node whole, and its answers are a megabyte at most. A name takes 52
-/// bytes of one, so a bucket holds 20,000 cells, and all together five million.
+/// The number of buckets that hold the cells. ZooKeeper lists all children of a node in one answer of at most a
+/// megabyte. A name takes 52 bytes of it, so a bucket holds 20,000 cells, and all buckets five million.
 pub(crate) const BUCKETS: usize = 256;
 
-/// The nodes below which everything lies.
+/// The nodes that hold all others.
 #[derive(Clone, Debug)]
 pub(crate) struct Paths {
     pub(crate) cells: String,
@@ -18,7 +18,7 @@ pub(crate) struct Paths {
     pub(crate) sweep: String,
 }
 
-/// Where a cell lies.
+/// The paths of a cell and its bucket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     pub(crate) bucket: String,
@@ -40,7 +40,7 @@ impl Paths {
         format!("{}/{number:02x}", self.cells)
     }
 
-    /// Returns where a key's cell lies. Keys are hashed: names of nodes are short text.
+    /// Returns the place of a key's cell. Keys are hashed, because nodes' names have to be short text.
     pub(crate) fn place(&self, key: &[u8]) -> Place {
         let digest = Sha256::digest(key);
         let bucket = self.bucket(digest[0]);
@@ -52,7 +52,8 @@ impl Paths {
         format!("{}/{session:016x}", self.members)
     }
 
-    /// Returns a document's node: letters and digits as they are, all else as `%` and its bytes in hex, because nodes may not have just any name.
+    /// Returns a document's path: letters, digits, `-` and `_` as they are, all other bytes as `%` and hex, because
+    /// node names may not contain every character.
     pub(crate) fn document(&self, name: &str) -> String {
         let mut path = format!("{}/", self.documents);
         for byte in name.bytes() {

@@ -1,4 +1,4 @@
-//! What is at an address, asked by hand: the client's library only says that nothing came back.
+//! Probes an address by hand, because the client library's errors do not say what is wrong.
 
 use std::time::Duration;
 
@@ -8,20 +8,20 @@ use tokio::time::timeout;
 
 use crate::error::{ConnectError, OLDEST};
 
-/// How long one address is tried before the next one is.
+/// The time limit per address.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// The longest answer that is read; it is some hundred bytes long.
+/// The most bytes of an answer that are read; a normal answer has some hundred.
 const LONGEST: u64 = 4096;
 
 enum Probed {
-    /// Nobody is there, for this reason.
+    /// No server answers, for this reason.
     Silent(String),
-    /// Somebody else is, or it cannot be used.
+    /// The server is not ZooKeeper, or cannot be used.
     Wrong(ConnectError),
 }
 
-/// Tries addresses until one is good.
+/// Probes addresses until one is good.
 pub(crate) async fn any(addresses: &[String]) -> Result<(), ConnectError> {
     let (mut wrong, mut silent) = (None, Vec::new());
     for address in addresses {
@@ -41,7 +41,7 @@ async fn check(address: &str) -> Result<(), Probed> {
             return Err(Probed::Silent(format!("no connection within {} ms", PATIENCE.as_millis())));
         }
     };
-    // The one word that servers answer unless they are told not to.
+    // The one four-letter word that servers answer by default.
     let mut answer = Vec::new();
     let asked = async {
         stream.write_all(b"srvr").await?;
@@ -49,13 +49,13 @@ async fn check(address: &str) -> Result<(), Probed> {
     };
     let _ = timeout(PATIENCE, asked).await;
     if answer.is_empty() {
-        // A process that is stopped, or a balancer with nobody behind it: it may answer later.
+        // A stopped process, or a balancer without backends: it may answer later.
         return Err(Probed::Silent("it says nothing; is it the port for TLS?".to_owned()));
     }
     judge(address, &String::from_utf8_lossy(&answer)).map_err(Probed::Wrong)
 }
 
-/// Judges a server by what it says of itself.
+/// Judges a server by its answer.
 fn judge(address: &str, answer: &str) -> Result<(), ConnectError> {
     let address = address.to_owned();
     if answer.contains("not currently serving requests") {

@@ -1,7 +1,8 @@
-//! Deletes cells whose time is over.
+//! Deletes expired cells.
 //!
-//! Each node looks at one of 256 buckets each second. Which one stands in a node that whoever comes next writes: so nodes do not look at the same
-//! one, and the answer to that write tells the time by ZooKeeper's clock, which has also dated the cells.
+//! Each node scans one of 256 buckets per second. The number of the last bucket scanned is kept in a node of its own,
+//! which the next scanner writes. So nodes do not scan the same bucket, and the answer to that write gives the time by
+//! ZooKeeper's clock, which also dates the cells.
 
 use std::time::Duration;
 
@@ -14,13 +15,13 @@ use crate::connect::ZooKeeper;
 use crate::error::Failed;
 use crate::path::BUCKETS;
 
-/// How long after one bucket the next one is.
+/// The interval between buckets.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// How many cells are read, and deleted, in one request: of 4 KiB at most each, half a megabyte.
+/// The number of cells that one request reads and deletes: at most 4 KiB each, half a megabyte in all.
 const AT_ONCE: usize = 128;
 
-/// A task that sweeps until this is dropped.
+/// A task that scans until this is dropped.
 #[derive(Debug)]
 pub(crate) struct Sweeper(AbortHandle);
 
@@ -36,7 +37,7 @@ impl Sweeper {
         let task = runtime.spawn(async move {
             loop {
                 sleep(EVERY).await;
-                // Where ZooKeeper does not answer, cells stay until it does.
+                // If ZooKeeper does not answer, cells stay until it does.
                 let _ = sweep(&zookeeper).await;
             }
         });
@@ -44,7 +45,7 @@ impl Sweeper {
     }
 }
 
-/// Looks at one bucket.
+/// Scans one bucket.
 async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     let client = zookeeper.client().await?;
     let turn = &zookeeper.paths().sweep;
@@ -54,7 +55,7 @@ async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     let number = next as u8;
     let now = match zookeeper.ask(client.set_data(turn, &[number], Some(stat.version))).await {
         Ok(written) => written.mtime,
-        // Another node has this turn.
+        // Another node has taken this turn.
         Err(Failed::Said(Error::BadVersion)) => return Ok(()),
         Err(failed) => return Err(failed),
     };
@@ -69,7 +70,7 @@ async fn sweep(zookeeper: &ZooKeeper) -> Result<(), Failed> {
     Ok(())
 }
 
-/// Deletes those of some cells whose time is over.
+/// Deletes the expired ones of some cells.
 async fn delete(
     zookeeper: &ZooKeeper,
     client: &Client,
@@ -101,7 +102,7 @@ async fn delete(
     }
     writer.add_set_data(bucket, &[], Some(of_bucket.version))?;
     match zookeeper.ask(writer.commit()).await {
-        // One of them is in use: all of them are left until the next turn.
+        // If one of the cells or the bucket has changed, all of them are left until the next turn.
         Ok(_) | Err(Failed::Said(Error::BadVersion | Error::NoNode)) => Ok(()),
         Err(failed) => Err(failed),
     }

@@ -1,4 +1,4 @@
-//! What is said where no connection comes about.
+//! The errors when no connection can be made.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -47,7 +47,8 @@ fn an_address_where_nobody_is_or_somebody_else_is_named() {
     let address = format!("127.0.0.1:{}", free_port());
     let told = refused(&runtime, ZooKeeperOptions::new([address.clone()])).to_string();
     assert!(told.contains(&address) && told.contains("refused"), "{told}");
-    // Somebody who hangs up without a word may be a balancer with nobody behind it, which is no reason to give up; one who says something is.
+    // A server that hangs up silently may be a balancer without backends: it counts as unreachable. One that gives
+    // another answer is reported as not ZooKeeper.
     for (word, somebody) in [("", false), ("HTTP/1.1 400 Bad Request\r\n\r\n", true)] {
         let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = other.local_addr().unwrap().to_string();
@@ -78,7 +79,7 @@ fn what_is_another_users_is_told_without_the_password() {
     assert!(told.contains("user `node`") && told.contains("/test-") && !told.contains("hunter3"), "{told}");
 }
 
-/// A session longer than the ensemble keeps any: shares would end later than others believe.
+/// A session longer than the ensemble allows: its node would be dropped earlier than the others expect.
 #[test]
 fn a_member_that_would_be_forgotten_too_early_does_not_join() {
     let Some(server) = Server::start() else { return };

@@ -16,13 +16,13 @@ use tidegate_zookeeper::{ZooKeeper, ZooKeeperMap};
 
 const NOW: Tick = Tick::from_secs(1_000_000);
 
-/// Does something with one unit of the limit of the test, and returns how much is left.
+/// Runs an operation with one unit of the test's limit, and returns the remaining units.
 fn settle(store: &CasStore<ZooKeeperMap>, op: Op<'_>, quota: &Arc<Quota>) -> Option<u64> {
     let settled = store.blocking_settle(&Step::new(NOW, op, &[Charge::new(b"key", quota, Cost::ONE)]));
     settled.ok().map(|settled| settled.lines[0].decision.standing.remaining)
 }
 
-/// What was answered is spent, and what was not, once or not at all.
+/// An answered charge is spent; an unanswered one is spent once or not at all.
 #[test]
 fn nothing_is_charged_twice_whatever_connections_do() {
     let Some(server) = Server::start() else { return };
@@ -39,14 +39,15 @@ fn nothing_is_charged_twice_whatever_connections_do() {
     assert!((charges.answered..=most).contains(&spent), "{spent} spent of {charges:?}");
 }
 
-/// Has a proxy lead to a server that knows none of the sessions, so that they end as soon as their connections are made anew.
+/// Points a proxy at a server that knows none of the sessions, so that they end as soon as their connections are made
+/// anew.
 fn end_sessions(proxy: &FaultyProxy, other: &Server) {
     proxy.set(Fault::Cut);
     proxy.lead_to(other.addr());
     proxy.set(Fault::None);
 }
 
-/// It read over the session that all share, which may know less than was written before the member renewed.
+/// It used to read over the shared session, which may lack writes from before the member last renewed.
 #[test]
 fn a_member_whose_session_has_ended_is_told_so() {
     let (Some(server), Some(other)) = (Server::start(), Server::start()) else { return };

@@ -32,7 +32,7 @@ fn the_coordinator_conforms() {
     cluster::conformance::run(&connect, &|_| ());
 }
 
-/// Shares that move, and policies that come to three nodes.
+/// Shares that move, and policies that reach three nodes.
 #[test]
 fn nodes_agree() {
     let Some(server) = Server::start() else { return };
@@ -49,7 +49,8 @@ fn write(key: &Arc<[u8]>, version: u64, value: Option<u8>, keep: Option<Duration
     vec![Write { key: Arc::clone(key), version, value: value.map(|value| vec![value]), keep }]
 }
 
-/// What was read before a cell was deleted and made again is no ground to write on, although ZooKeeper counts from zero again.
+/// A version read before a cell was deleted and made again must not allow a write, although ZooKeeper's own counter
+/// starts at zero again.
 #[test]
 fn a_cell_that_was_made_again_is_another_one() {
     let Some(server) = Server::start() else { return };
@@ -75,7 +76,7 @@ fn a_cell_that_was_made_again_is_another_one() {
 fn cells_are_deleted_when_their_time_is_over() {
     let Some(server) = Server::start() else { return };
     let runtime = runtime();
-    // Several nodes share the work: so many, that all buckets are looked at in a few seconds.
+    // Enough nodes share the work that all buckets are scanned in a few seconds.
     let options = server.options();
     let nodes: Vec<_> =
         (0..64).map(|_| runtime.block_on(ZooKeeper::connect(options.clone())).unwrap().map()).collect();
@@ -99,7 +100,7 @@ fn cells_are_deleted_when_their_time_is_over() {
     within("the short ones are gone", || values() == 2);
 }
 
-/// A server that stops answering: an error in time, not a hang; and it goes on when the server does.
+/// A server that stops answering causes an error in time, not a hang; the store continues when the server does.
 #[test]
 fn a_silent_server_is_an_error_in_time() {
     let Some(server) = Server::start() else { return };

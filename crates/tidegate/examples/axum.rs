@@ -1,4 +1,4 @@
-//! A server that answers 429, with headers and a problem, to clients that ask too often: a layer of axum.
+//! An axum layer that answers clients that ask too often with 429, headers and a problem.
 //!
 //! ```sh
 //! cargo run -p tidegate --features http --example axum                      # asks itself three times
@@ -19,7 +19,7 @@ use tidegate::{KeyedLimiter, Quota, QuotaError};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// What the layer needs: the limiter, and how its answers are told. Cheap to clone.
+/// The state of the layer: the limiter, and how its answers are told. Cheap to clone.
 #[derive(Clone)]
 struct Limits {
     limiter: KeyedLimiter,
@@ -34,15 +34,15 @@ impl Limits {
     }
 }
 
-/// Asks the limiter before the handler, and tells the client how it stands with either answer.
+/// Asks the limiter before the handler runs, and adds the limit's state to either answer.
 async fn limit(
     State(limits): State<Limits>,
     ConnectInfo(client): ConnectInfo<SocketAddr>,
     request: Request,
     next: Next,
 ) -> Response {
-    // Behind a proxy all clients have its address: see `tidegate::policy::ClientIp`. Whoever has one IPv6 address has 2^64 of them: see
-    // `tidegate::policy::keyed_network`.
+    // Behind a proxy all clients have the proxy's address: see `tidegate::policy::ClientIp`. A client with one IPv6
+    // address has 2^64 of them: see `tidegate::policy::keyed_network`.
     let answer = limits.limiter.allow(client.ip());
     let told = limits.told.answer(&answer);
     if let Some(refusal) = told.refusal() {
@@ -60,7 +60,7 @@ async fn serve(listener: TcpListener) -> Result<(), Box<dyn Error + Send + Sync>
     Ok(axum::serve(listener, app.into_make_service_with_connect_info::<SocketAddr>()).await?)
 }
 
-/// Asks a server for its page, and returns the answer as it comes over the wire.
+/// Requests a server's page, and returns the raw response.
 async fn ask(server: SocketAddr) -> Result<String, Box<dyn Error + Send + Sync>> {
     let mut connection = TcpStream::connect(server).await?;
     connection.write_all(b"GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n").await?;

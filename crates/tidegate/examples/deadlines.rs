@@ -1,6 +1,6 @@
-//! One deadline for all that a request waits for: its turn under a rate, and a place among those under way.
+//! One deadline for both waits of a request: for a rate limit, and for a place in a bulkhead.
 //!
-//! What cannot be met is refused at once, so that the caller can be told while it still listens.
+//! A wait that cannot end by the deadline is refused at once, so that the caller is told while it still listens.
 //!
 //! ```sh
 //! cargo run -p tidegate --features tokio --example deadlines
@@ -13,7 +13,7 @@ use tidegate::clock::TokioClock;
 use tidegate::{Bulkhead, Limiter, Outcome, Quota, TakeError};
 use tokio::time::Instant;
 
-/// A service that takes fifty calls per second, of which two may be under way.
+/// A service that takes fifty calls per second, at most two of them in flight.
 struct Service {
     rate: Limiter,
     places: Bulkhead,
@@ -27,7 +27,7 @@ impl Service {
         })
     }
 
-    /// Calls the service if both limits let it by `deadline`, of tokio's clock or of the machine's.
+    /// Calls the service if both limits admit the call by `deadline`, an instant of tokio's clock or of the machine's.
     async fn call(&self, order: u32, deadline: Instant) -> Result<String, TakeError> {
         self.rate.wait(1).until(deadline).await?;
         let place = self.places.enter().until(deadline).await?;
@@ -37,7 +37,7 @@ impl Service {
     }
 }
 
-/// Makes five calls that have 50 ms together: one at once, two that wait, and two for which there is no time.
+/// Makes five calls with one deadline in 50 ms: one passes at once, two wait, and two have no time.
 #[allow(clippy::disallowed_methods, reason = "where a request comes in, its deadline is made")]
 pub(crate) async fn demonstrate() -> Result<Vec<Result<String, TakeError>>, Box<dyn Error>> {
     let service = Service::new()?;

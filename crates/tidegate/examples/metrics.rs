@@ -1,4 +1,4 @@
-//! Counts what a limiter decides, in the words of a metrics page.
+//! Counts a limiter's decisions, in the format of a metrics page.
 //!
 //! ```sh
 //! cargo run -p tidegate --example metrics
@@ -12,7 +12,7 @@ use std::time::Duration;
 use tidegate::observer::{Event, Observer};
 use tidegate::{KeyedLimiter, ManualClock, Quota};
 
-/// Counters that any exporter can read. Relaxed throughout: counts for people, ordered with nothing.
+/// Counters for any exporter. Relaxed throughout: nothing else is ordered by them.
 #[derive(Debug, Default)]
 struct Metrics {
     allowed: AtomicU64,
@@ -67,7 +67,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .with_clock(clock.clone())
         .with_observer(Arc::clone(&metrics));
 
-    // Three callers, ten seconds; the third asks for twice what it may.
+    // Three callers, ten seconds; the third asks twice as often as it may.
     for _ in 0..100 {
         for (caller, checks) in [("ann", 1), ("bob", 1), ("eve", 2)] {
             for _ in 0..checks {

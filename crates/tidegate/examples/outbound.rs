@@ -1,7 +1,7 @@
-//! Calls a service that takes five requests per second, from a program that has more to ask.
+//! Calls a service that takes five requests per second, from a program that has more requests than that.
 //!
-//! Jobs start in order, a fifth of a second apart, and overlap where the service is slow; what would wait for more than a
-//! second is refused at once, so that the program can do something better than queue.
+//! Jobs start in order, a fifth of a second apart, and overlap if the service is slow. A job that would wait for more
+//! than a second is refused at once, so that the program can do something better than queue.
 //!
 //! ```sh
 //! cargo run -p tidegate --example outbound
@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tidegate::{JobQueue, Rate};
 
-/// Stands for the service: answers after 300 ms.
+/// Simulates the service: answers after 300 ms.
 async fn call(order: u32) -> String {
     tokio::time::sleep(Duration::from_millis(300)).await;
     format!("answer to {order}")

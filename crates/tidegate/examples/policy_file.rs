@@ -1,4 +1,4 @@
-//! A gate that goes by a policy file: who may pass, what the client is told, and why.
+//! A gate from a policy file: which requests pass, what clients are told, and why.
 //!
 //! ```sh
 //! cargo run -p tidegate --features config,http --example policy_file                    # the policies below
@@ -26,7 +26,8 @@ policies:
     deny: { status: 403 }
 ";
 
-/// Reads policies from a file, or those above. Every mistake of a file is told, with its line and what would work.
+/// Reads policies from a file, or the built-in ones above. Every mistake in a file is reported, with its line and a
+/// fix.
 fn gate(file: Option<&str>) -> Result<Gate, Box<dyn Error>> {
     let read = match file {
         Some(file) => Config::read(Path::new(file)),
@@ -40,7 +41,7 @@ fn gate(file: Option<&str>) -> Result<Gate, Box<dyn Error>> {
     Ok(Gate::new(config.policies, store))
 }
 
-/// Asks for three requests, and returns what a client and its operator would be told of each.
+/// Checks three requests, and returns what a client and its operator are told about each.
 pub(crate) fn demonstrate(file: Option<&str>) -> Result<Vec<String>, Box<dyn Error>> {
     let gate = gate(file)?;
     let mut told = Vec::new();

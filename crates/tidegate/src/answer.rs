@@ -1,4 +1,4 @@
-//! What a limiter answers, and which of its quotas the answer comes from.
+//! The answer of a limiter: the decision, and the quota it comes from.
 
 use std::cmp::Reverse;
 use std::fmt;
@@ -11,13 +11,15 @@ use tidegate_core::{Decision, NotACost, Retry, Standing};
 use crate::observer::Event;
 use crate::store::Settled;
 
-/// The decision of the quota that binds, and which one it is.
+/// The decision of the binding quota, and its index.
 ///
-/// Denied: the quota with the longest [`Retry`], [`Retry::Never`] ranking above all, so that waiting it out satisfies every quota. Delayed:
-/// the quota with the longest wait. Allowed at once: the quota with the least remaining.
+/// Denied: the quota with the longest [`Retry`] binds, [`Retry::Never`] ranking above all, so that waiting it out
+/// satisfies every quota. Delayed: the quota with the longest wait. Allowed at once: the quota with the least
+/// remaining.
 ///
-/// Whether it is allowed is known at once; what else it tells is computed when asked for, since a division costs as much as the
-/// decision itself. Plain numbers, `Copy`; it tells of the moment of the decision, however much later it is asked.
+/// Whether the cost is allowed is stored; the other values are computed on demand, since a division costs as much as
+/// the decision itself. Plain numbers, `Copy`; all values are as of the moment of the decision, however much later they
+/// are asked for.
 #[derive(Clone, Copy)]
 pub struct Answer {
     allowed: bool,
@@ -26,7 +28,8 @@ pub struct Answer {
 
 #[derive(Clone, Copy)]
 enum Told {
-    /// Decided on a limit that is kept as one word: its report after the decision, and the units that were refused (0 if permitted).
+    /// A decision by a limit that is stored in one word: its report after the decision, and the refused units (0 if
+    /// permitted).
     Word {
         report: GcraReport,
         refused: u64,
@@ -38,12 +41,12 @@ enum Told {
 }
 
 impl Answer {
-    /// Finds the charge that binds. A step has at least one.
+    /// Returns the decision of the charge that binds. A step has at least one charge.
     pub(crate) fn binding_of(settled: &Settled) -> Self {
         let lines = settled.lines.iter().map(|line| line.decision).enumerate();
         let (binding, decision) = lines
             .filter(|(_, decision)| decision.is_allowed() == settled.allowed)
-            // The first of equals: `max_by_key` would take the last.
+            // `min_by_key` returns the first of equals, `max_by_key` the last.
             .min_by_key(|(_, decision)| match decision.ruling {
                 Ruling::Denied { retry } => (Reverse(retry), None),
                 Ruling::Allowed { wait } => {
@@ -58,19 +61,19 @@ impl Answer {
         Self { allowed: decision.is_allowed(), told: Told::Settled { decision, binding } }
     }
 
-    /// Orders standings, the scarcest first.
+    /// The key that orders standings, the scarcest first.
     pub(crate) const fn scarcity(standing: &Standing) -> (u64, Reverse<Duration>) {
         (standing.remaining, Reverse(standing.reset_after))
     }
 
-    /// Says whether the cost was granted, at once or after a delay.
+    /// Returns whether the cost was granted, at once or after a delay.
     #[must_use]
     #[inline]
     pub const fn is_allowed(&self) -> bool {
         self.allowed
     }
 
-    /// Returns the place of the quota that binds in the limiter's list; 0 where there is only one.
+    /// Returns the index of the binding quota in the limiter's list; 0 if there is only one.
     #[must_use]
     pub const fn binding(&self) -> usize {
         match &self.told {
@@ -95,7 +98,7 @@ impl Answer {
         }
     }
 
-    /// Returns how the limit that binds stands after this decision.
+    /// Returns the state of the binding limit after this decision.
     #[must_use]
     pub fn standing(&self) -> Standing {
         self.decision().standing
@@ -107,7 +110,7 @@ impl Answer {
         self.standing().remaining
     }
 
-    /// Returns the delay before the work may act; zero for a refusal.
+    /// Returns the delay before the work may start; zero for a refusal.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         match &self.told {
@@ -116,22 +119,23 @@ impl Answer {
         }
     }
 
-    /// Returns when the same ask is worth repeating; after no time when it was allowed.
+    /// Returns when repeating the same request is worthwhile; after no time if it was allowed.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.decision().retry()
     }
 
-    /// Says whether this very charge took the last unit: the moment for a batch job to sleep, before any refusal.
+    /// Returns whether this charge took the last unit: the moment for a batch job to sleep, before it is refused.
     #[must_use]
     pub fn used_up(&self) -> bool {
         self.decision().used_up()
     }
 
-    /// Returns the answer where the cost was granted, and a refusal as an error: for `?` where a refusal ends the caller's work.
+    /// Returns the answer if the cost was granted, and a refusal as an error: for `?` where a refusal ends the caller's
+    /// work.
     ///
     /// # Errors
-    /// [`Denied`].
+    /// [`Denied`] if the cost was refused.
     ///
     /// # Examples
     /// ```
@@ -151,7 +155,7 @@ impl Answer {
         if self.allowed { Ok(self) } else { Err(self.into()) }
     }
 
-    /// Returns the same answer made into a refusal for ever.
+    /// Returns the answer as a refusal with [`Retry::Never`].
     pub(crate) fn never(&self) -> Self {
         let ruling = Ruling::Denied { retry: Retry::Never };
         Self::settled(Decision { ruling, ..self.decision() }, self.binding())
@@ -181,21 +185,21 @@ impl Event {
     }
 }
 
-/// What a check returns: the whole answer, or only whether it is a yes.
+/// The result type of a check: the whole answer, or only whether it is allowed.
 ///
-/// The code that decides is written once, for both. Where only a yes or a no is wanted, nothing else is computed, which is half of the
-/// cost of a check: an answer of five numbers passes through memory, and needs divisions when it is read.
+/// The deciding code is generic over it. A check that returns only a `bool` computes nothing else and costs half as
+/// much: an answer of five numbers passes through memory, and needs divisions when it is read.
 pub(crate) trait Tell: Copy {
     /// Makes the answer for a permit from the limit's report after it.
     fn permitted(report: GcraReport) -> Self;
 
-    /// Makes the answer for a permit whose report is computed only if it is wanted; `None` where that fails.
+    /// Makes the answer for a permit; `report` is computed only if the type needs it. `None` if computing it fails.
     fn permitted_after(report: impl FnOnce() -> Option<GcraReport>) -> Option<Self>;
 
-    /// Makes the answer for a refusal of so many units from the limit's report.
+    /// Makes the answer for a refusal of `units` from the limit's report.
     fn refused(report: GcraReport, units: u64) -> Self;
 
-    /// Takes over a whole answer.
+    /// Converts a whole answer.
     fn of(answer: Answer) -> Self;
 }
 
@@ -241,7 +245,7 @@ impl Tell for bool {
     }
 }
 
-/// A refusal as an error: nothing was spent. For `?` where a refusal ends the caller's work.
+/// A refusal as an error; no units were spent. For `?` where a refusal ends the caller's work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Denied {
     /// The whole answer.
@@ -249,7 +253,7 @@ pub struct Denied {
 }
 
 impl Denied {
-    /// Returns when the same ask is worth repeating.
+    /// Returns when repeating the same request is worthwhile.
     #[must_use]
     pub fn retry(&self) -> Retry {
         self.answer.retry()
@@ -276,19 +280,19 @@ impl fmt::Display for Denied {
 
 impl std::error::Error for Denied {}
 
-/// Why a reservation, a wait or a bulkhead's entry took nothing.
+/// Why a reservation, a wait or an entry into a bulkhead took nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TakeError {
     /// It was refused.
     #[error(transparent)]
     Denied(#[from] Denied),
-    /// What was asked for is no cost, zero or less: nothing was decided.
+    /// The given number is not a valid cost (zero or less): no decision was made.
     #[error(transparent)]
     NotACost(#[from] NotACost),
 }
 
 impl TakeError {
-    /// Returns when the same ask is worth repeating; never for what is no cost.
+    /// Returns when repeating the same request is worthwhile; [`Retry::Never`] if the number is not a valid cost.
     ///
     /// # Examples
     /// ```
@@ -306,7 +310,7 @@ impl TakeError {
         self.answer().map_or(Retry::Never, |answer| answer.retry())
     }
 
-    /// Returns the answer of a refusal; `None` where nothing was decided.
+    /// Returns the answer of a refusal; `None` if no decision was made.
     #[must_use]
     pub const fn answer(&self) -> Option<Answer> {
         match self {

@@ -1,4 +1,4 @@
-//! What has to be done although nobody waits for it.
+//! Runs futures in the background, for work that no caller waits for.
 
 use std::fmt;
 use std::mem;
@@ -15,16 +15,17 @@ use futures_timer::Delay;
 use crate::block_on::thread_waker;
 use crate::later::Later;
 
-/// How many may wait for the thread, and how many it runs at once. Beyond that they are dropped: what they would have given back stays
-/// charged until time returns it.
+/// The capacity of the channel to the thread, and the most futures that the thread runs at once. Further futures are
+/// dropped: the units that they would have given back stay charged until time returns them.
 const MOST: usize = 1024;
 
-/// How long one may take: longer than engines are waited for as a rule, and short enough that what an engine never answers does not add up.
+/// The time limit of one future: longer than waits for engines usually take, and short enough that futures whose engine
+/// never answers do not pile up.
 const LONGEST: Duration = Duration::from_secs(30);
 
 type Run = dyn Fn(Later<()>) + Send + Sync;
 
-/// Runs futures that nobody waits for.
+/// Runs futures that no caller waits for.
 #[derive(Clone)]
 pub(crate) struct Background(Arc<Run>);
 
@@ -33,7 +34,7 @@ impl Background {
         Self(Arc::new(run))
     }
 
-    /// Runs a future to its end, or for half a minute.
+    /// Runs a future to its end, or until 30 seconds have passed.
     pub(crate) fn run(&self, later: Later<()>) {
         (self.0)(Box::pin(Bounded { later, over: Delay::new(LONGEST) }));
     }
@@ -43,7 +44,7 @@ impl Default for Background {
     fn default() -> Self {
         let worker: OnceLock<Option<(SyncSender<Later<()>>, Thread)>> = OnceLock::new();
         Self::new(move |later| {
-            // Full, or no thread could be had: then it is dropped.
+            // If the channel is full or the thread could not be started, the future is dropped.
             if let Some((sender, thread)) = worker.get_or_init(one_thread)
                 && sender.try_send(later).is_ok()
             {
@@ -53,7 +54,7 @@ impl Default for Background {
     }
 }
 
-/// Starts a thread that runs what it is sent, and ends after the last of it when the sender is gone.
+/// Starts a thread that runs the futures it is sent. It ends after the last of them once the sender is dropped.
 fn one_thread() -> Option<(SyncSender<Later<()>>, Thread)> {
     let (sender, receiver) = sync_channel::<Later<()>>(MOST);
     let named = thread::Builder::new().name("tidegate-later".to_owned());
@@ -61,7 +62,7 @@ fn one_thread() -> Option<(SyncSender<Later<()>>, Thread)> {
     Some((sender, worker.thread().clone()))
 }
 
-/// Runs futures side by side, so that one whose engine does not answer holds up no other.
+/// Runs futures concurrently, so that one with an unresponsive engine does not hold up the others.
 fn run_all(receiver: &Receiver<Later<()>>) {
     let waker = thread_waker();
     let mut running: Vec<Later<()>> = Vec::new();
@@ -76,28 +77,29 @@ fn run_all(receiver: &Receiver<Later<()>>) {
                 Err(TryRecvError::Empty | TryRecvError::Disconnected) => break,
             }
         }
-        // All of them at each turn: there are few as a rule, and their wakers need not be told apart.
+        // Polls all of them at each turn: there are usually few, so a waker of their own for each is not worthwhile.
         running.retain_mut(|later| is_pending(later, &waker));
         if !running.is_empty() {
-            // Woken or sent more since, it does not park: unpark leaves a token.
+            // If it was woken or sent more in the meantime, `park` returns at once: `unpark` leaves a token.
             thread::park();
         }
     }
 }
 
-/// Polls once. One that panics is over, and takes no other with it, nor does one that panics when it is dropped.
+/// Polls a future once and returns whether it is pending. A future that panics, when polled or dropped, is over, and
+/// does not affect the others.
 fn is_pending(later: &mut Later<()>, waker: &Waker) -> bool {
     let poll = || later.as_mut().poll(&mut Context::from_waker(waker)).is_pending();
     let pending = catch_unwind(AssertUnwindSafe(poll)).unwrap_or(false);
     if !pending {
-        // Dropped here, and in its place one that can be dropped anywhere.
+        // Dropped here, where its panic is caught, and replaced by a future whose drop cannot panic.
         let over = mem::replace(later, Box::pin(std::future::ready(())));
         let _ = catch_unwind(AssertUnwindSafe(|| drop(over)));
     }
     pending
 }
 
-/// A future that ends with its time.
+/// A future that ends after [`LONGEST`] at the latest.
 struct Bounded {
     later: Later<()>,
     over: Delay,

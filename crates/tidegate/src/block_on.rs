@@ -1,4 +1,4 @@
-//! Futures on threads that have no executor.
+//! Runs futures on threads without an executor.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     loop {
         match future.as_mut().poll(&mut cx) {
             Poll::Ready(output) => return output,
-            // Woken between the poll and here, the thread does not park: unpark leaves a token.
+            // If it was woken since the poll, `park` returns at once: `unpark` leaves a token.
             Poll::Pending => thread::park(),
         }
     }

@@ -1,8 +1,9 @@
-//! Threads for work that blocks, with a bounded line before them.
+//! Thread pools for work that blocks, with a bounded line before the threads.
 //!
-//! A call into a slow library, a file system or a driver without async holds its thread until it comes back. On the threads that serve requests a
-//! few of these stop everything; on a pool that all share, one slow dependency takes the threads from all others. So each dependency gets a
-//! pool of its own: what is too much for it is refused, and the rest of the service goes on.
+//! A call into a slow library, a file system or a driver without async support blocks its thread until it returns. On
+//! the threads that serve requests, a few such calls stop everything. On one pool shared by all, one slow dependency
+//! takes the threads from the others. So each dependency gets a pool of its own: work beyond its capacity is refused,
+//! and the rest of the service continues.
 
 mod line;
 
@@ -24,12 +25,12 @@ use crate::job::{self, JobError};
 use crate::observer::{Observer, PoolDid};
 use crate::priority;
 
-/// A pool of threads. Clones share it; when the last is dropped, the threads run what waits, and end.
+/// A pool of threads. Clones share it. When the last clone is dropped, the threads run the waiting work and end.
 ///
-/// Work that has begun cannot be taken from its thread: it goes on when its caller has gone. What bounds it is the number of threads. Work
-/// that waits for other work on the same pool can hold all threads while it does; give each level a pool of its own.
+/// Work that has begun cannot be cancelled: it continues after its caller has gone, and is bounded by the number of
+/// threads. Work that waits for other work on the same pool can block all threads; give each level a pool of its own.
 ///
-/// Two allocations for each piece of work.
+/// Costs two allocations per piece of work.
 ///
 /// # Examples
 /// ```
@@ -51,7 +52,7 @@ pub struct BlockingPool {
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// Closes the line when the last clone goes.
+/// Closes the line when the last clone is dropped.
 struct Pool {
     line: Arc<Line>,
 }
@@ -62,21 +63,21 @@ impl Drop for Pool {
     }
 }
 
-/// Why a pool cannot be made.
+/// Why a pool could not be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum PoolError {
     /// A number is out of range.
     #[error(transparent)]
     Parameter(#[from] QuotaError),
-    /// The system gives no more threads.
+    /// The operating system could not start another thread.
     #[error("thread {number} of the pool `{name}` could not be started")]
     Thread {
         /// The pool's name.
         name: String,
-        /// Which one, counted from 1.
+        /// The number of the thread, counted from 1.
         number: usize,
-        /// What the system said.
+        /// The error of the operating system.
         source: io::Error,
     },
 }
@@ -85,38 +86,38 @@ pub enum PoolError {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum RunError {
-    /// Every thread is busy and every place to wait is taken; it was not begun.
+    /// Every thread is busy and every waiting place is taken; the work was not begun.
     #[error("all {places} places before the pool's threads are taken")]
     Full {
-        /// How many may wait.
+        /// The number of waiting places.
         places: usize,
     },
-    /// The time was up while it waited; it was not begun.
+    /// The deadline passed while the work waited; it was not begun.
     #[error("the time was up before a thread of the pool was free")]
     NotBegun,
-    /// The time was up while it was at work. It goes on, and nobody gets its result.
+    /// The deadline passed while the work ran. It continues, and its result is discarded.
     #[error("the time was up while the work was under way; it goes on")]
     StillRunning,
-    /// It panicked; its thread goes on.
+    /// The work panicked; its thread continues.
     #[error("the work panicked: {message}")]
     Panicked {
-        /// What the panic said.
+        /// The panic's message.
         message: String,
     },
-    /// Whatever was to run it went away before it was begun.
+    /// The pool's threads went away before the work was begun.
     #[error("the pool was dropped before the work was begun")]
     Dropped,
 }
 
 impl BlockingPool {
-    /// The most threads of one pool.
+    /// The largest number of threads in one pool.
     pub const MAX_THREADS: usize = 1024;
 
-    /// Starts `threads` threads called `name`, 1 to [`BlockingPool::MAX_THREADS`], before which `places` pieces of work may wait; 0 refuses what
-    /// finds no free thread.
+    /// Starts `threads` threads (1 to [`BlockingPool::MAX_THREADS`]) called `name`. Up to `places` pieces of work may
+    /// wait for them; with 0, work that finds no free thread is refused.
     ///
     /// # Errors
-    /// [`PoolError`]; threads that were started end then.
+    /// [`PoolError`]; threads that were already started end.
     pub fn new(name: &str, threads: usize, places: usize) -> Result<Self, PoolError> {
         if threads == 0 || threads > Self::MAX_THREADS {
             let want = "is not a number of threads; use 1 to 1024";
@@ -141,26 +142,28 @@ impl BlockingPool {
         Ok(Self { pool: Arc::new(pool), clock: Arc::new(SystemClock::new()), observer: None })
     }
 
-    /// Sets the clock that deadlines go by; the [`SystemClock`] unless set.
+    /// Sets the clock for deadlines; the [`SystemClock`] unless set.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` what becomes of work that is handed in by the returned pool and clones of it ([`Observer::on_pool`]).
+    /// Tells `observer` the outcome of work that is submitted through the returned pool and its clones
+    /// ([`Observer::on_pool`]).
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Runs a function on a thread of the pool, and awaits its result until the deadline that the task [carries](deadline::carried); without
-    /// one, as long as it takes. The function carries the same deadline, and the task's [priority](priority::carried).
+    /// Runs a function on a thread of the pool, and awaits its result until the deadline that the task
+    /// [carries](deadline::carried); without a deadline, as long as it takes. The function carries the same deadline,
+    /// and the task's [priority](priority::carried).
     ///
     /// # Errors
     /// [`RunError`].
     ///
     /// # Cancel safety
-    /// Dropped, it takes the work out of the line if it was not begun; what was begun goes on.
+    /// Dropped, it removes the work from the line if it was not begun; work that was begun continues.
     pub async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -171,7 +174,7 @@ impl BlockingPool {
         }
     }
 
-    /// As [`BlockingPool::run`], until a deadline.
+    /// Same as [`BlockingPool::run`], with an explicit deadline.
     ///
     /// # Errors
     /// [`RunError`].
@@ -190,7 +193,7 @@ impl BlockingPool {
         match clock::before(&*self.clock, until, running.as_mut()).await {
             Some(result) => result,
             None if running.place.leave() => Err(self.gives_up(RunError::NotBegun)),
-            // It may have ended since it was last looked at.
+            // The work may have ended since the last poll.
             None => {
                 poll_fn(|cx| match running.as_mut().poll(cx) {
                     Poll::Ready(result) => Poll::Ready(result),
@@ -201,11 +204,11 @@ impl BlockingPool {
         }
     }
 
-    /// Hands in a function, which carries no deadline and no priority. What is returned is a future of its result; dropped, it takes the work
-    /// out of the line if it was not begun.
+    /// Submits a function; it carries no deadline and no priority. Returns a future of its result. Dropping that future
+    /// removes the work from the line if it was not begun.
     ///
     /// # Errors
-    /// [`RunError::Full`], at once.
+    /// [`RunError::Full`], without waiting.
     pub fn submit<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -214,17 +217,18 @@ impl BlockingPool {
         let running = Arc::clone(line);
         let work = self.observed(work);
         let (job, result) = job::job(async move {
-            // Ends before the result is handed over: whoever has it finds the thread free.
+            // Dropped before the result is handed over, so a caller that has its result finds the thread free.
             let _ended = Ended(running);
             work()
         });
-        // Dropped after the lock where it is refused: what the function holds is foreign code.
+        // A refused job is dropped after the lock is released, because the function may hold values with foreign `Drop`
+        // code.
         let number =
             line.join(job).map_err(|_job| self.gives_up(RunError::Full { places: line.places() }))?;
         Ok(Running { result, place: Place::new(line, number) })
     }
 
-    /// Tells of work that has no result.
+    /// Tells the observer of work without a result.
     fn gives_up(&self, why: RunError) -> RunError {
         if let Some(observer) = &self.observer {
             observer.on_pool(match why {
@@ -236,13 +240,13 @@ impl BlockingPool {
         why
     }
 
-    /// Makes work that tells how it ended, where somebody listens.
+    /// Wraps the work so that it tells the observer how it ended, if there is an observer.
     fn observed<T, W: FnOnce() -> T>(&self, work: W) -> impl FnOnce() -> T + use<T, W> {
         let told = self.observer.clone().map(|observer| (observer, Arc::clone(&self.clock)));
         move || {
             let Some((observer, clock)) = told else { return work() };
             let begun = clock.now();
-            // Caught, since an observer that panics while a panic goes by would end the process.
+            // Caught, since a panic of the observer during an unwinding panic would abort the process.
             let done = catch_unwind(AssertUnwindSafe(work));
             let took = clock.now().since(begun);
             observer.on_pool(PoolDid::Ended { panicked: done.is_err(), took });
@@ -256,7 +260,7 @@ impl BlockingPool {
         self.pool.line.waiting()
     }
 
-    /// Returns how many pieces of work are under way, those whose callers have gone included.
+    /// Returns how many pieces of work are running, including those whose callers have gone.
     #[must_use]
     pub fn running(&self) -> usize {
         self.pool.line.running()
@@ -272,7 +276,7 @@ impl fmt::Debug for BlockingPool {
     }
 }
 
-/// A future of the result of work on a pool: see [`BlockingPool::submit`].
+/// The future of a result from the pool: see [`BlockingPool::submit`].
 #[derive(Debug)]
 #[must_use = "dropping it takes the work out of the line"]
 pub struct Running<T> {

@@ -1,4 +1,4 @@
-//! What a task carries for code deep within it: one value of each kind, such as its [deadline](crate::deadline) or its
+//! Values that a task carries for code deep within it: one of each type, such as its [deadline](crate::deadline) or its
 //! [priority](crate::priority).
 
 use std::cell::Cell;
@@ -8,20 +8,20 @@ use std::thread::LocalKey;
 
 use pin_project_lite::pin_project;
 
-/// A kind of value that tasks carry.
+/// A type of value that tasks carry.
 pub trait Carried: Copy + 'static {
-    /// Returns where each thread keeps the value of the work that it is doing.
+    /// Returns the thread-local slot that holds the value of the work in progress.
     #[doc(hidden)]
     fn slot() -> &'static LocalKey<Cell<Option<Self>>>;
 }
 
-/// Runs a function that finds `carried`.
+/// Runs a function within which `carried` is the carried value.
 pub(crate) fn carry<T: Carried, R>(carried: Option<T>, work: impl FnOnce() -> R) -> R {
     let _before = Restored(T::slot().replace(carried));
     work()
 }
 
-/// Returns a future that finds `carried` while it is polled, on whatever thread that is.
+/// Returns a future within which `carried` is the carried value whenever it is polled, on any thread.
 pub(crate) fn carry_through<T: Carried, F: Future>(carried: Option<T>, future: F) -> Carrying<T, F> {
     Carrying { carried, future }
 }
@@ -48,7 +48,7 @@ impl<T: Carried, F: Future> Future for Carrying<T, F> {
     }
 }
 
-/// Puts back what was carried before, also where the work panics.
+/// Restores the previously carried value when dropped, also if the work panics.
 struct Restored<T: Carried>(Option<T>);
 
 impl<T: Carried> Drop for Restored<T> {
@@ -89,7 +89,7 @@ mod tests {
         assert_eq!(NUMBER.get(), None);
     }
 
-    /// Two futures polled in turn by one thread, as a runtime does.
+    /// One thread polls two futures in turn, as a runtime does.
     #[test]
     fn futures_on_one_thread_do_not_see_each_others() {
         let work = || {

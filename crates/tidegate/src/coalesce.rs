@@ -1,7 +1,8 @@
-//! Identical calls in flight made into one, so that an emptied cache does not become a stampede.
+//! Merges identical calls in flight into one, so that an expired cache entry does not cause a stampede.
 //!
-//! When an entry that everybody reads runs out, each reader finds it gone and asks for it again, and a service that answered one call a minute
-//! gets ten thousand at once. Here the first caller's call goes out, and whoever asks for the same meanwhile waits for its answer.
+//! When a popular cache entry expires, every reader misses it and asks for it again, and a service that answered one
+//! call a minute gets ten thousand at once. Here the first caller's call is made, and callers with the same key wait
+//! for its answer.
 
 use std::collections::HashMap;
 use std::collections::hash_map::{Entry, RandomState};
@@ -19,10 +20,10 @@ use crate::job::message_of;
 use crate::observer::{CoalesceDid, Observer};
 use crate::{deadline, priority};
 
-/// Calls by key, each made once at a time. Clones share them.
+/// Calls by key, at most one in flight per key. Clones share them.
 ///
-/// Takes an allocation for each call that goes out, and holds a key for as long as its call is in flight: as many as there are calls. Bound those
-/// with a [`Bulkhead`](crate::Bulkhead).
+/// Costs an allocation per call that is made, and stores a key per call in flight. Bound the number of calls with a
+/// [`Bulkhead`](crate::Bulkhead).
 ///
 /// # Examples
 /// ```
@@ -47,23 +48,24 @@ use crate::{deadline, priority};
 /// ```
 pub struct Coalesce<K, V> {
     calls: Arc<Mutex<Calls<K, V>>>,
-    /// How many calls were ever begun; each call's number is its count.
+    /// How many calls were ever begun; each call's number is taken from it.
     begun: Arc<AtomicU64>,
     observer: Option<Arc<dyn Observer>>,
 }
 
-/// One call, awaited by all who asked for it: whoever is polled drives it, so it goes on when the caller who began it goes.
+/// One call, awaited by all callers that share it. Any of them drives it when polled, so it continues if the first
+/// caller goes.
 type Call<V> = Shared<Answer<V>>;
 type Answer<V> = BoxFuture<'static, Result<V, Panicked>>;
 
-/// The calls in flight with their numbers. Weak: a call lives as long as somebody waits for it.
+/// The calls in flight with their numbers. Weak references: a call lives as long as a caller waits for it.
 type Calls<K, V> = HashMap<K, (u64, WeakShared<Answer<V>>), RandomState>;
 
-/// The call that all shared has panicked; each of them is told.
+/// The shared call panicked; every caller that shares it gets this error.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the shared call panicked: {message}")]
 pub struct Panicked {
-    /// What the panic said, where it said it in words; else `no message`.
+    /// The panic's message; `no message` if its payload is not text.
     pub message: Arc<str>,
 }
 
@@ -78,26 +80,28 @@ where
         Self::default()
     }
 
-    /// Tells `observer` of calls that go out, of callers that wait for them, and of their ends ([`Observer::on_coalesce`]), where they are made
-    /// by the returned list or clones of it.
+    /// Tells `observer` of calls that are made, of callers that join them, and of their ends
+    /// ([`Observer::on_coalesce`]), for calls through the returned list and its clones.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Makes the call, or waits for the one that is in flight for the same key. `call` is not used then, so it has to be the same for equal keys.
+    /// Makes the call, or waits for the one in flight for the same key. In the second case `call` is not used, so it
+    /// has to be the same for equal keys.
     ///
-    /// All get a copy of one answer: for large ones let it be an `Arc`. A failure is an answer too, and is kept no longer than any.
+    /// All callers get a clone of one answer: wrap large ones in an `Arc`. A failure is an answer too, and like all
+    /// answers it is not kept after the call has ended.
     ///
-    /// The call carries no [deadline](crate::deadline::carried), for it may go on when whoever began it has no time left, and no
-    /// [priority](crate::priority::carried), for those who wait for it may matter more. Give it its own by
-    /// [`carry_through`](crate::deadline::carry_through); each caller's own time bounds how long that caller waits.
+    /// The call carries no [deadline](crate::deadline::carried), because it may outlast the first caller's, and no
+    /// [priority](crate::priority::carried), because callers that join may have a higher one. Set its own with
+    /// [`carry_through`](crate::deadline::carry_through); each caller's own deadline bounds how long that caller waits.
     ///
     /// # Errors
-    /// [`Panicked`] where the call did.
+    /// [`Panicked`] if the call panicked.
     ///
     /// # Cancel safety
-    /// Dropped, it leaves the call to the others who wait for it; the last one to go drops the call.
+    /// Dropped, it leaves the call to the other callers that wait for it; the last one drops the call.
     pub async fn call<F>(&self, key: K, call: impl FnOnce() -> F + Send + 'static) -> Result<V, Panicked>
     where
         F: Future<Output = V> + Send + 'static,
@@ -122,11 +126,12 @@ where
     where
         F: Future<Output = V> + Send + 'static,
     {
-        // Relaxed: all that counts is that no two calls have one number.
+        // Relaxed: it only matters that no two calls have the same number.
         let number = self.begun.fetch_add(1, Ordering::Relaxed);
         let observer = self.observer.clone();
         let listed = Listed { calls: Arc::downgrade(&self.calls), key: key.clone(), number };
-        // Made before the lock is taken, so dropped after it however this ends: dropping a call takes the lock.
+        // Made before the lock is taken, so it is dropped after the lock is released on every path: dropping a call
+        // takes the lock.
         let shared = async move {
             let _listed = listed;
             let nobodys = deadline::carry_nothing(priority::carry_nothing(async move { call().await }));
@@ -143,7 +148,8 @@ where
             Entry::Occupied(mut entry) => {
                 let others = entry.get().1.upgrade();
                 if others.is_none() {
-                    // All who waited for it have gone. It finds another number than its own here, and leaves the line alone.
+                    // All callers of the old call have gone. Its `Listed` finds another number here, and leaves the new
+                    // entry alone.
                     entry.insert((number, weak));
                 }
                 others
@@ -154,7 +160,7 @@ where
             }
         };
         self.tell(if others.is_some() { CoalesceDid::Joined } else { CoalesceDid::Called });
-        // Where somebody else was faster, theirs is taken and ours dropped.
+        // If another caller was faster, its call is used and ours is dropped.
         others.unwrap_or(shared)
     }
 
@@ -165,7 +171,7 @@ where
     }
 }
 
-/// A call's line in the list, taken out when the call ends or is dropped; a later call of the same key stays.
+/// A call's entry in the list. Removed when the call ends or is dropped, unless a later call has replaced it.
 struct Listed<K: Hash + Eq, V: Clone> {
     calls: Weak<Mutex<Calls<K, V>>>,
     key: K,
@@ -288,7 +294,8 @@ mod tests {
         assert_eq!(block_on(coalesce.call("key", || async { 5 })), Ok(5));
     }
 
-    /// The first caller's deadline bound all others' answers: work that asked for the time left found whoever had polled it last.
+    /// The first caller's deadline used to bound the answers of all: work that read the time left found that of the
+    /// last caller that polled it.
     #[test]
     fn the_call_carries_nobodys_deadline_and_nobodys_priority() {
         let coalesce: Coalesce<&str, Option<Deadline>> = Coalesce::new();
@@ -304,8 +311,8 @@ mod tests {
         assert_eq!(answer, Ok(Some(Tick::from_secs(9).into())));
     }
 
-    /// The last one to wait goes on one thread while another comes on a second one: who comes gets an answer, from the old call or a new one, and
-    /// the old call's end does not take the new one out of the list.
+    /// The last waiting caller goes on one thread while another comes on a second one: the new caller gets an answer,
+    /// from the old call or a new one, and the end of the old call does not remove the new one from the list.
     #[test]
     fn whoever_comes_while_the_last_one_goes_gets_an_answer() {
         let coalesce: Coalesce<&str, u32> = Coalesce::new();
@@ -340,7 +347,8 @@ mod tests {
         assert_eq!(wrong, []);
     }
 
-    /// Many threads over few keys: each call's answer goes to all who shared it, none is lost, and nothing is left in the list.
+    /// Many threads over few keys: each call's answer reaches all that share it, none is lost, and the list is empty
+    /// afterwards.
     #[test]
     fn threads_that_come_and_go_leave_nothing_behind() {
         let coalesce: Coalesce<u32, u32> = Coalesce::new();

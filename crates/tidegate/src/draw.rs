@@ -1,11 +1,12 @@
-//! Random numbers for what is to differ from process to process: jitter, and which of many is refused. Not for secrets.
+//! Random numbers that differ between processes: for jitter, and for choosing which requests are refused. Not for
+//! secrets.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// A row of numbers, drawn evenly. Each draw is one atomic addition and a few multiplications.
+/// A uniform sequence of random numbers. Each draw is one atomic addition and a few multiplications.
 ///
 /// # Source
 /// Steele, Lea, Flood: Fast splittable pseudorandom number generators, 2014 ("SplitMix64").
@@ -13,7 +14,7 @@ use crate::sync::{AtomicU64, Ordering};
 pub(crate) struct Draws(AtomicU64);
 
 impl Default for Draws {
-    /// Begins anywhere, by the keys that the standard library's hasher draws from the system.
+    /// Starts at a random seed, from the keys that the standard library's hasher draws from the operating system.
     fn default() -> Self {
         Self::seeded(RandomState::new().hash_one(0))
     }
@@ -24,10 +25,10 @@ impl Draws {
         Self(AtomicU64::new(seed))
     }
 
-    /// Returns the next number, evenly of all of `u32`.
+    /// Returns the next number, uniform over all of `u32`.
     pub(crate) fn next(&self) -> u32 {
         const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
-        // Relaxed: each number stands by itself.
+        // Relaxed: each number is independent of other memory.
         let mut mixed = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);

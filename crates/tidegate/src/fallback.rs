@@ -1,7 +1,7 @@
-//! What is answered in place of work that was refused or failed, with the reason.
+//! Answers in place of work that was refused or failed, with the reason.
 //!
-//! A page without recommendations is better than no page. What stands in for the real answer is chosen here, and the answer says that it does:
-//! whoever shows it can say so, and metrics can count it.
+//! A page without recommendations is better than no page. A caller chooses the stand-in here, and the answer says that
+//! it is one, so that code that shows it can say so and metrics can count it.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,29 +12,29 @@ use tidegate_core::Tick;
 
 use crate::clock::{Clock, SystemClock};
 
-/// An answer, real or in place of one.
+/// A real answer or a stand-in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answered<T, E> {
     /// The real answer.
     Real(T),
-    /// What stands in for it, and why.
+    /// A stand-in, and the reason for it.
     InPlace {
-        /// What stands in for the answer.
+        /// The stand-in.
         value: T,
-        /// Why there is no real one.
+        /// Why there is no real answer.
         reason: E,
     },
 }
 
 impl<T, E> Answered<T, E> {
-    /// Returns the answer, whichever it is.
+    /// Returns the value, real or stand-in.
     pub fn into_value(self) -> T {
         match self {
             Self::Real(value) | Self::InPlace { value, .. } => value,
         }
     }
 
-    /// Returns why it is not the real answer; `None` where it is.
+    /// Returns the reason for the stand-in; `None` for a real answer.
     pub const fn reason(&self) -> Option<&E> {
         match self {
             Self::Real(_) => None,
@@ -43,7 +43,7 @@ impl<T, E> Answered<T, E> {
     }
 }
 
-/// Lets a value or a function stand in where a result is an error.
+/// Replaces an error by a value or by the result of a function.
 ///
 /// # Examples
 /// ```
@@ -60,10 +60,10 @@ impl<T, E> Answered<T, E> {
 /// # Ok::<(), tidegate::QuotaError>(())
 /// ```
 pub trait OrInPlace<T, E>: Sized {
-    /// Puts what a function returns in the place of an error.
+    /// Replaces an error by what a function returns.
     fn or_in_place_with(self, stand_in: impl FnOnce(&E) -> T) -> Answered<T, E>;
 
-    /// Puts a value in the place of an error.
+    /// Replaces an error by a value.
     fn or_in_place(self, value: T) -> Answered<T, E> {
         self.or_in_place_with(|_| value)
     }
@@ -78,10 +78,10 @@ impl<T, E> OrInPlace<T, E> for Result<T, E> {
     }
 }
 
-/// The last real answer, kept to stand in when there is no new one, until it is too old. Clones share it.
+/// Keeps the last real answer, to stand in when there is no new one, until it is too old. Clones share it.
 ///
-/// Holds one answer. Taking it in is an allocation, a copy and a short lock, handing it out a short lock and a copy: let large answers be an
-/// `Arc`. Where there is one answer for each key, keep them in the cache that you have anyway.
+/// Holds one answer. Storing one costs an allocation, a clone and a short lock; returning one costs a short lock and a
+/// clone: wrap large answers in an `Arc`. If there is one answer per key, keep them in a cache instead.
 ///
 /// # Examples
 /// ```
@@ -101,26 +101,26 @@ pub struct LastAnswer<T> {
     last: Arc<Mutex<Option<Kept<T>>>>,
 }
 
-/// An answer, and when it came. Copied and dropped outside the lock, for an answer is foreign code.
+/// An answer and its time. Cloned and dropped outside the lock, because that runs foreign code.
 type Kept<T> = Arc<(T, Tick)>;
 
 impl<T: Clone> LastAnswer<T> {
-    /// Keeps the last answer for as long as it may be shown; an answer that is exactly so old still may.
+    /// Makes an empty store for one answer, which may stand in while it is at most `most_age` old.
     #[must_use]
     pub fn new(most_age: Duration) -> Self {
         Self { clock: Arc::new(SystemClock::new()), most_age, last: Arc::default() }
     }
 
-    /// Sets the clock that ages are measured by; the [`SystemClock`] unless set.
+    /// Sets the clock that measures ages; the [`SystemClock`] unless set.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Keeps a real answer, or puts the last one in the place of an error.
+    /// Stores a real answer, or replaces an error by the last one.
     ///
     /// # Errors
-    /// The error that came in, where there is no answer that may be shown.
+    /// The given error, if there is no answer that is recent enough.
     pub fn or_last<E>(&self, result: Result<T, E>) -> Result<Answered<T, E>, E> {
         let now = self.clock.now();
         match result {
@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(kept.or_last(Err("down")), Err("down"));
     }
 
-    /// Copying an answer is its type's own code. Under the lock, one that asked for the answer again waited for itself.
+    /// Cloning an answer runs its type's own code. Under the lock, a clone that asked for the answer again deadlocked.
     #[test]
     fn an_answer_may_use_what_keeps_it_while_it_is_copied() {
         struct Asks(Option<LastAnswer<Asks>>);

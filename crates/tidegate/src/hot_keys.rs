@@ -1,11 +1,12 @@
-//! Hot keys: which few keys make up much of the traffic, found in bounded memory.
+//! Hot keys: finds the few keys that make up much of the traffic, in bounded memory.
 //!
-//! One tenant's loop, one article that everybody reads: a key may be a large part of all there is, and nobody knows its name beforehand. A count
-//! per key would take as much memory as there are keys, which outsiders choose. So a fixed number of counters is kept: a key that has none
-//! takes over the smallest, and its count as its error. A key's true count lies between `count - error` and `count`, and every key with more
-//! than one part in *counters* of all is sure to have one.
+//! One key may be a large part of all traffic (a tenant's loop, an article that everybody reads), and it is not known
+//! beforehand which. A count per key would need memory for all keys, and outsiders choose how many there are. So the
+//! number of counters is fixed: a key without a counter takes over the smallest one, whose count becomes the new key's
+//! error. A key's true count lies between `count - error` and `count`, and every key with more than `1 / counters` of
+//! the total is sure to have a counter.
 //!
-//! Counts are of all that was ever added, or fade: halved once in a time, so that what was hot yesterday is not hot today.
+//! Counts are totals since the start, or fade: they are halved once per half-life, so that old traffic stops counting.
 //!
 //! # Source
 //! Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data streams, 2005 ("Space-Saving").
@@ -23,9 +24,10 @@ use tidegate_core::{QuotaError, Tick};
 
 /// Counts keys in a fixed number of counters. Shared by reference; adding takes one short lock.
 ///
-/// A key that has a counter is counted in about 50 ns; one that takes over the smallest looks through all of them under the lock, about 200 ns with
-/// 512, and in proportion with more: some hundreds are enough, for a key that is worth an answer of its own makes up a hundredth of all or more.
-/// Memory: each counter holds its key twice and some 70 bytes.
+/// Counting a key that has a counter takes about 50 ns. A key that takes over the smallest counter scans all of them
+/// under the lock: about 200 ns with 512, and proportionally more with more. Some hundreds are enough, because a key
+/// that is worth special treatment makes up a hundredth of the total or more. Memory: each counter holds its key twice
+/// and about 70 bytes.
 ///
 /// # Examples
 /// ```
@@ -48,29 +50,29 @@ pub struct HotKeys<K = String> {
     inner: Mutex<Inner<K>>,
 }
 
-/// A key and how much of it was counted.
+/// A key and its count.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counted<K> {
     /// The key.
     pub key: K,
-    /// How much was counted: the true amount, or up to `error` more.
+    /// The counted amount: the true amount, or up to `error` more.
     pub count: u64,
-    /// The most by which `count` is too high.
+    /// The most by which `count` may be too high.
     pub error: u64,
 }
 
-/// How hot a key is at the moment that it is added.
+/// How hot a key is when it is added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heat {
-    /// At least so much of the key was counted, what was just added included.
+    /// A lower bound of the key's count, including the amount just added.
     pub least: u64,
-    /// So much was counted of all keys.
+    /// The counted total of all keys.
     pub total: u64,
 }
 
 impl Heat {
-    /// Says whether the key surely makes up more than a share of all, from 0 to 1, once there are `at_least` of all to judge by: the moment to
-    /// answer it from a cache, or to give it a limit of its own.
+    /// Returns whether the key is sure to make up more than `share` (0 to 1) of the total, and the total is at least
+    /// `at_least`: the moment to answer the key from a cache, or to give it a limit of its own.
     #[must_use]
     pub fn is_above(&self, share: f64, at_least: u64) -> bool {
         self.total >= at_least && self.least as f64 > share * self.total as f64
@@ -78,7 +80,7 @@ impl Heat {
 }
 
 impl<K> Counted<K> {
-    /// Returns how much was counted at least.
+    /// Returns a lower bound of the true amount.
     #[must_use]
     pub const fn least(&self) -> u64 {
         self.count.saturating_sub(self.error)
@@ -89,22 +91,22 @@ impl<K> Counted<K> {
 struct Inner<K> {
     places: HashMap<K, usize, RandomState>,
     keys: Vec<K>,
-    /// Apart from the keys, so that the smallest is found in a run over plain numbers.
+    /// Separate from the keys, so that the search for the smallest scans plain numbers.
     counts: Vec<u64>,
     errors: Vec<u64>,
     total: u64,
-    /// When counts were halved last; the tick of the first key at first.
+    /// The last halving; at first the tick of the first key.
     halved: Option<Tick>,
 }
 
 impl<K: Hash + Eq + Clone> HotKeys<K> {
-    /// The most counters.
+    /// The largest number of counters.
     pub const MAX_COUNTERS: usize = 1 << 16;
 
-    /// Makes an empty sketch of so many counters, 1 to [`HotKeys::MAX_COUNTERS`].
+    /// Makes an empty sketch of `counters` counters, 1 to [`HotKeys::MAX_COUNTERS`].
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] when it is out of range.
+    /// [`QuotaError::Parameter`] if `counters` is out of range.
     pub fn new(counters: usize) -> Result<Self, QuotaError> {
         if counters == 0 || counters > Self::MAX_COUNTERS {
             let want = "is not a number of counters; use 1 to 65536";
@@ -121,16 +123,17 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         Ok(Self { counters, half_life: None, inner: Mutex::new(inner) })
     }
 
-    /// Halves all counts once in a time, at the first key after it: to whole numbers, so that after each a count or the total is less than one unit
-    /// lower than its half. Zero does not halve. A clock that was set back by more than [`MAX_STEP_BACK`] begins a new time.
+    /// Halves all counts once per half-life, when the first key after it is added. Counts are rounded down to whole
+    /// numbers, so each halving lowers a count or the total by less than one unit too much. Zero turns halving off. A
+    /// clock that is set back by more than [`MAX_STEP_BACK`] starts a new half-life.
     #[must_use]
     pub fn fading(self, half_life: Duration) -> Self {
         Self { half_life: (!half_life.is_zero()).then_some(half_life), ..self }
     }
 
-    /// Adds an amount to a key's count, and returns how hot the key is. The key is copied where it takes a counter.
+    /// Adds an amount to a key's count, and returns how hot the key is. The key is cloned if it takes a counter.
     ///
-    /// An amount of 0 only asks: a key without a counter takes none. `now` matters for counts that fade only.
+    /// An amount of 0 only reads: a key without a counter takes none. `now` only matters for counts that fade.
     pub fn add<Q>(&self, key: &Q, amount: u64, now: Tick) -> Heat
     where
         K: Borrow<Q>,
@@ -149,7 +152,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         Heat { least: inner.counts[at] - inner.errors[at], total: inner.total }
     }
 
-    /// Returns the `most` largest, largest first, and how much was counted of all keys.
+    /// Returns the `most` keys with the largest counts, largest first, and the total of all keys.
     #[must_use]
     pub fn largest(&self, most: usize) -> (Vec<Counted<K>>, u64) {
         let inner = self.inner.lock();
@@ -163,7 +166,7 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
         (order.into_iter().take(most).map(counted).collect(), inner.total)
     }
 
-    /// Returns how many counters there are.
+    /// Returns the number of counters.
     #[must_use]
     pub const fn counters(&self) -> usize {
         self.counters
@@ -171,7 +174,8 @@ impl<K: Hash + Eq + Clone> HotKeys<K> {
 }
 
 impl<K: Hash + Eq + Clone> Inner<K> {
-    /// Finds a key's counter, or gives it one: a new one, or the smallest with its count as the error.
+    /// Returns the index of a key's counter. A key without one gets a new one, or takes over the smallest with its
+    /// count as the error.
     fn place_of<Q>(&mut self, key: &Q, counters: usize) -> usize
     where
         K: Borrow<Q>,
@@ -198,7 +202,8 @@ impl<K: Hash + Eq + Clone> Inner<K> {
         at
     }
 
-    /// Halves the counts for each whole half-life since the last time. A clock that steps back stands still.
+    /// Halves the counts once for each whole half-life since the last halving. If the clock steps back, time stands
+    /// still.
     fn fade(&mut self, half_life: Duration, now: Tick) {
         let halved = self.halved.filter(|halved| halved.since(now) <= MAX_STEP_BACK);
         let since = *self.halved.insert(halved.unwrap_or(now));
@@ -208,7 +213,7 @@ impl<K: Hash + Eq + Clone> Inner<K> {
         }
         let shift = u32::try_from(times).unwrap_or(u32::MAX);
         let halved = |count: u64| count.checked_shr(shift).unwrap_or(0);
-        // The error is rounded up, so that what is sure stays sure.
+        // The error is rounded up, so that the lower bound stays one.
         let rounded_up =
             |error: u64| halved(error) + u64::from(error & !(u64::MAX.checked_shl(shift).unwrap_or(0)) != 0);
         for (count, error) in self.counts.iter_mut().zip(&mut self.errors) {
@@ -271,7 +276,7 @@ mod tests {
         assert_eq!(sketch.add("key", 0, Tick::from_secs(160)).least, 4);
     }
 
-    /// Asking by an amount of 0 took the smallest counter from the key that had it.
+    /// Reading with an amount of 0 used to take the smallest counter from the key that had it.
     #[test]
     fn asking_takes_no_counter() {
         let sketch: HotKeys = HotKeys::new(1).unwrap();
@@ -280,7 +285,7 @@ mod tests {
         assert_eq!(sketch.largest(9).0, [Counted { key: "key".to_owned(), count: 5, error: 0 }]);
     }
 
-    /// Keys of other kinds than text: numbers, pairs, text that is shared.
+    /// Keys of types other than text: numbers, pairs, shared text.
     #[test]
     fn keys_are_of_any_kind() {
         let (numbers, pairs) = (HotKeys::<u64>::new(2).unwrap(), HotKeys::<(u8, u8)>::new(2).unwrap());
@@ -298,13 +303,14 @@ mod tests {
     }
 
     proptest! {
-        /// Against a count of each key: every true count lies within the error, every heavy key has a counter, the errors within their bound.
+        /// Compared with an exact count per key: every true count lies within the error, every heavy key has a counter,
+        /// and the errors keep their bound.
         #[test]
         fn true_counts_lie_within_the_error(keys in proptest::collection::vec((0..60_u8, 1..5_u64), 0..500), counters in 1..20_usize) {
             let sketch: HotKeys<String> = HotKeys::new(counters).unwrap();
             let mut plain: HashMap<String, u64> = HashMap::new();
             for (key, amount) in keys {
-                // Few low keys, many high ones.
+                // Squared, so that the low keys are the frequent ones.
                 let key = (u16::from(key) * u16::from(key) / 60).to_string();
                 let heat = sketch.add(&*key, amount, Tick::EPOCH);
                 let count = plain.entry(key).or_default();

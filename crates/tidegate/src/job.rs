@@ -1,4 +1,4 @@
-//! Work that is run elsewhere: the work itself, and the place where its result is fetched.
+//! Work that another thread or task runs: the job, and the slot for its result.
 
 use std::any::Any;
 use std::fmt;
@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 /// A job that is due: a future to run now. Dropping it aborts it.
 ///
-/// Polling it does not panic: neither where the work does, nor where dropping a result does that nobody waits for any more.
+/// Polling it never panics: neither if the work panics, nor if dropping an unclaimed result does.
 #[must_use = "a job does nothing unless run"]
 pub struct Job {
     work: Pin<Box<dyn Future<Output = ()> + Send>>,
@@ -23,8 +23,9 @@ impl Future for Job {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<()> {
-        // The work's own panics are caught within and become its result. What comes through is foreign code that runs afterwards: a result
-        // that is dropped because its caller has gone, a waker. It must not take the thread that runs other jobs with it.
+        // A panic of the work is caught within and becomes its result. The panics caught here come from foreign code
+        // that runs afterwards: the drop of a result whose caller has gone, or a waker. They must not end the thread
+        // that runs other jobs.
         catch_unwind(AssertUnwindSafe(|| self.work.as_mut().poll(cx))).unwrap_or_else(|panic| {
             discard(panic);
             Poll::Ready(())
@@ -42,13 +43,13 @@ impl fmt::Debug for Job {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum JobError {
-    /// The job panicked; the worker goes on.
+    /// The job panicked; the worker continues.
     #[error("the job panicked: {message}")]
     Panicked {
         /// The panic's message.
         message: String,
     },
-    /// The job was dropped before it ended: the queue was aborted, or whatever ran it went away.
+    /// The job was dropped before it ended: the queue was aborted, or its runner went away.
     #[error("the job was dropped before it ended")]
     Aborted,
 }
@@ -67,9 +68,9 @@ enum Outcome<T> {
 }
 
 impl<T> Slot<T> {
-    /// Takes the result out, once; until there is one, the last who asked is woken for it.
+    /// Takes the result out, once. Until there is one, registers the caller's waker in place of an earlier one.
     pub(crate) fn poll(&self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        // Wakers are foreign code: copied before the lock, and dropped after it.
+        // Wakers are foreign code: cloned before the lock is taken, and dropped after it is released.
         let waker = cx.waker().clone();
         let mut outcome = self.outcome.lock();
         let before = std::mem::replace(&mut *outcome, Outcome::Taken);
@@ -85,7 +86,7 @@ impl<T> Slot<T> {
     }
 }
 
-/// The worker's end of a slot; puts in [`JobError::Aborted`] if it is dropped before a result was sent.
+/// The worker's end of a slot. Stores [`JobError::Aborted`] if it is dropped before a result was sent.
 struct Reply<T>(Arc<Slot<T>>);
 
 impl<T> Reply<T> {
@@ -104,7 +105,7 @@ impl<T> Reply<T> {
 
 impl<T> Drop for Reply<T> {
     fn drop(&mut self) {
-        // Does nothing if a result was sent.
+        // Has no effect if a result was sent.
         self.send(Err(JobError::Aborted));
     }
 }
@@ -119,7 +120,7 @@ where
     let work = async move {
         let result = {
             let mut work = pin!(work);
-            // A future that panicked is not polled again, so nobody sees it half-changed.
+            // A future that panicked is not polled again, so its inconsistent state is never seen.
             poll_fn(|cx| match catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(cx))) {
                 Ok(polled) => polled.map(Ok),
                 Err(panic) => Poll::Ready(Err(JobError::Panicked { message: message_of(panic) })),
@@ -131,7 +132,7 @@ where
     (Job { work: Box::pin(work) }, slot)
 }
 
-/// Returns what a panic said in words, and discards it.
+/// Returns a panic's message, and discards its payload.
 pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     let text =
         panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
@@ -140,7 +141,8 @@ pub(crate) fn message_of(panic: Box<dyn Any + Send>) -> String {
     text
 }
 
-/// Drops what a panic carries. That is foreign code, and may panic in turn: what the second panic carries is leaked, or there would be no end.
+/// Drops a panic's payload. The drop is foreign code and may panic itself: the payload of that second panic is leaked,
+/// since its drop could panic again.
 fn discard(panic: Box<dyn Any + Send>) {
     if let Err(second) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
         let _leaked = ManuallyDrop::new(second);

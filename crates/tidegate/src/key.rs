@@ -1,7 +1,7 @@
-//! What may be a key: text, bytes, addresses, numbers, header values, and tuples of these.
+//! Types that may be keys: text, bytes, addresses, numbers, header values, and tuples of these.
 //!
-//! A limiter hashes a key's bytes and does not keep them. So a key is whatever can show bytes for the time of one call, and most things that
-//! people limit by can: nothing is formatted or allocated for it.
+//! A limiter hashes a key's bytes and does not keep them. So a key only has to lend its bytes for one call; nothing is
+//! formatted or allocated for it.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,28 +11,30 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-/// Bytes of a tuple that take no allocation: an address, a user's id and a path of usual length fit.
+/// The bytes of a tuple that fit without allocation: enough for an address, a user's id and a path of usual length.
 const ON_STACK: usize = 128;
 
-/// Whose capacity is charged: what [`KeyedLimiter`](crate::KeyedLimiter) takes as a key.
+/// Identifies whose capacity is charged: the keys of [`KeyedLimiter`](crate::KeyedLimiter).
 ///
 /// | key | its bytes |
 /// |---|---|
 /// | text, bytes, arrays of bytes | as they are |
-/// | `Ipv4Addr`, `Ipv6Addr`, `IpAddr` | 4 or 16; an IPv4 address that is written as an IPv6 one (`::ffff:203.0.113.9`) is the IPv4 address |
+/// | `Ipv4Addr`, `Ipv6Addr`, `IpAddr` | 4 or 16; an IPv4-mapped IPv6 address (`::ffff:203.0.113.9`) has the 4 bytes of the IPv4 address |
 /// | `char` | the character as text: `'a'` and `"a"` are one key |
 /// | `u8` to `u64`, `i8` to `i64`, `usize`, `isize` | 8, most significant first: `7_u32` and `7_u64` are one key |
 /// | `u128`, `i128` | 16, most significant first |
 /// | `NonZero` of these numbers | those of the number |
-/// | `bytes::Bytes`, `http::HeaderValue`, with the feature `http` | as they are; a header that counts in any case is put into lower case before |
-/// | tuples of two to six of these | of each part its length and its bytes, so `("a", "bc")` and `("ab", "c")` are two keys |
+/// | `bytes::Bytes`, `http::HeaderValue`, with the feature `http` | as they are; lower-case the values of case-insensitive headers first |
+/// | tuples of two to six of these | for each part its length and its bytes, so `("a", "bc")` and `("ab", "c")` are two keys |
 ///
-/// References, `Box`, `Arc`, `Rc` and `Cow` of a key are that key. A tuple of up to 128 bytes is put together without allocation.
+/// References, `Box`, `Arc`, `Rc` and `Cow` of a key are that key. A tuple of up to 128 bytes is assembled without
+/// allocation.
 ///
-/// Two keys of different kinds may have the same bytes (`[203, 0, 113, 9]` is that address, and `-1_i64` is `u64::MAX`), so in one limiter use
-/// keys of one kind. Whoever has a whole IPv6 network has 2⁶⁴ addresses to come from:
-/// [`keyed_network`](crate::policy::keyed_network) cuts an address to the network. A `SocketAddr` is no key, since its port changes with each
-/// connection: take its `ip()`. Of a `Uuid` of the `uuid` crate take `as_bytes()`, which is the same key however it is written.
+/// Two keys of different types may have the same bytes (`[203, 0, 113, 9]` equals that address, and `-1_i64` equals
+/// `u64::MAX`), so use keys of one type per limiter. A client with a whole IPv6 network has 2⁶⁴ addresses to come from:
+/// [`keyed_network`](crate::policy::keyed_network) cuts an address to the network. A `SocketAddr` is not a key, since
+/// its port changes with each connection: use its `ip()`. For a `Uuid` of the `uuid` crate use `as_bytes()`, which does
+/// not depend on how it is written.
 ///
 /// # Examples
 /// ```
@@ -45,7 +47,7 @@ const ON_STACK: usize = 128;
 /// assert!(limiter.allow((client, "/login")).is_allowed());
 /// assert!(limiter.allow(42_u64).is_allowed());
 ///
-/// // A type of one's own:
+/// // A custom key type:
 /// struct UserId(u64);
 /// impl Key for UserId {
 ///     fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R {
@@ -62,8 +64,8 @@ const ON_STACK: usize = 128;
     note = "of another type take its bytes or its text, or implement `tidegate::Key`"
 )]
 pub trait Key {
-    /// Calls `then` with the key's bytes. Called once or twice per operation; must show the same bytes each time. Equal keys must have
-    /// equal bytes, and different keys different ones.
+    /// Calls `then` with the key's bytes. It is called once or twice per operation, and has to pass the same bytes each
+    /// time. Equal keys must have equal bytes, and different keys different ones.
     fn with_bytes<R>(&self, then: impl FnOnce(&[u8]) -> R) -> R;
 }
 
@@ -150,7 +152,7 @@ impl Key for IpAddr {
     }
 }
 
-/// Whole numbers, each as one of a width that holds it.
+/// Integers, each widened to a type that holds it.
 macro_rules! numbers {
     ($($number:ty => $wide:ty),*) => {$(
         impl Key for $number {
@@ -166,7 +168,7 @@ macro_rules! numbers {
 numbers!(u8 => u64, u16 => u64, u32 => u64, u64 => u64, usize => u64, u128 => u128);
 numbers!(i8 => i64, i16 => i64, i32 => i64, i64 => i64, isize => i64, i128 => i128);
 
-/// Numbers that are not zero, as themselves.
+/// Non-zero integers, with the bytes of their values.
 macro_rules! non_zero_numbers {
     ($($number:ty),*) => {$(
         impl Key for NonZero<$number> {
@@ -195,7 +197,7 @@ impl Key for bytes::Bytes {
     }
 }
 
-/// An API key or a session, as its header has it.
+/// An API key or a session, with the bytes of its header.
 #[cfg(feature = "http")]
 impl Key for http::HeaderValue {
     #[inline]
@@ -207,8 +209,8 @@ impl Key for http::HeaderValue {
 /// The bytes of a tuple.
 type Joined = SmallVec<[u8; ON_STACK]>;
 
-/// Adds a part: its length, seven bits a byte and the lowest first, and its bytes. No such list is the beginning of another, so lists are equal
-/// only where all parts are.
+/// Appends a part: its length in LEB128 (seven bits per byte, lowest first), then its bytes. The encoding is
+/// prefix-free, so two tuples have equal bytes only if all parts are equal.
 fn join(joined: &mut Joined, part: &[u8]) {
     let mut length = part.len();
     while length >= 0x80 {
@@ -252,7 +254,7 @@ mod tests {
         key.with_bytes(<[u8]>::to_vec)
     }
 
-    /// Keys as they were taken before there was a trait have the bytes that they had.
+    /// Text and bytes keep the bytes that they had as keys before the trait existed.
     #[test]
     fn text_and_bytes_are_as_they_are() {
         let text = String::from("ann");

@@ -1,6 +1,7 @@
-//! Answers that come later.
+//! The future type of answers from engines.
 
 use std::pin::Pin;
 
-/// An answer that comes later. It does nothing before it is first polled: dropped before that, nothing was asked of the engine.
+/// A boxed future of an answer. It does nothing before its first poll: if it is dropped before that, the engine was not
+/// asked.
 pub type Later<T> = Pin<Box<dyn Future<Output = T> + Send>>;

@@ -1,31 +1,33 @@
-//! Decides which requests may pass, which must wait and which are shed: everything that lives in one process.
+//! Decides which requests pass, which wait and which are shed, within one process.
 //!
-//! * [`Limiter`], [`KeyedLimiter`]: allow, reserve, wait; one limit, several at once, or one per key in bounded memory
-//! * [`Precision`]: how exactly they take the time, and what a check costs
-//! * [`Bulkhead`]: so much at once; a permit returns its place by itself; [`concurrency`]: what moves the limit, and who shares it
-//! * [`deadline`]: the time that is left, in from a header, through the task, out to the next service
-//! * [`priority`]: how much a request matters, in from a header, through the task, out to the next service
-//! * [`retries`]: calls tried again, within a budget that all share
-//! * [`fallback`]: what stands in for work that was refused or failed
-//! * [`coalesce`]: identical calls in flight made into one
-//! * [`hot_keys`]: the few keys that make up much of the traffic
-//! * [`blocking_pool`]: threads for work that blocks, and a bounded line before them
-//! * [`switches`]: features turned off by hand or by a signal, for a while and for a reason
-//! * [`Breaker`], [`KeyedBreaker`]: calls to a service that fails are refused until it answers again
-//! * [`queue`]: jobs run in order at a constant rate
-//! * [`observer`]: who is told about decisions
-//! * [`Key`], [`Cost`], [`Deadline`]: what is handed to them
+//! * [`Limiter`], [`KeyedLimiter`]: rate limits that allow, reserve or wait; one limit, several at once, or one per key
+//!   in bounded memory
+//! * [`Precision`]: trades the accuracy of the time against the cost of a check
+//! * [`Bulkhead`]: bounds work in flight; a permit returns its place by itself; [`concurrency`]: the laws that adapt
+//!   the limit, and tenants' shares
+//! * [`deadline`]: the time left: read from a header, carried through the task, told to the next service
+//! * [`priority`]: a request's importance: read from a header, carried through the task, told to the next service
+//! * [`retries`]: retries within a shared budget
+//! * [`fallback`]: answers in place of work that was refused or failed
+//! * [`coalesce`]: merges identical calls in flight into one
+//! * [`hot_keys`]: finds the few keys that make up much of the traffic
+//! * [`blocking_pool`]: threads for work that blocks, with a bounded line before them
+//! * [`switches`]: features turned off by hand or by a signal, with a reason and an optional end
+//! * [`Breaker`], [`KeyedBreaker`]: refuse calls to a failing service until it answers again
+//! * [`queue`]: runs jobs in order at a constant rate
+//! * [`observer`]: callbacks for decisions
+//! * [`Key`], [`Cost`], [`Deadline`]: the arguments of all of these
 //! * `http_answer`, a feature: an answer's headers, and the 429 with its problem
-//! * [`clock`]: where ticks come from; a virtual clock for tests
+//! * [`clock`]: sources of ticks, with a virtual clock for tests
 //! * [`cluster`]: what several nodes agree on through an engine
 //! * [`explain`]: why a request was denied, and by which policy
-//! * [`gate`]: policies, store and clock together: one check over many limits, and what becomes of what it charged
-//! * [`policy`]: who is limited, by what
+//! * [`gate`]: policies, store and clock together: one check over many limits, and the settling of its charges
+//! * [`policy`]: which requests are limited, and how
 //! * `config`, a feature: policies and server settings read from a file
-//! * [`signals`]: how much of the machine is in use, as laws want to know it
-//! * [`store`]: settles lists of charges, each in one step, all or nothing
-//! * [`visible`]: text from elsewhere, made safe to print
-//! * [`Quota`], [`Decision`] and the other words of the field come from [`tidegate_core`]; [`rate`]: one file per algorithm
+//! * [`signals`]: how much of the machine is in use, for laws that adapt limits
+//! * [`store`]: settles lists of charges, each list atomically, all or nothing
+//! * [`visible`]: makes untrusted text safe to print
+//! * [`Quota`], [`Decision`] and other common types come from [`tidegate_core`]; [`rate`]: one file per algorithm
 #![doc = include_str!("docs/limiting.md")]
 #![doc = include_str!("docs/features.md")]
 #![cfg_attr(docsrs, feature(doc_cfg))]
@@ -99,7 +101,7 @@ pub use tidegate_core::{
 pub use tidegate_core::{codel, concurrency, following, rate, throttle};
 pub use wait::Wait;
 
-/// The program on the first screen of the README.
+/// The program at the top of the README.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]
 struct Readme;

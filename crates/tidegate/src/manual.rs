@@ -1,26 +1,27 @@
-//! The programs of the manual, as tests. (Those about breakers, bulkheads and other parts with a page of their own stand beside their code.)
+//! Compiles the programs of the manual's pages as tests. (Breakers, bulkheads and other parts have theirs beside their
+//! code.)
 
-/// Which protection for which wish.
+/// Which protection to choose.
 #[doc = include_str!("../../../docs/protection/README.md")]
 struct Protection;
 
-/// Time that is left.
+/// Deadlines.
 #[doc = include_str!("../../../docs/protection/deadlines.md")]
 struct Deadlines;
 
-/// Calls made again.
+/// Retries.
 #[doc = include_str!("../../../docs/protection/retries.md")]
 struct Retries;
 
-/// Work kept apart.
+/// Isolation of dependencies.
 #[doc = include_str!("../../../docs/protection/isolation.md")]
 struct Isolation;
 
-/// Less instead of nothing.
+/// Degraded answers.
 #[doc = include_str!("../../../docs/protection/degrading.md")]
 struct Degrading;
 
-/// Few keys, much traffic.
+/// Hot keys.
 #[doc = include_str!("../../../docs/protection/hot-keys.md")]
 struct HotKeys;
 

@@ -1,4 +1,4 @@
-//! Capacity taken now for use after a delay.
+//! Reservations: capacity that is charged now, for use after a delay.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use crate::clock::Clock;
 use crate::observer::{Event, KeyDigest, Observer};
 use crate::store::Ending;
 
-/// Capacity taken now, to be used at [`Reservation::act`].
+/// Capacity that is charged now, to be used at [`Reservation::act`].
 ///
-/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and dropped the
-/// reservation itself; if the capacity were given back then, it would be spent twice. A holder who does not act calls
-/// [`Reservation::cancel`], and one who spent more or less than was reserved calls [`Reservation::settle`]. Capacity that returns by
-/// itself when its holder goes away is what [`crate::Limiter::wait`] gives: there the future is the holder.
+/// Dropping it keeps the charge. Its holder may have passed the tick on (to a queue, a header, another machine) and
+/// dropped the reservation itself; a refund would then let the capacity be spent twice. A holder that does not use the
+/// capacity calls [`Reservation::cancel`], and one that spent more or less than was reserved calls
+/// [`Reservation::settle`]. For capacity that is refunded when its holder goes away, use [`crate::Limiter::wait`]:
+/// there the future is the holder.
 ///
 /// Holds reference counts and a few numbers, and no lifetime, so it can be stored.
 #[derive(Debug)]
@@ -27,20 +28,20 @@ pub struct Reservation {
     held: Held,
 }
 
-/// What is needed to settle a charge.
+/// The data needed to settle a charge.
 #[derive(Debug)]
 pub(crate) struct Held {
     pub(crate) event: Event,
     /// One receipt per quota of the limiter.
     pub(crate) receipts: SmallVec<[Receipt; 1]>,
-    /// How often the limit had been changed when the charge was made: after a further change nothing comes back.
+    /// How often the limit had been changed when the charge was made: after a further change nothing is refunded.
     pub(crate) terms: u64,
     /// The quota that the key was charged under; `None` for a limiter without keys.
     pub(crate) quota: Option<Arc<Quota>>,
 }
 
 impl Held {
-    /// Ends one of the charges with the units really spent.
+    /// Builds the settlement of one of the charges with the units really spent.
     pub(crate) const fn ending(&self, receipt: Receipt, used: u64) -> Ending {
         Ending::new(receipt, Finish { used, outcome: Outcome::Ignored })
     }
@@ -59,32 +60,35 @@ impl Reservation {
         Self { source, held }
     }
 
-    /// Returns when the work may act, by the limiter's clock: after the ticks of all that reserved before.
+    /// Returns the tick, by the limiter's clock, from which the work may start: after the ticks of all earlier
+    /// reservations.
     #[must_use]
     pub fn act(&self) -> Tick {
-        // The latest of the quotas' ticks: where the clock stepped back, each quota counts from its own last change.
+        // The latest of the quotas' ticks: if the clock stepped back, each quota counts from its own last change.
         self.held.receipts.iter().map(|receipt| receipt.act).max().unwrap_or(self.held.event.at)
     }
 
-    /// Returns the delay from the making of the reservation until the work may act; zero means at once. It does not shrink
+    /// Returns the delay from making the reservation until the work may start; zero means at once. It does not shrink
     /// as time passes.
     #[must_use]
     pub const fn wait(&self) -> Duration {
         self.held.event.decision.wait()
     }
 
-    /// Returns what was decided.
+    /// Returns the answer with which the reservation was granted.
     #[must_use]
     pub const fn answer(&self) -> Answer {
         self.held.event.answer()
     }
 
-    /// Settles the charge, on all quotas, with the units really spent, before or after the work acted. If fewer were spent than charged,
-    /// the rest comes back; 0 undoes the charge; if more, the excess is booked as a debt, which later asks wait off.
+    /// Settles the charge, on all quotas, with the units really spent, before or after the work started. If fewer were
+    /// spent than charged, the rest is refunded; 0 undoes the charge; if more, the excess is booked as a debt, which
+    /// later requests wait off.
     ///
-    /// No limit ends up fuller than if only `used` had been charged; where nobody has charged since, it is exactly as full. Later
-    /// reservations keep their times, so the capacity that those times rely on is not given out again. Nothing comes back after a change
-    /// of the limit, nor where time has returned it already; a cost above the charge is booked in any case.
+    /// No limit ends up fuller than if only `used` had been charged; if nothing was charged since, it is exactly as
+    /// full. Later reservations keep their times, so the capacity that those times rely on is not granted again.
+    /// Nothing is refunded after a change of the limit, nor if time has returned the units already; a cost above the
+    /// charge is booked in any case.
     ///
     /// # Examples
     /// ```
@@ -102,12 +106,12 @@ impl Reservation {
         self.source.settle(&self.held, used);
     }
 
-    /// Undoes the charge, as if it had not been asked for: [`Reservation::settle`] with nothing spent.
+    /// Undoes the charge: the same as [`Reservation::settle`] with 0.
     pub fn cancel(self) {
         self.settle(0);
     }
 
-    /// Waits until the work may act, and returns the reservation, which is then used or settled.
+    /// Waits until the work may start, and returns the reservation, to be used or settled.
     ///
     /// # Cancel safety
     /// Dropped before it ends, it cancels the reservation, as a dropped [`Wait`](crate::Wait) does.
@@ -128,19 +132,19 @@ impl Reservation {
     /// ```
     pub async fn due(self) -> Self {
         let mut held = CancelIfDropped(Some(self));
-        // Nothing is held any more only after it was handed out.
+        // It is only empty after the reservation was returned.
         while let Some(reservation) = &held.0 {
             let (clock, act) = (reservation.clock(), reservation.act());
             if clock.now() >= act {
                 break;
             }
-            // Sleeps may end early.
+            // The sleep may end early.
             clock.sleep_until(act).await;
         }
         held.0.take().expect("taken once, here")
     }
 
-    /// Blocks the thread until the work may act.
+    /// Blocks the thread until the work may start.
     pub(crate) fn block(self) -> Answer {
         if !self.wait().is_zero() {
             self.source.clock().block_until(self.act());
@@ -153,7 +157,7 @@ impl Reservation {
     }
 }
 
-/// A reservation of somebody who may go away before its tick.
+/// A reservation that is cancelled if its future is dropped early.
 struct CancelIfDropped(Option<Reservation>);
 
 impl Drop for CancelIfDropped {
@@ -164,25 +168,25 @@ impl Drop for CancelIfDropped {
     }
 }
 
-/// Where a reservation or a wait is charged: a limiter, or one key of a keyed limiter.
+/// The owner of a reservation's or a wait's charge: a limiter, or one key of a keyed limiter.
 pub(crate) trait Source: fmt::Debug + Send + Sync {
     fn clock(&self) -> &dyn Clock;
 
-    /// Returns the limiter's time, which stands still where its clock steps back.
+    /// Returns the limiter's time, which stands still while its clock steps back.
     fn now(&self) -> Tick;
 
-    /// Charges `cost` for work that acts after at most `max_wait`.
+    /// Charges `cost` for work that starts after at most `max_wait`.
     fn charge(&self, now: Tick, cost: Cost, max_wait: Duration) -> Result<Held, Denied>;
 
     /// Settles a charge with the units really spent.
     fn settle(&self, held: &Held, used: u64);
 
-    /// Says what a charge of `cost` would be answered now; changes nothing.
+    /// Returns what a charge of `cost` would be answered now; changes nothing.
     fn peek(&self, cost: Cost) -> Answer;
 
     /// Returns the observer, if there is one.
     fn observer(&self) -> Option<&dyn Observer>;
 
-    /// Returns the digest of the key, where there is one.
+    /// Returns the digest of the key, if there is a key.
     fn digest(&self) -> Option<KeyDigest>;
 }

@@ -1,14 +1,15 @@
-//! A few numbers that are written seldom, read on every check, and belong together.
+//! A sequence lock for a few numbers that are written seldom, read on every check, and must be consistent.
 
 use crate::sync::{AtomicU64, Ordering, fence};
 
 /// `N` numbers that are read without a lock and never torn: a sequence lock, made of atomics only.
 ///
-/// One writer at a time: whoever calls [`SeqLock::write`] holds a lock of its own. Reading costs `N + 2` plain loads, and fails while
-/// the numbers are being written or while there are none; a reader then asks under the writer's lock.
+/// Supports one writer at a time: callers of [`SeqLock::write`] must hold a lock of their own. A read costs `N + 2`
+/// plain loads. It fails while the numbers are being written or are absent; the reader then has to take the writer's
+/// lock.
 #[derive(Debug)]
 pub(crate) struct SeqLock<const N: usize> {
-    /// Odd while the numbers are being written or do not hold.
+    /// Odd while the numbers are being written or are absent.
     version: AtomicU64,
     numbers: [AtomicU64; N],
 }
@@ -19,41 +20,42 @@ impl<const N: usize> SeqLock<N> {
         Self { version: AtomicU64::new(1), numbers: [const { AtomicU64::new(0) }; N] }
     }
 
-    /// Hands the numbers to `with`, and returns its result if they held until it was done. Where they did not, they may be of two
-    /// different writes, and `with` must bear that.
+    /// Passes the numbers to `with`, and returns its result if they stayed unchanged until it returned. Otherwise
+    /// `with` may have seen numbers of two different writes, which it must tolerate.
     #[inline]
     pub(crate) fn read<R>(&self, with: impl FnOnce([u64; N]) -> R) -> Option<R> {
-        // Acquire, with the Release at the end of `write`: the numbers below are of this version or of a later one ...
+        // Acquire, paired with the Release at the end of `write`: the numbers below are of this version or of a later
+        // one ...
         let version = self.version.load(Ordering::Acquire);
         let result = with(self.unchecked());
-        // ... and the fence, with the one in `write`, makes sure that a later one does not go unnoticed here. An odd version is
-        // no version that holds, so one comparison asks both.
+        // ... and the fence, paired with the one in `write`, makes sure that a later one is noticed here. An odd
+        // version is never valid. It differs from `version & !1`, so one comparison covers both cases.
         fence(Ordering::Acquire);
         (self.version.load(Ordering::Relaxed) == version & !1).then_some(result)
     }
 
-    /// Returns the numbers as they are, perhaps of two different writes: for a caller that finds that out in another way, after a
-    /// fence of Acquire.
+    /// Returns the numbers, perhaps of two different writes: for a caller that detects this in another way, after an
+    /// Acquire fence.
     #[inline]
     pub(crate) fn unchecked(&self) -> [u64; N] {
         std::array::from_fn(|at| self.numbers[at].load(Ordering::Relaxed))
     }
 
-    /// Returns a number that changes with every write.
+    /// Returns the version, which changes with every write.
     #[inline]
     pub(crate) fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Replaces the numbers; with `None` there are none from now on.
+    /// Replaces the numbers; `None` removes them.
     pub(crate) fn write(&self, numbers: Option<[u64; N]>) {
-        // Only one writes, so the version stands still meanwhile.
+        // There is only one writer, so no one else changes the version.
         let odd = self.version.load(Ordering::Relaxed) | 1;
         self.version.store(odd, Ordering::Relaxed);
-        // Release: whoever reads one of the numbers below reads the odd version after its fence.
+        // Release: a reader that sees one of the numbers below also sees the odd version after its own fence.
         fence(Ordering::Release);
         let Some(numbers) = numbers else {
-            // Another odd version, so that the same numbers removed and written again have another version.
+            // Another odd version, so that removing and rewriting the same numbers still changes the version.
             self.version.store(odd.wrapping_add(2), Ordering::Relaxed);
             return;
         };

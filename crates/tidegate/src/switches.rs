@@ -1,9 +1,10 @@
 //! Degrade switches: features turned off by hand or by a signal, for a while and for a reason.
 //!
-//! When there is too much to do, what users miss least is left out first: recommendations, previews, a search as they type. Which these are is
-//! known beforehand, so each has a switch: code asks it before the work, and policies go by it (`when: switch previews off`, with
-//! [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for all, or for what matters less than a level; every change has
-//! a reason and may have an end, so that nothing stays off because somebody forgot.
+//! Under overload, the features that users miss least are left out first: recommendations, previews, search as they
+//! type. These are known beforehand, so each has a switch: code asks it before the work, and policies can depend on it
+//! (`when: switch previews off`, with [`Gate::with_switches`](crate::Gate::with_switches)). A switch is turned off for
+//! all requests, or for those below a criticality level. Every change has a reason and may have an end, so that nothing
+//! stays off because it was forgotten.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 
 /// Named switches. Clones share them.
 ///
-/// Asking one is a look-up in a small map that is read without a lock; changing one copies the map.
+/// Asking a switch is a look-up in a small map that is read without a lock. Changing one copies the map.
 ///
 /// # Examples
 /// ```
@@ -39,7 +40,7 @@ use crate::observer::{Observer, SwitchTurned, TurnedBy, TurnedOff};
 pub struct Switches {
     clock: Arc<dyn Clock>,
     states: Arc<ArcSwap<BTreeMap<Box<str>, State>>>,
-    /// Held while a change is made, so that two changes do not undo each other.
+    /// Serializes changes, so that concurrent ones are not lost.
     changing: Arc<Mutex<()>>,
     observer: Option<Arc<dyn Observer>>,
 }
@@ -61,39 +62,39 @@ struct Until {
 /// Which priorities a switch is off for, why, and for how long.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Off {
-    /// The least level that it stays on for; `None` where it is off for all.
+    /// The lowest level that the switch stays on for; `None` if it is off for all.
     on_from: Option<Criticality>,
     reason: Arc<str>,
     lasting: Option<Duration>,
 }
 
 impl Off {
-    /// Off for everybody.
+    /// Off for all requests.
     #[must_use]
     pub fn for_all(reason: &str) -> Self {
         Self { on_from: None, reason: reason.into(), lasting: None }
     }
 
-    /// Off for what matters less than a level.
+    /// Off for requests below `level`.
     #[must_use]
     pub fn below(level: Criticality, reason: &str) -> Self {
         Self { on_from: Some(level), ..Self::for_all(reason) }
     }
 
-    /// On again by itself after a time; without it, when somebody turns it on.
+    /// On again by itself after `time`. Without it, off until the switch is turned on.
     #[must_use]
     pub const fn lasting(mut self, time: Duration) -> Self {
         self.lasting = Some(time);
         self
     }
 
-    /// Returns why.
+    /// Returns the reason.
     #[must_use]
     pub fn reason(&self) -> &str {
         &self.reason
     }
 
-    /// Returns the least level that it stays on for; `None` where it is off for all.
+    /// Returns the lowest level that the switch stays on for; `None` if it is off for all.
     #[must_use]
     pub const fn on_from(&self) -> Option<Criticality> {
         self.on_from
@@ -103,14 +104,14 @@ impl Off {
         usize::from(self.levels()) > priority.level() as usize
     }
 
-    /// Returns for how many levels it is off, the least important first.
+    /// Returns the number of levels it is off for, counted from the least important.
     fn levels(&self) -> u8 {
         self.on_from.map_or(Criticality::ALL.len(), |level| level as usize) as u8
     }
 }
 
 impl Until {
-    /// The tick at which it ends; `None` where somebody has to end it.
+    /// Returns the tick at which it ends; `None` if it has no end.
     fn end(&self) -> Option<Tick> {
         self.off.lasting.map(|time| self.since.after(time))
     }
@@ -120,44 +121,44 @@ impl Until {
     }
 }
 
-/// There is no switch of this name.
+/// No switch has this name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("there is no switch `{name}`; there are {}", .known.join(", "))]
 pub struct UnknownSwitch {
     /// The name that was asked for.
     pub name: String,
-    /// All names.
+    /// The names of all switches.
     pub known: Vec<String>,
 }
 
-/// One switch, as it stands: for pages and logs.
+/// The state of one switch, for pages and logs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Standing {
     /// Its name.
     pub name: String,
-    /// What was turned off by hand, and when it ends.
+    /// The part that was turned off by hand, and its end.
     pub by_hand: Option<(Off, Option<Tick>)>,
-    /// What was turned off by a signal, and when it ends.
+    /// The part that was turned off by a signal, and its end.
     pub by_signal: Option<(Off, Option<Tick>)>,
 }
 
 impl Switches {
-    /// The most switches.
+    /// The largest number of switches.
     pub const MOST: usize = 1024;
 
     /// Makes switches, all of them on.
     ///
     /// # Errors
-    /// [`QuotaError::Parameter`] where there are more than [`Switches::MOST`], or one has no name.
+    /// [`QuotaError::Parameter`] if there are more than [`Switches::MOST`], or a name is empty.
     pub fn new<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Self, QuotaError> {
         let states = Arc::new(ArcSwap::from_pointee(all_on(names)?));
         Ok(Self { clock: Arc::new(SystemClock::new()), states, changing: Arc::default(), observer: None })
     }
 
-    /// Puts other names in place of those that there are. A switch whose name stays goes on as it stands; a new one is on.
+    /// Replaces the set of names. A switch whose name stays keeps its state; a new one is on.
     ///
     /// # Errors
-    /// As [`Switches::new`]; nothing is changed then.
+    /// The same as [`Switches::new`]; nothing is changed then.
     pub fn rename<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<(), QuotaError> {
         let mut states = all_on(names)?;
         let _changing = self.changing.lock();
@@ -170,25 +171,25 @@ impl Switches {
         Ok(())
     }
 
-    /// Sets the clock that ends go by; the [`SystemClock`] unless set.
+    /// Sets the clock for ends; the [`SystemClock`] unless set.
     #[must_use]
     pub fn with_clock(self, clock: impl Clock + 'static) -> Self {
         Self { clock: Arc::new(clock), ..self }
     }
 
-    /// Tells `observer` of each turn ([`Observer::on_switch`]) that is made by the returned switches and clones of them.
+    /// Tells `observer` of each change ([`Observer::on_switch`]) made through the returned switches and their clones.
     #[must_use]
     pub fn with_observer(self, observer: impl Observer + 'static) -> Self {
         Self { observer: Some(Arc::new(observer)), ..self }
     }
 
-    /// Says whether a feature is to be had by a request. A name that is not among the switches is on: what nobody can turn off is not off.
+    /// Returns whether a feature is on for a request. A name without a switch is on.
     #[must_use]
     pub fn is_on(&self, name: &str, priority: Priority) -> bool {
         self.why_off(name, priority).is_none()
     }
 
-    /// Returns why a feature is off for a request; `None` where it is on. What was turned off by hand comes first.
+    /// Returns why a feature is off for a request; `None` if it is on. A change by hand comes before one by a signal.
     #[must_use]
     pub fn why_off(&self, name: &str, priority: Priority) -> Option<Off> {
         let states = self.states.load();
@@ -204,8 +205,8 @@ impl Switches {
             .cloned()
     }
 
-    /// Returns for how many levels of priority a switch is off, the least important first: 0 where it is on for all, 4 where it is off for all;
-    /// `None` where there is no such switch.
+    /// Returns the number of priority levels a switch is off for, counted from the least important: 0 if it is on for
+    /// all, 4 if it is off for all. `None` if no switch has this name.
     #[must_use]
     pub fn levels_off(&self, name: &str) -> Option<u8> {
         let states = self.states.load();
@@ -224,7 +225,7 @@ impl Switches {
         self.turn(name, TurnedBy::Hand, Some(off))
     }
 
-    /// Takes back what was done by hand; what a signal turned off stays off.
+    /// Undoes what was turned off by hand; what a signal turned off stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`].
@@ -232,8 +233,8 @@ impl Switches {
         self.turn(name, TurnedBy::Hand, None)
     }
 
-    /// Turns a switch off, or on again, as a signal says: a latency that is too long, a queue that is too full. Told over and over, it is off for as
-    /// long as the last one said. A hand that turned it off is not overruled.
+    /// Turns a switch off or on by a signal, such as a latency that is too long or a queue that is too full. Of
+    /// repeated signals the last one counts. A switch that was turned off by hand stays off.
     ///
     /// # Errors
     /// [`UnknownSwitch`].
@@ -241,7 +242,7 @@ impl Switches {
         self.turn(name, TurnedBy::Signal, off)
     }
 
-    /// Returns all switches as they stand, by name; what is over is not shown.
+    /// Returns the state of all switches, by name, without parts that have ended.
     #[must_use]
     pub fn standing(&self) -> Vec<Standing> {
         let now = self.clock.now();
@@ -298,7 +299,7 @@ impl Switches {
     }
 }
 
-/// Makes the states of switches that are on.
+/// Makes the states of switches that are all on.
 fn all_on<N: AsRef<str>>(
     names: impl IntoIterator<Item = N>,
 ) -> Result<BTreeMap<Box<str>, State>, QuotaError> {

@@ -1,4 +1,4 @@
-//! The atomics and locks of the shared cells: the usual ones, or loom's where their interleavings are checked.
+//! The atomics and locks of the shared cells: the usual ones, or loom's in builds that explore their interleavings.
 
 #[cfg(not(tidegate_loom))]
 pub(crate) use parking_lot::Mutex;
@@ -18,8 +18,8 @@ pub(crate) use loom::sync::atomic::{Ordering, fence};
 #[cfg(tidegate_loom)]
 pub(crate) use loom::thread::yield_now;
 
-/// Loom's atomics behind a `const fn new`, which the statics need and loom does not have. Made at the first look, so a model
-/// looks at its cells once before it starts threads.
+/// Loom's atomics with a `const fn new`, which statics need and loom lacks. They are created at the first access, so a
+/// model accesses its cells once before it starts threads.
 #[cfg(tidegate_loom)]
 mod checked {
     use std::ops::Deref;
@@ -50,7 +50,7 @@ mod checked {
     atomic!(AtomicU32, u32);
     atomic!(AtomicU64, u64);
 
-    /// Loom's lock, taken as ours is.
+    /// Loom's lock with the interface of the usual one.
     #[derive(Debug)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
@@ -73,13 +73,14 @@ mod checked {
     }
 }
 
-/// The size of a model in the tests, or that of a run by hand with `TIDEGATE_LOOM=long`, which takes minutes.
+/// Returns the size of a model: `short` in the tests, `long` in a manual run with `TIDEGATE_LOOM=long`, which takes
+/// minutes.
 #[cfg(all(test, tidegate_loom))]
 pub(crate) fn short_or_long<T>(short: T, long: T) -> T {
     if std::env::var("TIDEGATE_LOOM").is_ok_and(|size| size == "long") { long } else { short }
 }
 
-/// Runs a model through all its interleavings, of at most so many preemptions where a bound is named, and says how many they were.
+/// Explores all interleavings of a model, with at most `preemptions` preemptions if given, and prints their number.
 #[cfg(all(test, tidegate_loom))]
 pub(crate) fn explore(preemptions: Option<usize>, model: impl Fn() + Sync + Send + 'static) {
     use std::sync::atomic::AtomicU64 as Count;

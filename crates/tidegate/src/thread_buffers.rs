@@ -5,15 +5,15 @@ use std::ops::{Deref, DerefMut};
 
 use crate::store::Settled;
 
-/// The most bytes of keys that a thread keeps: a usual check has some hundreds. Keys made of what callers send may be longer, and
-/// that memory must not stay with every thread that has seen one.
+/// The most bytes of keys that a thread keeps: a usual check has some hundreds. Keys made from callers' input may be
+/// longer, and that memory must not stay with every thread that has seen one.
 const KEPT: usize = 16 * 1024;
 
 thread_local! {
     static KEEPER: Cell<Option<Box<Buffers>>> = const { Cell::new(None) };
 }
 
-/// What a check needs and does not give to its caller.
+/// The buffers of a check that are not returned to its caller.
 #[derive(Debug, Default)]
 pub(crate) struct Buffers {
     /// For the bytes of keys.
@@ -22,17 +22,17 @@ pub(crate) struct Buffers {
     pub(crate) settled: Settled,
 }
 
-/// The thread's buffers while a check has it; goes back when dropped.
+/// A thread's buffers while a check uses them. Returned to the thread when dropped.
 ///
-/// A check within a check, as a store of many gates may make, finds none and gets one of its own, as does the first of a thread:
-/// one allocation.
+/// A nested check, as a store of many gates may make, finds none and allocates its own. So does the first check of a
+/// thread.
 #[derive(Debug)]
 pub(crate) struct Borrowed(Option<Box<Buffers>>);
 
 impl Borrowed {
     #[inline]
     pub(crate) fn take() -> Self {
-        // Not there any more while the thread's destructors run.
+        // The thread-local no longer exists while the thread's destructors run.
         Self(Some(KEEPER.try_with(Cell::take).ok().flatten().unwrap_or_default()))
     }
 }
@@ -58,7 +58,7 @@ impl Drop for Borrowed {
     fn drop(&mut self) {
         let kept = self.0.take().filter(|buffers| buffers.keys.capacity() <= KEPT);
         if kept.is_some() {
-            // Where it cannot be kept, it is freed.
+            // If the thread-local no longer exists, the buffers are freed.
             let _ = KEEPER.try_with(|keeper| keeper.set(kept));
         }
     }

@@ -1,4 +1,4 @@
-//! How long a caller is ready to wait.
+//! The bound of a wait.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate_core::Tick;
 use crate::clock::Clock;
 use crate::deadline::Deadline;
 
-/// The end of a wait: so long after its first poll, or at a tick of the clock it goes by.
+/// The end of a wait: a duration after its first poll, or a deadline by the clock in use.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum TimeBound {
     Within(Duration),
@@ -18,7 +18,8 @@ impl TimeBound {
     /// No bound: waits as long as it takes.
     pub(crate) const NONE: Self = Self::Within(Duration::MAX);
 
-    /// Returns the same bound with its deadline as a tick of `clock`. For the first poll: an `Instant` and the clock may drift apart later.
+    /// Returns the same bound with its deadline as a tick of `clock`. To be called at the first poll, since an
+    /// `Instant` and the clock may drift apart later.
     pub(crate) fn by(self, clock: &dyn Clock) -> Self {
         match self {
             Self::Within(_) => self,
@@ -26,8 +27,8 @@ impl TimeBound {
         }
     }
 
-    /// Returns how long there is to wait from `now`, the tick of the first poll; `None` when the bound has passed by then, even
-    /// where nothing has to be waited for.
+    /// Returns the longest wait from `now`, the tick of the first poll; `None` if the bound has already passed, even if
+    /// there is nothing to wait for.
     pub(crate) fn max_wait(self, now: Tick, clock: &dyn Clock) -> Option<Duration> {
         match self {
             Self::Within(timeout) => Some(timeout),
@@ -38,17 +39,17 @@ impl TimeBound {
         }
     }
 
-    /// Says whether the bound has passed at the first poll. Reads the clock only where that matters.
+    /// Returns whether the bound has passed at the first poll. Reads the clock only if there is a deadline.
     pub(crate) fn has_passed(self, clock: &dyn Clock) -> bool {
         matches!(self, Self::Until(_)) && self.max_wait(clock.now(), clock).is_none()
     }
 
-    /// Says whether it leaves no time at all: now or not at all.
+    /// Returns whether the bound leaves no time at all.
     pub(crate) const fn is_at_once(self) -> bool {
         matches!(self, Self::Within(Duration::ZERO))
     }
 
-    /// Returns the tick at which the wait ends; `None` where it has no bound. Reads the clock only where that matters.
+    /// Returns the tick at which the wait ends; `None` if it has no bound. Reads the clock only if needed.
     pub(crate) fn deadline(self, clock: &dyn Clock) -> Option<Tick> {
         match self {
             Self::Within(Duration::MAX) => None,

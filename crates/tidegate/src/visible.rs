@@ -1,25 +1,26 @@
-//! Text from elsewhere, made safe to show: a terminal acts on some characters instead of drawing them, and others cannot be seen.
+//! Makes untrusted text safe to show: terminals act on some characters instead of drawing them, and other characters
+//! are invisible.
 //!
-//! A log line, a policy's name or a server's answer may hold escape sequences that move the cursor, retitle the window or
-//! answer as if typed, direction marks that make a line read as another, and characters without width that make two names look the same.
-//! Everything printed for people goes through here once, at the edge where it is printed. The characters are replaced by how Rust writes
-//! them, as `\u{1b}`, so that whoever reads sees that they were there.
+//! A log line, a policy's name or a server's answer may hold escape sequences that move the cursor, retitle the window
+//! or inject input, direction marks that change the order in which a line reads, and zero-width characters that make
+//! two names look the same. Everything printed for people passes through here once, where it is printed. Such
+//! characters are replaced by Rust's escapes, as `\u{1b}`, so that readers see that they were there.
 //!
-//! What joins and parts letters (U+200C, U+200D) or chooses between two forms of one (U+FE00 to U+FE0F) is left where it may do that:
-//! behind a character from U+0600 on, as Persian words and emoji have it. Letters that look alike, and spaces of all widths, are left
-//! as they are.
+//! Joiners (U+200C, U+200D) and variation selectors (U+FE00 to U+FE0F) are kept where they may have an effect: behind a
+//! character from U+0600 on, as in Persian words and emoji. Letters that look alike, and spaces of all widths, are
+//! kept.
 
 use std::borrow::Cow;
 
-/// Says whether a terminal acts on a character instead of drawing it: C0, DEL and C1 controls, the marks and overrides of
-/// direction, and the separators of lines and paragraphs.
+/// Returns whether a terminal acts on a character instead of drawing it: C0, DEL and C1 controls, direction marks and
+/// overrides, and line and paragraph separators.
 pub(crate) fn is_acted_on(char: char) -> bool {
     char.is_control()
         || matches!(char, '\u{61c}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-/// Says whether a character is not seen, whatever stands around it: those that Unicode lets a program ignore where it does not know
-/// them, without the joiners below.
+/// Returns whether a character is invisible in every context: those that Unicode allows programs to ignore by default,
+/// without the joiners below.
 fn is_invisible(char: char) -> bool {
     matches!(char,
         '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{180b}'..='\u{180f}' | '\u{200b}'
@@ -27,20 +28,20 @@ fn is_invisible(char: char) -> bool {
         | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e00ff}' | '\u{e01f0}'..='\u{e0fff}')
 }
 
-/// Says whether a character joins or parts the letters around it, or chooses the form of the one before it.
+/// Returns whether a character joins or separates the letters around it, or selects the form of the one before it.
 fn is_joiner(char: char) -> bool {
     matches!(char, '\u{200c}' | '\u{200d}' | '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}')
 }
 
-/// Says whether a character behind another one must be written out to be seen.
+/// Returns whether a character after `before` must be escaped to be seen.
 fn is_hidden(before: Option<char>, char: char) -> bool {
-    // Nearly all that is shown.
+    // Nearly all characters that are shown.
     if matches!(char, ' '..='~') {
         return false;
     }
-    // Latin, Greek, Cyrillic, Armenian and Hebrew letters lie below U+0600, and none of them joins.
+    // Latin, Greek, Cyrillic, Armenian and Hebrew letters lie below U+0600, and joiners have no effect on them.
     let may_join = || match before {
-        // As in the flag of the rainbow: a form chosen, and joined to what follows.
+        // As in the rainbow flag: a variation selector, followed by a joiner.
         Some('\u{fe0f}') => char == '\u{200d}',
         Some(before) => before >= '\u{600}' && !is_joiner(before) && !is_invisible(before),
         None => false,
@@ -63,14 +64,14 @@ pub fn line(text: &str) -> Cow<'_, str> {
     replaced(text, |_| false, |char, out| out.extend(char.escape_default()))
 }
 
-/// Makes a text of several lines safe to show: as [`line()`], but line ends and tabs are kept.
+/// Makes a text of several lines safe to show: like [`line()`], but keeps line ends and tabs.
 #[must_use]
 pub fn lines(text: &str) -> Cow<'_, str> {
     replaced(text, |char| matches!(char, '\n' | '\t'), |char, out| out.extend(char.escape_default()))
 }
 
-/// Makes a JSON text safe to show without changing its value: the characters that [`line()`] replaces, which JSON allows within its strings
-/// only, become `\uXXXX`, or two of those. Line ends and tabs are kept.
+/// Makes a JSON text safe to show without changing its value. The characters that [`line()`] replaces become one or two
+/// `\uXXXX`; in valid JSON they occur only within strings. Line ends and tabs are kept.
 #[must_use]
 pub fn json(text: &str) -> Cow<'_, str> {
     use std::fmt::Write as _;
@@ -86,7 +87,7 @@ pub fn json(text: &str) -> Cow<'_, str> {
     )
 }
 
-/// Quotes an outsider's words in a message: escaped as in a Rust literal, and cut to 60 characters, which fit a sentence.
+/// Quotes untrusted text in a message: escaped as in a Rust literal, and cut to 60 characters.
 ///
 /// # Examples
 /// ```
@@ -102,7 +103,8 @@ pub fn excerpt(words: &str) -> String {
     }
 }
 
-/// Writes an outsider's name for people who read a table: as [`line()`], and cut to 80 characters, so that one name does not widen all rows.
+/// Formats an untrusted name for a table: like [`line()`], and cut to 80 characters, so that one name does not widen
+/// all rows.
 ///
 /// # Examples
 /// ```
@@ -139,7 +141,7 @@ fn replaced(text: &str, kept: fn(char) -> bool, replace: fn(char, &mut String)) 
 mod tests {
     use super::*;
 
-    /// What no terminal may get: everything that terminals are known to act on.
+    /// Everything that terminals are known to act on.
     const HOSTILE: &str = "\u{0}\u{7}\u{8}\r\u{b}\u{c}\u{1b}[2J\u{7f}\u{85}\u{9b}31m\u{9d}0;x\u{9c}\u{202e}gpj\u{2066}\u{2069}\u{200f}\u{2028}";
 
     #[test]
@@ -153,7 +155,7 @@ mod tests {
         }
     }
 
-    /// Two keys that looked the same were two rows of one table.
+    /// Two keys that looked the same used to be two rows of one table.
     #[test]
     fn what_cannot_be_seen_is_written_out() {
         let rows = [
@@ -161,7 +163,7 @@ mod tests {
             ("ad\u{200b}min", r"ad\u{200b}min"),
             ("soft\u{ad}hyphen", r"soft\u{ad}hyphen"),
             ("a\u{e0041}b", r"a\u{e0041}b"),
-            // Joiners do nothing between these letters, at the start, and behind one another.
+            // Joiners have no effect between these letters, at the start, or after one another.
             ("ad\u{200d}min\u{fe0f}", r"ad\u{200d}min\u{fe0f}"),
             ("\u{200c}", r"\u{200c}"),
             ("👩\u{200d}\u{200d}💻", "👩\u{200d}\\u{200d}💻"),

@@ -1,10 +1,10 @@
-//! Waiting until capacity is there.
+//! Waiting for capacity.
 //!
-//! A waiter reserves when it is first polled and sleeps until its tick. So the order of arrival is the order of service
-//! without a queue; a deadline that cannot be met is known at once and costs nothing; and nobody starves, since small costs that
-//! come later cannot take what a large one was promised. The price: when a waiter in the middle goes away, those behind it keep the
-//! ticks they were promised. The part of its share that they do not rely on goes to whoever asks next, who may then act before them;
-//! the rest goes unused. No unit is given twice.
+//! A waiter reserves when it is first polled and sleeps until its tick. So waiters are served in order of arrival
+//! without a queue. A deadline that cannot be met is refused at once and costs nothing. No waiter starves, since later
+//! small costs cannot take what a large one was promised. The price: if a waiter in the middle goes away, those behind
+//! it keep their ticks. The part of its share that they do not rely on goes to later callers, who may then start before
+//! them; the rest goes unused. No unit is granted twice.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,20 +23,20 @@ use crate::time_bound::TimeBound;
 
 /// A future that ends when its cost may be spent; made by [`crate::Limiter::wait`] and [`crate::KeyedLimiter::wait`].
 ///
-/// Nothing happens before the first poll: that is when its place in the order is taken and its deadline counted from. Served
-/// first come, first served. It owns its limiter, so it can be stored and spawned; it runs on any executor, on the timer of
-/// the limiter's clock. A wait that need not wait does not allocate.
+/// Nothing happens before the first poll: then it takes its place in the order, and its timeout starts. Waiters are
+/// served first come, first served. It owns its limiter, so it can be stored and spawned. It runs on any executor, with
+/// the timer of the limiter's clock. If it does not have to sleep, it does not allocate.
 ///
 /// # Errors
-/// At the first poll and with nothing spent: [`TakeError::Denied`] when the deadline cannot be met or the cost can never be allowed,
-/// [`TakeError::NotACost`] for zero and less.
+/// At the first poll and with nothing spent: [`TakeError::Denied`] if the deadline cannot be met or the cost can never
+/// be allowed, [`TakeError::NotACost`] for zero and less.
 ///
 /// # Cancel safety
-/// Dropping it before it ends takes the charge back, as [`Reservation::cancel`] does: what nobody later relied on is there
-/// again at once. Dropping it after it ended changes nothing: the capacity is the caller's.
+/// Dropping it before it ends undoes the charge, like [`Reservation::cancel`]: units that no later waiter relies on are
+/// available again at once. Dropping it after it ended changes nothing: the capacity is the caller's.
 ///
 /// # Panics
-/// When polled again after it ended.
+/// If it is polled again after it ended.
 #[derive(Debug)]
 #[must_use = "a wait does nothing unless awaited"]
 pub struct Wait {
@@ -66,14 +66,15 @@ impl Wait {
         Self { cost, bound: TimeBound::NONE, stage: Stage::New(source) }
     }
 
-    /// Waits for at most `timeout` from the first poll on; zero means now or not at all.
+    /// Waits for at most `timeout` from the first poll; zero does not wait at all.
     pub const fn within(mut self, timeout: Duration) -> Self {
         self.bound = TimeBound::Within(timeout);
         self
     }
 
-    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed is refused for
-    /// good, even with capacity to spare: nobody is waiting for the result any more.
+    /// Waits until `deadline` at the latest: an `Instant`, or a tick of the limiter's clock. A deadline that has passed
+    /// is refused with [`Retry::Never`](crate::Retry::Never), even with capacity to spare, because no one waits for the
+    /// result any more.
     ///
     /// # Examples
     /// ```
@@ -154,7 +155,7 @@ impl Future for Wait {
             if sleep.as_mut().poll(cx).is_pending() {
                 return Poll::Pending;
             }
-            // Ended early: a timer sleeps a day at most, and a clock may step back.
+            // It ended early: a timer sleeps a day at most, and a clock may step back.
             if reservation.clock().now() < act {
                 *sleep = reservation.clock().sleep_until(act);
             }

@@ -1,4 +1,4 @@
-//! What the project wants of itself, against what was measured.
+//! Compares the project's targets ("bars") with the measured figures.
 
 use std::fmt::Write as _;
 
@@ -7,7 +7,7 @@ use anyhow::Result;
 use super::contender::Role;
 use super::found::Found;
 
-/// One figure that the project wants to reach.
+/// A target for one figure.
 #[derive(Debug)]
 pub(crate) struct Bar {
     what: String,
@@ -15,7 +15,7 @@ pub(crate) struct Bar {
     sense: Sense,
     measured: Option<f64>,
     unit: &'static str,
-    /// The rival, if it is known only after the measurement.
+    /// The rival, if it is only known after the measurement.
     rival: Option<String>,
 }
 
@@ -77,7 +77,7 @@ pub(crate) fn table(bars: &[Bar]) -> Result<String> {
     Ok(page)
 }
 
-/// The bars of everything the contenders measure. Those of a workload that was not run are left out.
+/// Returns the bars of all workloads that were run.
 pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     let mut bars = Vec::new();
     for workload in
@@ -95,7 +95,7 @@ pub(crate) fn all(found: &Found, ran: impl Fn(&str) -> bool) -> Vec<Bar> {
     bars
 }
 
-/// The forms of Tidegate, by the names of its contenders.
+/// The contenders' names of Tidegate's variants.
 const DEFAULT: &str = "tidegate";
 const EXACT: &str = "tidegate-exact";
 const LEASED: &str = "tidegate-leased";
@@ -108,7 +108,7 @@ const GOVERNOR: &str = "governor";
 const AS_IT_COMES: &[Role] = &[Role::Peer];
 const AT_BEST: &[Role] = &[Role::Peer, Role::Tuned];
 
-/// No peer is faster: 5 % are allowed, by which two runs of the same program differ.
+/// No peer is faster: 5 % are allowed, the difference between two runs of the same program.
 const LEVEL: f64 = 0.95;
 
 fn one(found: &Found) -> Vec<Bar> {
@@ -194,7 +194,7 @@ fn flood(found: &Found) -> Vec<Bar> {
     bars
 }
 
-/// The stalls that the limiter caused: idle turns between its checks show what the machine did meanwhile.
+/// The stalls that the limiter caused. Idle turns between its checks show the stalls of the machine.
 fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     let of = |figure| found.median(workload, found.ours(workload)?, figure);
     let micros = |figure| of(figure).map(|nanos| nanos / 1e3);
@@ -206,7 +206,7 @@ fn stalls(found: &Found, workload: &str) -> [Bar; 2] {
     );
     let raw = micros("p99.99").zip(micros("idle p99.99"));
     let idle = of("idle stalls").unwrap_or(0.0);
-    // Each count varies by about its square root; twice the root of their sum is put down to chance.
+    // Each count varies by about its square root; twice the root of their sum is attributed to chance.
     let chance = 2.0 * (2.0 * idle).sqrt();
     [
         Bar {

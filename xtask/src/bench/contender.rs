@@ -3,17 +3,17 @@
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What a contender is compared as.
+/// The role of a contender in comparisons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Role {
     Tidegate,
-    /// A peer as its documentation shows it first.
+    /// A peer used as in the first example of its documentation.
     Peer,
-    /// A peer with its settings chosen for speed.
+    /// A peer with settings chosen for speed.
     Tuned,
     /// A peer that does less than the others.
     Less,
-    /// What the machine allows.
+    /// The least work that the machine allows.
     Floor,
 }
 
@@ -27,7 +27,7 @@ pub(crate) struct Contender {
 }
 
 impl Contender {
-    /// Reads what the program prints of one.
+    /// Decodes the program's description of a contender.
     pub(crate) fn read(line: &str) -> Result<Self> {
         let line: Value = serde_json::from_str(line)?;
         let field = |name: &str| {

@@ -1,4 +1,4 @@
-//! The store on disk, beside the one in memory.
+//! The table and bars of the store on disk, compared with the one in memory.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ const CHECKS: [(&str, &str); 4] = [
     ("lasting 2", "the same, two threads, beside the one that writes"),
 ];
 
-/// The table of the page.
+/// Writes the table of the page.
 pub(crate) fn table(found: &Found) -> Result<String> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let mut page = String::from(
@@ -46,7 +46,7 @@ pub(crate) fn table(found: &Found) -> Result<String> {
     Ok(page + "\n")
 }
 
-/// What the project wants of it.
+/// Returns the bars.
 pub(crate) fn bars(found: &Found) -> Vec<Bar> {
     let of = |contender: &str, figure: &str| found.median("disk", contender, figure);
     let ratio = |figure| Some(of("memory", figure)? / of("disk", figure)?);

@@ -1,4 +1,4 @@
-//! What the rounds found: medians, spreads, ratios.
+//! The results of the rounds: medians, spreads, ratios.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,17 +20,17 @@ pub(crate) struct Found {
 #[derive(Debug, Default)]
 struct Series {
     clean: Vec<f64>,
-    /// How many rounds had a thread that did not have its core to itself.
+    /// For each round, how many threads did not have their core to themselves.
     unclean: Vec<f64>,
 }
 
-/// One figure of all rounds.
+/// One figure, summarised over all rounds.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Figure {
     pub(crate) median: f64,
     pub(crate) least: f64,
     pub(crate) most: f64,
-    /// Whether some round was measured undisturbed; the disturbed ones are then left out.
+    /// Whether any round was undisturbed; if so, the disturbed ones are left out.
     pub(crate) clean: bool,
 }
 
@@ -39,7 +39,7 @@ impl Found {
         Self { contenders, series: BTreeMap::new(), failed: BTreeSet::new() }
     }
 
-    /// Takes over what one process printed.
+    /// Adds a result that a contender's process printed.
     pub(crate) fn add(&mut self, line: &Value) -> Result<()> {
         let text = |name: &str| line[name].as_str().with_context(|| format!("no `{name}` in {line}"));
         let (workload, contender) = (text("workload")?, text("contender")?);
@@ -71,8 +71,8 @@ impl Found {
         self.figure(workload, contender, figure).map(|figure| figure.median)
     }
 
-    /// Says how many times as fast `contender` is as `rival`. Figures of two threads are checks per second, all others are times; a batch
-    /// is compared with the single checks of a rival that has no batches.
+    /// Returns how many times as fast `contender` is as `rival`. Figures of two threads are checks per second, all
+    /// others are times. A batch is compared with the single checks of a rival that has no batches.
     pub(crate) fn speed(&self, workload: &str, figure: &str, contender: &str, rival: &str) -> Option<f64> {
         let own = self.median(workload, contender, figure)?;
         let rival = self
@@ -99,7 +99,7 @@ impl Found {
         self.contenders.iter().filter(move |contender| contender.workload == workload)
     }
 
-    /// Returns the form of Tidegate that stands first in a workload: the default one.
+    /// Returns the default variant of Tidegate, which comes first in a workload.
     pub(crate) fn ours(&self, workload: &str) -> Option<&str> {
         let first = self.of(workload).find(|contender| contender.role == Role::Tidegate);
         first.map(|contender| contender.name.as_str())

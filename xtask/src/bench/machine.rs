@@ -1,10 +1,10 @@
-//! The machine that the figures were measured on.
+//! The machine on which the figures were measured.
 
 use std::process::Command;
 
 use anyhow::Result;
 
-/// Names the processor and the number of its cores.
+/// Returns the name of the processor and the number of its cores.
 pub(crate) fn name() -> String {
     let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpu.lines().find_map(|line| line.strip_prefix("model name")).unwrap_or(": unknown");

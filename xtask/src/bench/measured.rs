@@ -1,8 +1,8 @@
-//! What one part of the bench found.
+//! The result of one part of the bench.
 
 use super::bars::Bar;
 
-/// One part of the page, the row of it that the README shows, and the bars it is held to.
+/// One part of the page, its row for the README, and its bars.
 pub(crate) struct Measured {
     pub(crate) page: String,
     pub(crate) row: Option<String>,

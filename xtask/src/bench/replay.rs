@@ -1,4 +1,4 @@
-//! How fast a log is replayed, parsing included, and in how much memory.
+//! Measures the speed and the memory of replaying a log, including parsing.
 
 use std::fmt::Write as _;
 use std::fs::File;
@@ -11,13 +11,13 @@ use anyhow::{Result, bail, ensure};
 use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::time::TimeValLike as _;
 
-/// How many lines the shortest log has; the others are four and sixteen times as long.
+/// The lines of the shortest log; the others are four and sixteen times as long.
 const LINES: u64 = 500_000;
 
-/// How many lines the log of a quiet site has, whose days were put together of many servers' files.
+/// The lines of a quiet site's log, whose days are concatenated from many servers' files.
 const QUIET: u64 = 2_000_000;
 
-/// Rounds of each; the table shows the median.
+/// Rounds per log; the table shows the median.
 const ROUNDS: usize = 5;
 
 pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
@@ -61,8 +61,8 @@ struct Round {
     peak_kib: i64,
 }
 
-/// Replays in a process of its own, whose only child is the program: the system tells the peak of the largest child that a process ever
-/// had.
+/// Replays in a process of its own, whose only child is the program: the system only reports the peak memory of the
+/// largest child that a process ever had.
 fn replay_once(binary: &Path, log: &Path, window: &str) -> Result<Round> {
     let output =
         Command::new(std::env::current_exe()?).arg("replay-once").args([binary, log]).arg(window).output()?;
@@ -74,7 +74,7 @@ fn replay_once(binary: &Path, log: &Path, window: &str) -> Result<Round> {
     Ok(Round { cpu: cpu.parse()?, wall: wall.parse()?, peak_kib: peak.parse()? })
 }
 
-/// The other side of [`replay_once`]: prints CPU seconds, wall seconds and the peak of memory in KiB.
+/// The process of [`replay_once`]: prints CPU seconds, wall seconds and the peak of memory in KiB.
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
 pub(crate) fn once(binary: &str, log: &str, window: &str) -> Result<()> {
     let start = std::time::Instant::now();
@@ -91,12 +91,13 @@ pub(crate) fn once(binary: &str, log: &str, window: &str) -> Result<()> {
     Ok(())
 }
 
-/// The second of each line of a busy site: a thousand lines a second.
+/// Returns the second of a line in the log of a busy site: a thousand lines per second.
 fn busy(line: u64) -> u64 {
     line / 1000
 }
 
-/// The second of each line of a quiet site: a line in 15 seconds, and each day in 28 files, one of which has every 28th line.
+/// Returns the second of a line in the log of a quiet site: a line in 15 seconds, and each day in 28 files, each of
+/// which has every 28th line.
 fn quiet(line: u64) -> u64 {
     const DAY: u64 = 28 * 206;
     let (day, at) = (line / DAY, line % DAY);
@@ -104,7 +105,7 @@ fn quiet(line: u64) -> u64 {
     day * 86_400 + (place * 28 + file) * 86_400 / DAY
 }
 
-/// Writes a combined log: clients by a power law, lines at the seconds that `moment` says.
+/// Writes a log in the combined format: clients by a power law, lines at the seconds that `moment` returns.
 fn write_log(path: &Path, lines: u64, moment: fn(u64) -> u64) -> Result<u64> {
     const PATHS: [&str; 6] =
         ["/", "/index.html", "/api/search?q=tide", "/api/items/42", "/login", "/static/app.js"];
@@ -120,11 +121,11 @@ fn write_log(path: &Path, lines: u64, moment: fn(u64) -> u64) -> Result<u64> {
         random
     };
     for line in 0..lines {
-        // A client's rank falls off as 1/x: the inverse of its cumulative share.
+        // A client's frequency falls as 1/x with its rank: this inverts the cumulative distribution.
         let unit = (next() >> 11) as f64 / (1u64 << 53) as f64;
         let client = CLIENTS.powf(unit) as u64;
         let second = moment(line);
-        // Months of 28 days, so that every day is one.
+        // Every month has 28 days, so that every day is valid.
         let days = second / 86_400;
         let (day, month, year) = (1 + days % 28, MONTHS[(days / 28 % 12) as usize], 2025 + days / 336);
         let (hour, minute) = (second / 3600 % 24, second / 60 % 60);

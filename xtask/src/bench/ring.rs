@@ -1,6 +1,6 @@
-//! Starts the contenders of `benches/`, each run in a process of its own, one after the other and round after round.
+//! Runs the contenders of `benches/`, each run in a process of its own, one after the other and round after round.
 //!
-//! They take turns, so that a machine that is slower for a minute is slower for every contender.
+//! They take turns, so that a machine that is slower for a minute slows every contender.
 
 use std::path::PathBuf;
 use std::process::Command;
@@ -12,7 +12,7 @@ use super::found::Found;
 use crate::places::root;
 use crate::step;
 
-/// The program that runs the contenders, and the contenders it can run.
+/// The program that runs the contenders, and the contenders that it has.
 #[derive(Debug)]
 pub(crate) struct Ring {
     program: PathBuf,
@@ -20,7 +20,7 @@ pub(crate) struct Ring {
 }
 
 impl Ring {
-    /// Builds the contenders with the profile that users build with.
+    /// Builds the contenders with the profile that users use.
     pub(crate) fn build() -> Result<Self> {
         let manifest = root().join("benches/Cargo.toml");
         let target = std::env::var_os("CARGO_TARGET_DIR")
@@ -40,7 +40,7 @@ impl Ring {
 
     /// Runs every contender of a workload, `rounds` times in turn.
     ///
-    /// A contender that fails is left out of that round and named; the others stay comparable.
+    /// A contender that fails is left out of that round and named in the results; the others stay comparable.
     pub(crate) fn run(&self, workload: &str, rounds: usize, huge: bool, found: &mut Found) -> Result<()> {
         for round in 1..=rounds {
             for contender in self.contenders.iter().filter(|contender| contender.workload == workload) {

@@ -1,4 +1,4 @@
-//! How soon a server answers, and how large the program is.
+//! Measures how soon a server answers, and how large the program is.
 
 use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
@@ -12,7 +12,7 @@ use anyhow::{Result, bail};
 use super::bars::Bar;
 use super::measured::Measured;
 
-/// Starts of the server; the page shows the median and the slowest.
+/// The number of starts; the page shows the median and the slowest.
 const STARTS: usize = 21;
 
 pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
@@ -48,7 +48,7 @@ pub(crate) fn measure(binary: &Path, machine: &str) -> Result<Measured> {
 
 #[allow(clippy::disallowed_methods, reason = "a bench reads the time")]
 fn start_once(binary: &Path) -> Result<f64> {
-    // The port was free a moment ago; if it no longer is, the server has to say so.
+    // The port was free a moment ago. If it no longer is, the server has to report that.
     let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
     let start = Instant::now();
     let mut server = Command::new(binary)

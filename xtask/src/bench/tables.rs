@@ -1,4 +1,4 @@
-//! One table per question.
+//! Writes one table per question.
 
 use std::fmt::Write as _;
 
@@ -8,12 +8,12 @@ use super::contender::Role;
 use super::disk;
 use super::found::{Figure, Found, is_rate};
 
-/// A question, and where its answers are.
+/// A question, and the figures that answer it.
 struct Question {
     workload: &'static str,
     figure: &'static str,
     asks: &'static str,
-    /// The floor that does the same work, to which the others are compared.
+    /// The floor that does the same work, with which the others are compared.
     floor: &'static str,
 }
 
@@ -82,7 +82,8 @@ const EXPIRY: &str = "\
 As above; the limit of the first million is full again when the second million comes. Memory: after the first, after the second.
 ";
 
-/// A table of all contenders, each compared with the peer that most readers know, with the best peer, and with the floor.
+/// Writes a table of all contenders, each compared with the peer that most readers know, with the best peer, and with
+/// the floor.
 fn compared(question: &Question, found: &Found) -> Result<String> {
     let Question { workload, figure, asks, floor } = question;
     let rows: Vec<_> = found
@@ -127,7 +128,7 @@ fn compared(question: &Question, found: &Found) -> Result<String> {
     Ok(page + "\n")
 }
 
-/// The median, and the least and the most of the rounds.
+/// Formats the median, the least and the most of the rounds.
 fn spread(Figure { median, least, most, clean }: Figure) -> String {
     let mark = if clean { "" } else { " \\*" };
     let digits = if median < 10.0 { 1 } else { 0 };

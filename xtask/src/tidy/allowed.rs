@@ -1,4 +1,4 @@
-//! The exceptions in `xtask/tidy.toml`: a table per rule, and for each exception the reason.
+//! The exceptions in `xtask/tidy.toml`: a table per rule, and a reason per exception.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::fault::Fault;
 
-/// Where the exceptions stand.
+/// The path of the file with the exceptions.
 pub(crate) const FILE: &str = "xtask/tidy.toml";
 
 /// All exceptions, by rule.
@@ -21,7 +21,7 @@ impl Exceptions {
     /// Reads the file.
     ///
     /// # Errors
-    /// A text that is no TOML, a table that no rule has, an exception without a reason.
+    /// Text that is not TOML, a table without a rule, an exception without a reason.
     pub(crate) fn read(text: &str, known: &[&str]) -> Result<Self> {
         let rules: BTreeMap<String, BTreeMap<String, String>> =
             toml::from_str(text).with_context(|| format!("cannot read {FILE}"))?;
@@ -42,7 +42,7 @@ impl Exceptions {
     }
 }
 
-/// The exceptions of one rule, and which of them were needed.
+/// The exceptions of one rule, and a record of those that were needed.
 #[derive(Debug)]
 pub(crate) struct Allowed<'e> {
     text: &'e str,
@@ -51,7 +51,7 @@ pub(crate) struct Allowed<'e> {
 }
 
 impl<'e> Allowed<'e> {
-    /// Says whether this is an exception, and notes that it is needed: to be asked only about what is a fault otherwise.
+    /// Returns whether `what` is an exception, and records that it was needed. Only to be called for actual faults.
     pub(crate) fn allows(&self, what: &str) -> bool {
         let entry = self.entries.and_then(|entries| entries.get_key_value(what));
         entry.is_some_and(|(what, _)| {
@@ -60,12 +60,12 @@ impl<'e> Allowed<'e> {
         })
     }
 
-    /// Lists what is excepted, needed or not.
+    /// Lists the names of the exceptions, needed or not.
     pub(crate) fn names(&self) -> impl Iterator<Item = &'e str> + use<'e> {
         self.entries.into_iter().flat_map(|entries| entries.keys().map(String::as_str))
     }
 
-    /// Returns a fault for each exception that nothing needed.
+    /// Returns a fault for each exception that was not needed.
     pub(crate) fn unused(&self) -> Vec<Fault> {
         let unused = self.names().filter(|what| !self.used.borrow().contains(what));
         let fault = |what: &str| {

@@ -1,4 +1,4 @@
-//! ARCHITECTURE.md is short enough to be read before the first change.
+//! Rule: ARCHITECTURE.md is short enough to be read before the first change.
 
 use super::allowed::Allowed;
 use super::fault::Fault;

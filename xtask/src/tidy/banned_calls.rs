@@ -1,7 +1,7 @@
-//! Calls that have a better substitute here, where clippy does not see the difference.
+//! Rule: bans calls that have a better substitute here, if clippy cannot decide where they are allowed.
 //!
-//! What is banned everywhere stands in `clippy.toml`. This rule knows tests from the product and the product from benches,
-//! and looks at the fuzz targets, which a stable compiler does not build.
+//! `clippy.toml` lists the calls that are banned everywhere. This rule distinguishes tests, the product and benches,
+//! and covers the fuzz targets, which a stable compiler does not build.
 
 use std::collections::BTreeSet;
 
@@ -16,7 +16,7 @@ use super::tree::Tree;
 #[derive(Clone, Copy, PartialEq)]
 enum Where {
     Everywhere,
-    /// In what users run: the sources of the crates, tests left out.
+    /// The code that users run: the sources of the crates, without tests.
     Product,
     Tests,
 }
@@ -29,7 +29,7 @@ const WAITING: &str =
     "turn a clock by hand (`ManualClock`, tokio's paused time), or wait for the event itself";
 const READING: &str = "it has no bound and follows a pipe for ever; read as `reading` and `aside` do";
 
-/// Macros by their names, functions by their whole paths.
+/// Macros by name, functions by full path.
 const BANNED: [(&str, Where, &str); 15] = [
     ("todo!", Everywhere, UNFINISHED),
     ("unimplemented!", Everywhere, UNFINISHED),
@@ -48,7 +48,7 @@ const BANNED: [(&str, Where, &str); 15] = [
     ("std::fs::write", Product, "a reader may see half of it; write as `writing` does, whole or not at all"),
 ];
 
-/// An exception is called `path: call`, as in `crates/a/src/b.rs: println!`.
+/// An exception is named `path: call`, as in `crates/a/src/b.rs: println!`.
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let mut faults = BTreeSet::new();
     for package in packages(tree) {

@@ -1,4 +1,4 @@
-//! Words that no tracked text has: places on one machine, hosts of package registries, notes to oneself.
+//! Rule: bans words from all tracked text: paths of one machine, hosts of package registries, notes to oneself.
 
 use super::allowed::Allowed;
 use super::fault::Fault;
@@ -10,7 +10,7 @@ const REGISTRY: &str =
     "the host of a package registry; cargo's own configuration says where packages come from";
 const NOTE: &str = "a note to oneself; do it now, or open an issue and leave the line out";
 
-/// The folders in which people's files lie, and notes to oneself: what is searched for, and what to do instead.
+/// Folders of users' files, and notes to oneself: the word to search for, and what to do instead.
 const WORDS: [(&str, &str); 7] = [
     ("/home/", MACHINE),
     ("/root/", MACHINE),
@@ -21,11 +21,11 @@ const WORDS: [(&str, &str); 7] = [
     ("XXX", NOTE),
 ];
 
-/// Hosts of package registries, without their last part: so that this list is none of what it forbids.
+/// Hosts of package registries, split so that this list does not violate the rule itself.
 const HOSTS: [(&str, &str); 4] =
     [("crates", "io"), ("npmjs", "org"), ("pypi", "org"), ("pythonhosted", "org")];
 
-/// An exception is called by the path of a file, which then may have all of these words.
+/// An exception is named by the path of a file, which may then contain all of these words.
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let mut faults = Vec::new();
     for (path, text) in tree.texts().filter(|(path, _)| !path.ends_with(".lock")) {
@@ -52,7 +52,7 @@ fn banned(line: &str) -> Option<(String, &'static str)> {
     Some((hosts.into_iter().find(|host| line.contains(host))?, REGISTRY))
 }
 
-/// Says whether a line has a word, and not only as the end or the beginning of a longer one.
+/// Returns whether a line contains a word that is not part of a longer one.
 fn stands_in(line: &str, word: &str) -> bool {
     let part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-' | '.' | '}' | '*');
     line.match_indices(word).any(|(at, _)| {
@@ -74,7 +74,7 @@ mod tests {
         let hosts = HOSTS.map(|(name, end)| (format!("{name}.{end}"), REGISTRY));
         let words = WORDS.map(|(word, instead)| (word.to_owned(), instead));
         for (word, instead) in words.into_iter().chain(hosts) {
-            // A part of the host before it does not hide it.
+            // A preceding part of the host's name does not hide it.
             let before = if instead == REGISTRY { "https://static." } else { "" };
             let text = format!("first\nsee {before}{word} there\n");
             let found = found("banned-words", &[("docs/page.md", &text)], "");

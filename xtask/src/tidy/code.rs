@@ -1,4 +1,4 @@
-//! What the code of a module speaks of: the paths it writes, the macros it calls, the names it imports.
+//! Extracts what a module's code refers to: the paths in it, the macros it calls, the names it imports.
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 use syn::visit::{self, Visit};
@@ -6,29 +6,29 @@ use syn::{Attribute, ImplItem, Item, ItemMod, ItemUse, Macro, Path, TraitItem, U
 
 use super::test_only::{attributes, attributes_in_impl, attributes_in_trait, test_only};
 
-/// A path in the code, such as `fs::read`, or a macro that is called, such as `println`.
+/// A path in the code, such as `fs::read`, or a called macro, such as `println`.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Mention {
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
-    /// Whether only tests have this code.
+    /// Whether this is test-only code.
     pub(crate) test: bool,
     pub(crate) is_macro: bool,
 }
 
-/// One name that a `use` brings in.
+/// One name that a `use` imports.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// What it is called here; `*` for everything in there.
+    /// The name in this module; `*` for a glob import.
     pub(crate) name: String,
     pub(crate) path: Vec<String>,
     pub(crate) line: usize,
     pub(crate) test: bool,
-    /// Whether it is handed on: `pub use`, `pub(crate) use`.
+    /// Whether it is a re-export: `pub use`, `pub(crate) use`.
     pub(crate) handed_on: bool,
 }
 
-/// What a module speaks of. The modules in it speak for themselves.
+/// The references of a module, without those of its child modules.
 #[derive(Debug, Default)]
 pub(crate) struct Code {
     pub(crate) mentions: Vec<Mention>,
@@ -37,14 +37,14 @@ pub(crate) struct Code {
 }
 
 impl Code {
-    /// Reads the items of a module; `test` says whether only tests have it.
+    /// Reads the items of a module; `test` says whether the module is test-only.
     pub(crate) fn of(items: &[Item], test: bool) -> Self {
         let mut code = Self { test, ..Self::default() };
         items.iter().for_each(|item| code.visit_item(item));
         code
     }
 
-    /// Writes a path out by the imports of this module: `fs::read` after `use std::fs` is `std::fs::read`.
+    /// Expands a path by the imports of this module: `fs::read` after `use std::fs` becomes `std::fs::read`.
     pub(crate) fn whole(&self, path: &[String]) -> String {
         let import = path.first().and_then(|first| self.imports.iter().find(|import| import.name == *first));
         match import {
@@ -76,7 +76,7 @@ impl Code {
             UseTree::Name(name) => (&name.ident, &name.ident),
             UseTree::Rename(rename) => (&rename.ident, &rename.rename),
         };
-        // `use a::b::{self}` brings in `b`.
+        // `use a::b::{self}` imports `b`.
         let (path, called) = match lead.last() {
             Some(last) if name == "self" && called == "self" => (lead.to_vec(), last.clone()),
             Some(_) if name == "self" => (lead.to_vec(), called.to_string()),
@@ -86,7 +86,7 @@ impl Code {
         self.imports.push(Import { name: called, path, line, test: self.test, handed_on });
     }
 
-    /// Reads paths out of what a macro is given, which need not be Rust: names with `::` between, types, macros.
+    /// Reads paths from a macro's arguments, which need not be Rust: names joined by `::`, types, macros.
     fn tokens(&mut self, tokens: TokenStream) {
         let mut path: Vec<String> = Vec::new();
         let (mut line, mut colons, mut after_dot) = (0, 0, false);
@@ -124,7 +124,8 @@ impl Code {
         self.spoken(&mut path, line);
     }
 
-    /// Notes a path inside a macro. One lower-case word alone is skipped, since it may be anything: a field, a binding, a keyword.
+    /// Records a path inside a macro. A single lower-case word is skipped, since it may be a field, a binding or a
+    /// keyword.
     fn spoken(&mut self, path: &mut Vec<String>, line: usize) {
         let path = std::mem::take(path);
         let told = match &path[..] {

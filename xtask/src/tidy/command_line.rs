@@ -1,7 +1,7 @@
-//! No flag, verb or environment variable that the manual does not name, and none in the manual that does not exist.
+//! Rule: the manual names every flag, verb and environment variable, and none that does not exist.
 //!
-//! They are read from the definition that clap makes the program's help of: fields with `#[arg(..)]`, and enums that derive
-//! `Subcommand`. Variables are those in quotes in the sources of the crates, as `"TIDEGATE_.."`.
+//! Flags and verbs are read from clap's definitions: fields with `#[arg(..)]`, and enums that derive `Subcommand`.
+//! Variables are the string literals `"TIDEGATE_.."` in the sources of the crates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,10 +18,10 @@ const SOURCES: &str = "crates/tidegate-cli/src/";
 const PAGE: &str = "docs/command-line.md";
 const VARIABLE: &str = "TIDEGATE_";
 
-/// What clap adds by itself.
+/// The names that clap adds by itself.
 const ADDED: [&str; 3] = ["--help", "--version", "help"];
 
-/// An exception is called by a flag of another program (`--release`), or by a variable that users need not know.
+/// An exception is named by a flag of another program (`--release`), or by a variable that users need not know.
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let mut defined = Defined::default();
     for path in tree.rust().filter(|path| path.starts_with(SOURCES)) {
@@ -56,10 +56,10 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Names, with the first place of each.
+/// Names, each with its first place.
 type Places = BTreeMap<String, (String, usize)>;
 
-/// What the program understands.
+/// The flags, verbs and variables of the program.
 #[derive(Debug, Default)]
 struct Defined {
     path: String,
@@ -99,7 +99,7 @@ impl<'ast> Visit<'ast> for Defined {
     }
 }
 
-/// Splits `#[arg(long, short = 'c')]` into what is between the commas.
+/// Splits `#[arg(long, short = 'c')]` into its comma-separated parts.
 fn parts(attribute: &Attribute) -> Vec<Meta> {
     let parts = attribute.parse_args_with(Punctuated::<Meta, Token![,]>::parse_terminated);
     parts.map(|parts| parts.into_iter().collect()).unwrap_or_default()
@@ -115,7 +115,7 @@ fn value(part: &Meta) -> Option<String> {
     }
 }
 
-/// Writes a name as clap does: `no_watch` and `NoWatch` are `no-watch`.
+/// Converts a name as clap does: `no_watch` and `NoWatch` become `no-watch`.
 fn kebab(name: &str) -> String {
     let mut kebab = String::new();
     for letter in name.chars() {
@@ -147,10 +147,10 @@ fn is_variable(word: &str) -> bool {
     !name.is_empty() && name.chars().all(|letter| letter.is_ascii_uppercase() || letter == '_')
 }
 
-/// What pages say.
+/// The flags, verbs and variables that the pages name.
 #[derive(Debug, Default)]
 struct Told {
-    /// On the page of the command line.
+    /// On the page about the command line.
     flags: Places,
     words: Places,
     variables: Places,
@@ -191,9 +191,9 @@ fn is_flag(word: &str) -> bool {
     word.strip_prefix("--").is_some_and(|name| name.starts_with(|letter: char| letter.is_ascii_lowercase()))
 }
 
-/// Returns the verb of a command in a page: what follows `tidegate` in a span, or behind a prompt.
+/// Returns the verb of a command in a page: the word after `tidegate` in a code span, or behind a prompt.
 fn verb(piece: &str) -> Option<String> {
-    // What the program prints begins with its name too; a command in a block stands behind `$`.
+    // The program's output begins with its name too; in a code block, a command follows `$`.
     let command = piece.trim_start().strip_prefix("$ ").unwrap_or(piece);
     let verb = command.strip_prefix("tidegate ")?.split([' ', '`']).next()?;
     let prompted = piece.trim_start().starts_with("$ ");

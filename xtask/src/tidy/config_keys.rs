@@ -1,8 +1,9 @@
-//! No key of the policy file that the manual does not name, and none in its tables that does not exist.
+//! Rule: the manual names every key of the policy file, and its tables name none that does not exist.
 //!
-//! Keys are read from the tables that the JSON Schema is made of: calls of `key("name", Kind, default, "what for")`. A key
-//! that is known and not to be had yet (`Kind::Unavailable`) need not be on a page. On the page of the policy file, the first
-//! column of each table that begins with `| key |` is held against them; its examples are not.
+//! Keys are read from the tables from which the JSON Schema is generated: calls of `key("name", Kind, default, "what
+//! for")`. A key that is known but not yet available (`Kind::Unavailable`) need not be on a page. On the page of the
+//! policy file, the first column of each table that begins with `| key |` is compared with the keys; its examples are
+//! not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +17,10 @@ use super::tree::Tree;
 
 const PAGE: &str = "docs/policy-file.md";
 
-/// How many arguments the function has that makes a key.
+/// The number of arguments of the function that defines a key.
 const ARGUMENTS: usize = 4;
 
-/// An exception is called by the name of a key.
+/// An exception is named by a key.
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let mut keys = Keys::default();
     for path in tree.rust().filter(|path| path.starts_with("crates/") && path.contains("/src/")) {
@@ -48,7 +49,7 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Lists the keys in the first column of the page's tables of keys: `client_ip.header` is two.
+/// Lists the keys in the first column of the page's key tables: `client_ip.header` counts as two.
 fn rows(page: &str) -> Vec<(usize, &str)> {
     let (mut rows, mut of_keys) = (Vec::new(), false);
     for (index, line) in page.lines().enumerate() {
@@ -60,7 +61,7 @@ fn rows(page: &str) -> Vec<(usize, &str)> {
     rows
 }
 
-/// The keys that the file may have, each with the first place that defines it.
+/// The keys that the file may have, each with its first definition.
 #[derive(Debug, Default)]
 struct Keys {
     path: String,
@@ -86,7 +87,7 @@ impl<'ast> Visit<'ast> for Keys {
         {
             let key = Key { path: self.path.clone(), line: name.span().start().line, unavailable };
             let known = self.found.entry(name.value()).or_insert(key);
-            // A key may be had in one table and not yet in another.
+            // A key may be available in one table and not yet in another.
             known.unavailable &= unavailable;
         }
         visit::visit_expr_call(self, call);

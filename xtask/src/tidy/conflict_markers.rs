@@ -1,13 +1,13 @@
-//! No conflict marker in any tracked text.
+//! Rule: no conflict marker in any tracked text.
 //!
-//! `<<<<<<<`, `>>>>>>>` and `|||||||` at the start of a line are markers wherever they stand. `=======` alone on a line is one
-//! too, but in Markdown under a line of text it underlines a title.
+//! `<<<<<<<`, `>>>>>>>` and `|||||||` at the start of a line are always markers. `=======` alone on a line is one too,
+//! except in Markdown under a line of text, where it underlines a heading.
 
 use super::allowed::Allowed;
 use super::fault::Fault;
 use super::tree::Tree;
 
-/// How often git repeats the sign of a marker.
+/// How often git repeats the character of a marker.
 const LENGTH: usize = 7;
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
@@ -29,7 +29,7 @@ pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Returns the sign that a line repeats, if it looks like a marker.
+/// Returns the repeated character, if a line looks like a marker.
 fn marker(line: &str) -> Option<char> {
     let sign = line.chars().next().filter(|sign| "<>|=".contains(*sign))?;
     let rest = line.trim_start_matches(sign);
@@ -43,7 +43,7 @@ mod tests {
     use crate::tidy::found;
 
     fn lines(path: &str, text: &str) -> Vec<String> {
-        // Written with one sign each, so that this file holds no marker itself.
+        // Written with one character each, so that this file contains no marker itself.
         let text: Vec<String> = text
             .lines()
             .map(|line| match line.chars().next() {

@@ -1,6 +1,7 @@
-//! No dependency upwards between crates: each depends only on crates of a lower storey (ARCHITECTURE.md, "The house").
+//! Rule: no upward dependency between crates: each depends only on crates of a lower storey (ARCHITECTURE.md, "The
+//! house").
 //!
-//! Development dependencies count as well: a test that needs a crate of a higher storey belongs in that crate.
+//! Development dependencies count too: a test that needs a crate of a higher storey belongs in that crate.
 
 use toml::{Table, Value};
 
@@ -9,7 +10,7 @@ use super::fault::Fault;
 use super::packages::{Package, packages};
 use super::tree::Tree;
 
-/// The storeys from the lowest up; crates of one storey do not depend on each other.
+/// The storeys (layers) from the lowest up; crates of one storey do not depend on each other.
 const STOREYS: [&[&str]; 5] = [
     &["tidegate-core", "tidegate-testkit"],
     &["tidegate"],

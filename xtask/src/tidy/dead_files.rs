@@ -1,7 +1,8 @@
-//! No file that nothing uses.
+//! Rule: no unused file.
 //!
-//! A Rust file is reached by `mod` from the beginning of a target. A page, a picture, an example, a fixture is linked from a
-//! page, or named by another tracked file: by its path from the root, by its folder and name, or beside it by its name.
+//! A Rust file is used if a target reaches it by `mod`. A page, a picture, an example or a fixture is used if a page
+//! links to it, or if another tracked file names it: by its path from the root, by its folder and name, or from the
+//! same folder by its name.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -13,7 +14,7 @@ use super::modules::{Modules, plain};
 use super::packages::packages;
 use super::tree::Tree;
 
-/// What a picture's name ends in.
+/// The extensions of pictures.
 const PICTURES: [&str; 6] = [".svg", ".png", ".jpg", ".jpeg", ".gif", ".webp"];
 
 pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
@@ -46,14 +47,15 @@ pub(crate) fn check(tree: &Tree, _: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Says whether a file is of a kind that another one has to name; cargo, git and test runners find theirs without.
+/// Returns whether a file has to be named by another one. Cargo, git and test runners find the other kinds by
+/// themselves.
 fn is_used_by_name(path: &str) -> bool {
     let folders = ["docs", "examples", "fixtures", "peers", "images"];
     let folder = path.split('/').rev().skip(1).any(|folder| folders.contains(&folder));
     !path.ends_with(".rs") && (folder || PICTURES.iter().any(|end| path.ends_with(end)))
 }
 
-/// Lists the tracked files that a page links to; a link to a folder leads to its README.
+/// Lists the tracked files that a page links to; a link to a folder means its README.
 fn targets(path: &str, text: &str) -> Vec<String> {
     if !path.ends_with(".md") {
         return Vec::new();
@@ -64,11 +66,11 @@ fn targets(path: &str, text: &str) -> Vec<String> {
     targets.filter_map(|target| target.to_str().map(str::to_owned)).filter(|target| target != path).collect()
 }
 
-/// Says whether another text names a file.
+/// Returns whether another text names a file.
 fn named(tree: &Tree, path: &str) -> bool {
     let (folder, name) = path.rsplit_once('/').unwrap_or(("", path));
     let with_folder = format!("{}/{name}", folder.rsplit('/').next().unwrap_or_default());
-    // A `README.md` somewhere is named by everybody; its folder says which one.
+    // `README.md` alone is ambiguous, so its folder has to be named too.
     tree.texts().filter(|(other, _)| *other != path).any(|(other, text)| {
         let beside = other.rsplit_once('/').map_or("", |(folder, _)| folder);
         has(text, path)
@@ -77,7 +79,7 @@ fn named(tree: &Tree, path: &str) -> bool {
     })
 }
 
-/// Says whether a text has a name that is no part of a longer one.
+/// Returns whether a text contains a name that is not part of a longer one.
 fn has(text: &str, name: &str) -> bool {
     let part = |letter: char| letter.is_alphanumeric() || matches!(letter, '_' | '-');
     text.match_indices(name).any(|(at, _)| {

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// A fault: where it is, what is wrong, and what to do instead.
+/// A fault: its place, what is wrong, and what to do instead.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Fault {
     path: String,

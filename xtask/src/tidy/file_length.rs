@@ -1,10 +1,11 @@
-//! Rust files of at most 400 lines, tests included, or a reason why one is longer.
+//! Rule: Rust files have at most 400 lines, tests included, unless an exception gives a reason.
 
 use super::allowed::Allowed;
 use super::fault::Fault;
 use super::tree::Tree;
 
-/// The most lines of a file: what a reader takes in at one sitting. A real algorithm with its documentation and tests fits.
+/// The most lines of a file: as much as a reader takes in at one sitting, and enough for a real algorithm with
+/// documentation and tests.
 const MOST: usize = 400;
 
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {

@@ -1,6 +1,6 @@
-//! What rules look for in Markdown: pieces of code, and links.
+//! Finds code and links in Markdown.
 
-/// Lists the pieces of code of a page with their lines: each line of a fenced block, each span between backticks.
+/// Lists the code of a page with line numbers: each line of a fenced block, each code span.
 pub(crate) fn code(text: &str) -> Vec<(usize, &str)> {
     let (mut pieces, mut fenced) = (Vec::new(), false);
     for (index, line) in text.lines().enumerate() {
@@ -15,7 +15,7 @@ pub(crate) fn code(text: &str) -> Vec<(usize, &str)> {
     pieces
 }
 
-/// Lists where a page's links and pictures lead, without the place on the page.
+/// Lists the targets of a page's links and pictures, without fragments.
 pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
     let links = text.split("](").skip(1).filter_map(|rest| rest.split([')', ' ', '\n']).next());
     let sources = ["src=\"", "href=\"", "srcset=\""];
@@ -26,13 +26,13 @@ pub(crate) fn links(text: &str) -> impl Iterator<Item = &str> {
     links.chain(tags).filter_map(|target| target.split('#').next()).filter(|target| !target.is_empty())
 }
 
-/// Splits a text into words of letters, digits and these signs.
+/// Splits a text into words of letters, digits and the given signs.
 pub(crate) fn words<'t>(text: &'t str, signs: &'static [char]) -> impl Iterator<Item = &'t str> {
     text.split(|letter: char| !letter.is_ascii_alphanumeric() && !signs.contains(&letter))
         .filter(|word| !word.is_empty())
 }
 
-/// Says whether a file is a page that users read: the manual, the README, the examples' page.
+/// Returns whether a file is a page for users: in the manual, the README or the examples' page.
 pub(crate) fn is_page(path: &str) -> bool {
     let ours = path.starts_with("docs/") || path.starts_with("examples/") || path.contains("/src/docs/");
     path == "README.md" || ours && path.ends_with(".md")

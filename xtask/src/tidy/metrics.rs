@@ -1,7 +1,8 @@
-//! No metric that the manual does not name, and none in the manual that does not exist.
+//! Rule: the manual names every metric, and none that does not exist.
 //!
-//! Metrics are read where the server registers them: `registry.register("name", ..)`, in a `Registry::with_prefix("..")`.
-//! Where a registry is handed on, its prefix is not seen, and any prefix of the server will do.
+//! Metrics are read where the server registers them: `registry.register("name", ..)`, in a
+//! `Registry::with_prefix("..")`. If a registry is passed to a function, its prefix is unknown there, and any prefix of
+//! the server is accepted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,14 +16,15 @@ use super::tree::Tree;
 
 const SOURCES: &str = "crates/tidegate-server/src/";
 
-/// What the name of a series may end in beyond what is registered: what the type and the unit add, and a histogram's parts.
+/// The suffixes of a series' name beyond the registered name: those of the type and the unit, and of a histogram's
+/// parts.
 const ENDS: [&str; 7] =
     ["", "_total", "_info", "_seconds", "_seconds_count", "_seconds_sum", "_seconds_bucket"];
 
-/// What the manual's names begin with.
+/// The prefix of the manual's names.
 const PREFIX: &str = "tidegate_";
 
-/// An exception is called by the name of a metric, as in the manual or as registered.
+/// An exception is named by a metric, as in the manual or as registered.
 pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     let mut found = Found::default();
     for path in tree.rust().filter(|path| path.starts_with(SOURCES)) {
@@ -57,7 +59,7 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     faults
 }
 
-/// Lists the metrics that the manual names, with the first place of each.
+/// Lists the metrics that the manual names, each with its first place.
 fn told(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
     let mut told = BTreeMap::new();
     for (path, text) in tree.texts().filter(|(path, _)| is_page(path)) {
@@ -76,12 +78,12 @@ fn told(tree: &Tree) -> BTreeMap<&str, (&str, usize)> {
 struct Metric {
     path: String,
     line: usize,
-    /// Absent where the registry comes from elsewhere.
+    /// `None` if the registry was passed in.
     prefix: Option<String>,
     name: String,
 }
 
-/// What is registered.
+/// The registered metrics.
 #[derive(Debug, Default)]
 struct Found {
     path: String,
@@ -107,7 +109,7 @@ fn name(expression: &Expr) -> Option<String> {
     }
 }
 
-/// Returns the prefix when this makes a registry.
+/// Returns the prefix if this call creates a registry.
 fn prefix(call: &ExprCall) -> Option<String> {
     let Expr::Path(function) = &*call.func else { return None };
     (function.path.segments.last()?.ident == "with_prefix").then(|| text(call.args.first()))?

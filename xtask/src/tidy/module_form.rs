@@ -1,5 +1,5 @@
-//! One form of module: `foo.rs` beside `foo/`, and no `foo/mod.rs` outside of tests, where cargo would take `foo.rs` for a
-//! test of its own.
+//! Rule: modules have one form, `foo.rs` beside `foo/`. `foo/mod.rs` is only for tests, where cargo would take `foo.rs`
+//! for a test of its own.
 
 use super::allowed::Allowed;
 use super::fault::Fault;

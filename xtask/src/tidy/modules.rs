@@ -1,4 +1,4 @@
-//! The modules of a target: from its first file along `mod x;`, as the compiler finds them.
+//! Finds the modules of a target like the compiler: from its root file along `mod x;`.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -7,11 +7,11 @@ use syn::{Attribute, Expr, Item, Lit, Meta};
 use super::test_only::test_only;
 use super::tree::Tree;
 
-/// A module: a file, or a `mod x { .. }` in one.
+/// A module: a file, or an inline `mod x { .. }`.
 pub(crate) struct Module<'t> {
     pub(crate) file: &'t str,
     pub(crate) items: &'t [Item],
-    /// Whether only tests have it.
+    /// Whether it is test-only.
     pub(crate) test: bool,
     pub(crate) parent: Option<usize>,
     pub(crate) children: Vec<(String, usize)>,
@@ -25,14 +25,14 @@ pub(crate) struct Missing<'t> {
     pub(crate) name: String,
 }
 
-/// All modules of a target; the first is its root.
+/// All modules of a target; the first one is its root.
 pub(crate) struct Modules<'t> {
     pub(crate) all: Vec<Module<'t>>,
     pub(crate) missing: Vec<Missing<'t>>,
 }
 
 impl<'t> Modules<'t> {
-    /// Follows the modules from the file at which a target begins.
+    /// Follows the modules from a target's root file.
     pub(crate) fn of(tree: &'t Tree, root: &'t str, test: bool) -> Self {
         let mut modules = Self { all: Vec::new(), missing: Vec::new() };
         let folder = Path::new(root).parent().unwrap_or(Path::new("")).to_owned();
@@ -44,7 +44,7 @@ impl<'t> Modules<'t> {
         modules
     }
 
-    /// Adds a module whose children lie in `folder`, and these with all below them.
+    /// Adds a module whose children are in `folder`, and all its descendants.
     fn add(&mut self, tree: &'t Tree, module: Module<'t>, folder: &Path) -> usize {
         let (index, file, items, in_test) = (self.all.len(), module.file, module.items, module.test);
         self.all.push(module);
@@ -70,7 +70,7 @@ impl<'t> Modules<'t> {
     }
 }
 
-/// Finds the file of `mod name;`, and the folder in which its own children lie.
+/// Finds the file of `mod name;`, and the folder of its own children.
 fn beside<'t>(
     tree: &'t Tree,
     file: &str,
@@ -87,7 +87,7 @@ fn beside<'t>(
     places.iter().find_map(|place| Some((tree.path(place.to_str()?)?, own.clone())))
 }
 
-/// Returns what `#[path = ".."]` says.
+/// Returns the value of `#[path = ".."]`.
 fn told(attributes: &[Attribute]) -> Option<String> {
     attributes.iter().find_map(|attribute| match &attribute.meta {
         Meta::NameValue(pair) if pair.path.is_ident("path") => match &pair.value {
@@ -101,7 +101,7 @@ fn told(attributes: &[Attribute]) -> Option<String> {
     })
 }
 
-/// Takes `..` and `.` out of a path, without looking at any disk; `None` when it leaves the workspace.
+/// Resolves `..` and `.` in a path without accessing the file system; `None` if it leaves the workspace.
 pub(crate) fn plain(path: &Path) -> Option<PathBuf> {
     let mut plain = PathBuf::new();
     for part in path.components() {

@@ -1,4 +1,4 @@
-//! The packages of the repository and the files at which their targets begin, from their manifests.
+//! Reads the packages of the repository from their manifests, with the root files of their targets.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ pub(crate) struct Package<'t> {
     /// Its folder, with a slash at the end.
     pub(crate) dir: &'t str,
     pub(crate) manifest: Table,
-    /// The files at which a library, a program, a test, a bench or an example begins.
+    /// The root files of libraries, programs, tests, benches and examples.
     pub(crate) roots: BTreeSet<&'t str>,
 }
 
@@ -48,7 +48,7 @@ fn package<'t>(tree: &'t Tree, path: &str, dir: &'t str) -> Option<Package<'t>> 
     Some(Package { name, dir, manifest, roots })
 }
 
-/// Says whether cargo begins a target at this file of a package without being told.
+/// Returns whether a file of a package is the root of a target by cargo's conventions.
 fn begins_a_target(file: &str) -> bool {
     let parts: Vec<&str> = file.split('/').collect();
     match parts[..] {

@@ -1,4 +1,5 @@
-//! Every Rust file parses, those too that no build looks at: the other rules see nothing in one that does not.
+//! Rule: every Rust file parses, including those that no build compiles, because the other rules skip a file that does
+//! not.
 
 use super::allowed::Allowed;
 use super::fault::Fault;

@@ -1,17 +1,17 @@
-//! No ring of files inside a crate.
+//! Rule: no dependency cycle ("ring") between the files of a crate.
 //!
-//! File A *uses* file B when code of A that is not for tests alone names an item that is *defined* in B: in a `use`, or in a
-//! path in the code. The name is followed to its definition: a `pub use` of a parent is no definition, and neither is
-//! `mod x;`, so a parent that lists its children is in no ring with children that take from each other by its name. A `use`
-//! that hands a name on (`pub use`) counts only where the name is used. Methods are not followed: whoever calls a method of
-//! a value need not know its file.
+//! File A *uses* file B if non-test code of A names an item that is *defined* in B: in a `use`, or in a path in the
+//! code. The name is followed to its definition. A `pub use` of a parent is not a definition, and neither is `mod x;`,
+//! so a parent that lists its children forms no ring with children that import each other through it. A re-export (`pub
+//! use`) counts only where the name is used. Methods are not followed, because a caller of a method need not know its
+//! file.
 //!
-//! A ring is a set of files in which each uses each other one, directly or through others. Such files can only be read
-//! together. They are one file, or miss a third one below them (an error, a span, a trait) that both can stand on.
+//! A ring is a set of files each of which uses every other one, directly or indirectly. Such files can only be read
+//! together. They should be one file, or lack a third file (an error, a span, a trait) that both can depend on.
 //!
-//! Of a knot of rings not every use is told: those are, that open all rings when they go. See `cut`.
+//! Not every use in a tangle of rings is reported, only uses whose removal opens all rings. See `cut`.
 //!
-//! An exception is called `A -> B`, both from the root of the workspace; it takes that one use out of the picture.
+//! An exception is named `A -> B`, both from the root of the workspace; that use is then ignored.
 
 mod cut;
 mod names;
@@ -37,7 +37,7 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     }
     let excepted =
         |edge: &(&str, &str)| allowed.names().find(|name| *name == format!("{} -> {}", edge.0, edge.1));
-    // First without the excepted uses; then each of them comes back alone, and is needed if it closes a ring.
+    // First without the excepted uses. Then each of them is added back alone; it is needed if it closes a ring.
     let (aside, kept): (Uses<'_>, Uses<'_>) =
         graph.into_iter().partition(|(edge, _)| excepted(edge).is_some());
     let edges: BTreeSet<Edge<'_>> = kept.keys().copied().collect();
@@ -49,7 +49,7 @@ pub(crate) fn check(tree: &Tree, allowed: &Allowed<'_>) -> Vec<Fault> {
     cut::cuts(&kept).iter().map(|(edge, back)| fault(edge, &kept[edge], &kept, back)).collect()
 }
 
-/// Describes one use in a ring; `back` is the way from the file used to the file that uses it, both included.
+/// Describes one use in a ring; `back` is the path from the used file to the using one, both included.
 fn fault(edge: &Edge<'_>, found: &BTreeSet<(usize, String)>, graph: &Uses<'_>, back: &[&str]) -> Fault {
     let items = |found: &BTreeSet<(usize, String)>| {
         let names: BTreeSet<&str> = found.iter().map(|(_, name)| name.as_str()).collect();

@@ -1,12 +1,12 @@
-//! Which code is for tests alone: what goes away when neither a test nor a model check is built.
+//! Recognises test-only code: code that exists only in builds for tests or model checks.
 
 use syn::punctuated::Punctuated;
 use syn::{Attribute, ImplItem, Item, Meta, Token, TraitItem};
 
-/// What only tests, documentation tests and loom's models switch on.
+/// The conditions that only tests, documentation tests and loom's models enable.
 const TEST_BUILDS: [&str; 3] = ["test", "doctest", "tidegate_loom"];
 
-/// Says whether these attributes leave an item to tests: `#[test]`, `#[cfg(test)]`, `#[cfg(all(test, unix))]` do,
+/// Returns whether these attributes make an item test-only. `#[test]`, `#[cfg(test)]` and `#[cfg(all(test, unix))]` do;
 /// `#[cfg(any(test, unix))]` and `#[cfg(not(test))]` do not.
 pub(crate) fn test_only(attributes: &[Attribute]) -> bool {
     attributes.iter().any(|attribute| {
@@ -17,7 +17,7 @@ pub(crate) fn test_only(attributes: &[Attribute]) -> bool {
     })
 }
 
-/// Evaluates a condition outside of test builds; `None` when it depends on something else.
+/// Evaluates a condition outside of test builds; `None` if it depends on something else.
 fn holds(condition: &Meta) -> Option<bool> {
     match condition {
         Meta::Path(path) if TEST_BUILDS.iter().any(|build| path.is_ident(build)) => Some(false),
@@ -42,7 +42,7 @@ fn holds(condition: &Meta) -> Option<bool> {
     }
 }
 
-/// Returns the attributes of an item, whatever kind it is.
+/// Returns the attributes of an item of any kind.
 pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     match item {
         Item::Const(item) => &item.attrs,
@@ -64,7 +64,7 @@ pub(crate) fn attributes(item: &Item) -> &[Attribute] {
     }
 }
 
-/// Returns the attributes of what stands in an `impl`.
+/// Returns the attributes of an item in an `impl`.
 pub(crate) fn attributes_in_impl(item: &ImplItem) -> &[Attribute] {
     match item {
         ImplItem::Const(item) => &item.attrs,
@@ -75,7 +75,7 @@ pub(crate) fn attributes_in_impl(item: &ImplItem) -> &[Attribute] {
     }
 }
 
-/// Returns the attributes of what stands in a trait.
+/// Returns the attributes of an item in a trait.
 pub(crate) fn attributes_in_trait(item: &TraitItem) -> &[Attribute] {
     match item {
         TraitItem::Const(item) => &item.attrs,

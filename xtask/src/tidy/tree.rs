@@ -12,14 +12,14 @@ use syn::Item;
 pub(crate) struct Tree(BTreeMap<String, File>);
 
 struct File {
-    /// Absent when it is no text.
+    /// `None` if the file is not text.
     text: Option<String>,
-    /// What a Rust file holds, parsed at the first look.
+    /// The items of a Rust file, parsed at first use.
     items: OnceCell<syn::Result<Vec<Item>>>,
 }
 
 impl Tree {
-    /// Reads all tracked files of a checkout. One that was deleted and is still tracked is left out.
+    /// Reads all tracked files of a checkout, except those that are deleted but still tracked.
     pub(crate) fn tracked(root: &Path) -> Result<Self> {
         let git = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
         let git = git.context("cannot start git, which knows the tracked files")?;
@@ -39,7 +39,7 @@ impl Tree {
         Ok(Self(files))
     }
 
-    /// A tree for tests: paths and texts.
+    /// Makes a tree for tests from paths and texts.
     #[cfg(test)]
     pub(crate) fn made(files: &[(&str, &str)]) -> Self {
         Self(
@@ -50,7 +50,7 @@ impl Tree {
         )
     }
 
-    /// Returns why a Rust file does not parse, if it does not.
+    /// Returns a Rust file's syntax error, if there is one.
     pub(crate) fn error(&self, path: &str) -> Option<&syn::Error> {
         self.0.get(path)?.parse()?.as_ref().err()
     }
@@ -70,17 +70,17 @@ impl Tree {
         self.0.iter().filter_map(|(path, file)| Some((path.as_str(), file.text.as_deref()?)))
     }
 
-    /// Returns the text of a file, if there is such a file and it is text.
+    /// Returns the text of a file; `None` if it does not exist or is not text.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.0.get(path)?.text.as_deref()
     }
 
-    /// Returns a path as the tree holds it, if there is such a file.
+    /// Returns a path as stored in the tree; `None` if there is no such file.
     pub(crate) fn path(&self, path: &str) -> Option<&str> {
         self.0.get_key_value(path).map(|(path, _)| path.as_str())
     }
 
-    /// Returns the items of a Rust file; none of one that is not there or does not parse.
+    /// Returns the items of a Rust file; empty if it does not exist or does not parse.
     pub(crate) fn items(&self, path: &str) -> &[Item] {
         match self.0.get(path).and_then(File::parse) {
             Some(Ok(items)) => items,

@@ -1,5 +1,5 @@
-//! `ShouldRateLimit` over HTTP/2 (RFC 9113), its frames made beforehand: after the first call the head of each is as many bytes as it has
-//! headers, as Envoy's client and gRPC's libraries send it (RFC 7541, indexed fields).
+//! `ShouldRateLimit` over HTTP/2 (RFC 9113), with frames prepared in advance: after the first call each header block
+//! has one byte per header, as sent by Envoy's client and gRPC's libraries (RFC 7541, indexed fields).
 
 use anyhow::{Result, bail, ensure};
 
@@ -17,26 +17,27 @@ const END_STREAM: u8 = 1;
 const END_HEADERS: u8 = 4;
 const ACK: u8 = 1;
 
-/// The length of a frame's head.
+/// The length of a frame's head, in bytes.
 const HEAD: usize = 9;
 
-/// Where RFC 7541's dynamic table begins.
+/// The first index of RFC 7541's dynamic table.
 const FIRST_INDEX: u8 = 62;
 
 pub(crate) struct Grpc {
     headers: Vec<(&'static str, &'static str)>,
-    /// One message, with a key for each of its places.
+    /// One message, with a placeholder for each key.
     message: Vec<u8>,
     keys: Vec<usize>,
-    /// The next stream; they are odd.
+    /// The next stream id; clients use odd ones.
     stream: u32,
-    /// What we may still send before the server lets us have more, and what we have read and not yet given back.
+    /// The flow-control window for sending, and the bytes that we have read and not yet returned to the server's
+    /// window.
     window: i64,
     owed: u32,
 }
 
 impl Grpc {
-    /// Asks with so many descriptors, and with the headers that Envoy adds or without.
+    /// Sends requests with this many descriptors, with or without the headers that Envoy adds.
     pub(crate) fn new(descriptors: usize, envoy: bool) -> Self {
         let mut headers = vec![
             (":method", "POST"),
@@ -78,14 +79,14 @@ impl Grpc {
         let count = self.headers.len() as u8;
         for (at, (name, value)) in self.headers.iter().enumerate() {
             if self.stream == 1 {
-                // A literal that joins the table, with a new name.
+                // A literal field with a new name, added to the dynamic table.
                 block.push(0x40);
                 for text in [name, value] {
                     block.push(text.len() as u8);
                     block.extend_from_slice(text.as_bytes());
                 }
             } else {
-                // The last to join has the first index.
+                // The field that was added last has the first index.
                 block.push(0x80 | (FIRST_INDEX + count - 1 - at as u8));
             }
         }
@@ -127,7 +128,7 @@ impl Wire for Grpc {
             let Some(payload) = bytes.get(at + HEAD..at + HEAD + length) else { break };
             match kind {
                 DATA => {
-                    // A message that is not compressed, whose overall code is OK.
+                    // An uncompressed message whose overall code is OK.
                     ensure!(
                         payload.starts_with(&[0]) && payload[5..].starts_with(&[8, 1]),
                         "not allowed: {payload:?}"

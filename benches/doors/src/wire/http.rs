@@ -1,4 +1,4 @@
-//! HTTP/1.1, one question at a time on a connection.
+//! HTTP/1.1, one request at a time per connection.
 
 use anyhow::{Context as _, Result, bail};
 
@@ -9,14 +9,14 @@ pub(crate) struct Http {
     answers: u64,
 }
 
-/// What is asked.
+/// The kind of request.
 #[derive(Clone, Copy)]
 pub(crate) enum What {
     /// `POST /v1/check` with a user.
     Check,
-    /// A sub-request as nginx makes it, for an address.
+    /// A sub-request in nginx's form, for an address.
     ForwardAuth,
-    /// The proxy itself, which limits by the same header.
+    /// A request to nginx itself, which limits by the same header.
     Nginx,
 }
 

@@ -5,13 +5,13 @@ use anyhow::{Result, bail};
 use super::{Wire, digits};
 
 pub(crate) enum Resp {
-    /// `CL.THROTTLE` of a limit that allows everything.
+    /// `CL.THROTTLE` for a limit that allows everything.
     Throttle(Answers),
     /// `INCR`.
     Increment(Answers),
 }
 
-/// How many answers were read.
+/// The number of answers read.
 #[derive(Default)]
 pub(crate) struct Answers(u64);
 
@@ -39,7 +39,7 @@ impl Wire for Resp {
         let (mut at, mut ends, mut whole) = (0, 0, 0);
         while let Some(length) = bytes[at..].iter().position(|byte| *byte == b'\n') {
             let line = &bytes[at..at + length];
-            // An array of five numbers of which the first says that it is allowed, or a number.
+            // An array of five numbers whose first says that it is allowed, or a number.
             let expected = match (lines, ends) {
                 (6, 0) => line == b"*5\r",
                 (6, 1) => line == b":0\r",

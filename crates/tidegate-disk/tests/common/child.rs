@@ -1,4 +1,4 @@
-//! Another process: this test program again, with one of its ignored tests.
+//! Child processes: this test program again, running one of its ignored tests.
 
 use std::io::{BufRead, BufReader, Lines};
 use std::path::Path;
@@ -14,7 +14,7 @@ pub(crate) struct Other {
 }
 
 impl Other {
-    /// Starts an ignored test of this program in another process. `before` is what a shell does first.
+    /// Starts an ignored test of this program in another process. `before` is shell code that runs first.
     pub(crate) fn start(test: &str, folder: &Path, before: &str) -> Self {
         let program = std::env::current_exe().unwrap();
         let mut command = Command::new("sh");
@@ -26,7 +26,7 @@ impl Other {
         Self { child, said }
     }
 
-    /// Returns the next line that starts with a word, without that word; `None` when there is no more.
+    /// Returns the rest of the next line that starts with `word`; `None` when the output has ended.
     pub(crate) fn says(&mut self, word: &str) -> Option<String> {
         for line in self.said.by_ref() {
             if let Some(rest) = line.ok()?.strip_prefix(word) {
@@ -41,7 +41,7 @@ impl Other {
         self.child.id()
     }
 
-    /// Kills it, as `kill -9` does, and returns all that it had said.
+    /// Kills it, as `kill -9` does, and returns all of its output so far.
     pub(crate) fn kill(mut self) -> Vec<String> {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
@@ -56,7 +56,7 @@ impl Drop for Other {
     }
 }
 
-/// Returns the folder that a child was given; `None` where nobody started this as one.
+/// Returns the folder that a child was given; `None` if this process was not started as a child.
 pub(crate) fn folder() -> Option<std::path::PathBuf> {
     std::env::var_os(FOLDER).map(Into::into)
 }

@@ -1,4 +1,4 @@
-//! What the tests of the store on disk have in common.
+//! Helpers for the tests of the store on disk.
 
 #![allow(dead_code, reason = "each test uses some of it")]
 
@@ -44,14 +44,14 @@ pub(crate) fn allowed(store: &DiskStore, key: &[u8], quota: &Arc<Quota>) -> bool
     take(store, key, quota, Durable::Interval).unwrap().allowed
 }
 
-/// Returns what is left of a key.
+/// Returns a key's remaining units.
 pub(crate) fn left(store: &DiskStore, key: &[u8], quota: &Arc<Quota>) -> u64 {
     let charges = [Charge::new(key, quota, Cost::ONE)];
     let peeked = store.blocking_settle(&Step::new(NOW, Op::Peek, &charges)).unwrap();
     peeked.lines[0].decision.standing.remaining
 }
 
-/// Asks until something has come true, which it does sooner or later; asking takes a while.
+/// Checks a condition repeatedly until it holds; for conditions that are sure to hold eventually.
 pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
     for _ in 0..3000 {
         if holds() {

@@ -1,4 +1,5 @@
-//! What a decision in an engine costs: how many a second, and how long one takes. For the page of each engine; nothing is asserted of it.
+//! Measures the cost of a decision in an engine: decisions per second, and the duration of one. For the page of each
+//! engine; nothing is asserted.
 //!
 //! `crates/tidegate-zookeeper/tests/cost/main.rs` is compiled with this file too.
 
@@ -9,7 +10,7 @@ use tidegate::store::{Charge, Op, Settled, Settling, Step, Store, StoreError};
 use tidegate::{Clock as _, Cost, Quota, SystemClock, Tick};
 use tokio::runtime::Runtime;
 
-/// How long each is measured.
+/// The duration of each measurement.
 const SPAN: Duration = Duration::from_secs(3);
 
 /// Prints a row for each number of contenders and of keys.
@@ -33,7 +34,8 @@ pub(crate) fn table(runtime: &Runtime, store: impl Store + 'static) {
     }
 }
 
-/// Prints a row for batches of 16 steps ([`Store::settle_each`]) over so many keys, beside the same steps one after the other.
+/// Prints a row for batches of 16 steps ([`Store::settle_each`]) per number of keys, and the same steps one after the
+/// other.
 pub(crate) fn batches(runtime: &Runtime, store: &impl Store) {
     let clock = SystemClock::new();
     println!("| 16 steps over | one after the other | `settle_each` |");
@@ -82,7 +84,7 @@ async fn measure(store: &Arc<dyn Store>, contenders: u32, keys: u32) -> (Vec<Dur
             tokio::spawn(async move {
                 let (mut took, mut given_up, mut turn) = (Vec::new(), 0, contender);
                 while clock.now().since(begun) < SPAN {
-                    // Each goes through the keys by its own stride.
+                    // Each contender visits the keys in an order of its own.
                     turn = turn.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
                     let key = ((turn >> 8) % keys).to_be_bytes();
                     let now = clock.now();

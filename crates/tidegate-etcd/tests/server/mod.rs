@@ -1,4 +1,4 @@
-//! A real etcd, and connections to it.
+//! A real etcd server, and connections to it.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -9,7 +9,7 @@ use tidegate_etcd::{Etcd, EtcdOptions};
 use tidegate_testkit::{EtcdServer, FaultyProxy};
 use tokio::runtime::Runtime;
 
-/// An etcd, and the prefixes that were given out.
+/// An etcd server, and the number of prefixes given out.
 pub(crate) struct Server {
     etcd: EtcdServer,
     prefixes: AtomicU64,
@@ -24,12 +24,12 @@ impl Deref for Server {
 }
 
 impl Server {
-    /// Starts one; `None` where it is not installed.
+    /// Starts a server; `None` if etcd is not installed.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
         EtcdServer::start(options).map(Self::of)
     }
 
-    /// Starts one that speaks TLS, by a certificate that nobody has signed; returns that too.
+    /// Starts a server that speaks TLS with a self-signed certificate; returns the certificate too.
     pub(crate) fn start_secure() -> Option<(Self, Vec<u8>)> {
         EtcdServer::start_secure().map(|(etcd, certificate)| (Self::of(etcd), certificate))
     }
@@ -42,17 +42,17 @@ impl Server {
         format!("test-{}", self.prefixes.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Options with a prefix that nobody else has.
+    /// Options with a unique prefix.
     pub(crate) fn options(&self) -> EtcdOptions {
         EtcdOptions::new([self.url()]).prefix(self.prefix())
     }
 
-    /// The same, by way of a proxy.
+    /// The same, through a proxy.
     pub(crate) fn options_through(&self, proxy: &FaultyProxy) -> EtcdOptions {
         EtcdOptions::new([format!("http://{}", proxy.addr())]).prefix(self.prefix())
     }
 
-    /// Connects below a prefix of its own.
+    /// Connects under a prefix of its own.
     pub(crate) fn connect(&self, runtime: &Runtime) -> Etcd {
         runtime.block_on(Etcd::connect(self.options())).unwrap()
     }

@@ -1,4 +1,4 @@
-//! How the tests ask a store.
+//! Helpers that make requests to a store.
 
 use std::sync::Arc;
 
@@ -11,19 +11,19 @@ pub(crate) fn take(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, units: u6
     ask(store, Op::Take, &[Charge::new(key, quota, Cost::new(units).unwrap())])
 }
 
-/// Does something by the server's clock.
+/// Runs an operation by the server's clock.
 pub(crate) fn ask(store: &RedisStore, op: Op<'_>, charges: &[Charge<'_>]) -> Answer {
     let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, op, charges) };
     store.blocking_settle(&step)
 }
 
-/// How much of a key is left.
+/// Returns a key's remaining units.
 pub(crate) fn left(store: &RedisStore, key: &[u8], quota: &Arc<Quota>) -> u64 {
     let peeked = ask(store, Op::Peek, &[Charge::new(key, quota, Cost::ONE)]).unwrap();
     peeked.lines[0].decision.standing.remaining
 }
 
-/// How many of so many takes of one unit are allowed, sent in batches.
+/// Returns how many of `takes` takes of one unit are allowed, sent in batches.
 pub(crate) fn allowed(store: &RedisStore, key: &[u8], quota: &Arc<Quota>, takes: usize) -> usize {
     let charges = [Charge::new(key, quota, Cost::ONE)];
     let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
@@ -42,7 +42,7 @@ pub(crate) fn blocking_each(store: &RedisStore, steps: &[Step<'_>]) -> Vec<Answe
     wait(later)
 }
 
-/// Awaits on this thread, with no runtime.
+/// Awaits a future on this thread, without a runtime.
 pub(crate) fn wait<F: Future>(future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {

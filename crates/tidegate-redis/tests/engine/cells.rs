@@ -1,4 +1,4 @@
-//! What cells take, what becomes of full ones, and of bytes that are none.
+//! The size of cells, the deletion of full ones, and the handling of unreadable bytes.
 
 use std::sync::Arc;
 
@@ -51,7 +51,7 @@ fn a_cell_takes_less_than_100_bytes_and_less_than_half_in_a_small_hash() {
     }
 }
 
-/// Keys that are never used again would fill the server.
+/// Keys that are never used again must not fill the server.
 #[test]
 fn full_cells_are_deleted_while_others_are_used() {
     let Some(server) = Server::start(&[]) else { return };
@@ -68,7 +68,7 @@ fn full_cells_are_deleted_while_others_are_used() {
         allowed(&store, b"busy", &slow, 100);
         held() < 60
     });
-    // Counted when the server has answered, which may be after it was seen from here.
+    // The count is raised when the server has answered, which may be after the deletion is visible here.
     within("what was deleted is counted", || store.counts().swept > 2900);
     assert_eq!(left(&store, b"slow", &slow), 2, "what is not full stays");
 }
@@ -91,7 +91,7 @@ fn garbage_in_a_cell_is_that_keys_trouble_alone() {
         command.arg("tg:1:{garbage:0}:h").arg(&fields[0]).arg(bytes);
         command.exec(&mut connection).unwrap();
     };
-    // Every byte of a good cell changed, cut short at every length, and noise of every length.
+    // A good cell with every byte changed, cut at every length, and noise of every length.
     let mut random = Random::seeded(7);
     let changed = (0..good.len() * 3).map(|at| {
         let mut bytes = good.clone();
@@ -133,7 +133,7 @@ fn a_key_that_is_no_hash_stops_its_shard_alone_until_it_is_reset() {
     assert!(keys.iter().all(|key| take(&store, key, &quota, 1).unwrap().allowed));
 }
 
-/// Several limits of one request are one call, in whichever hashes they lie.
+/// Several limits of one request are decided in one call, in whichever hashes their cells are.
 #[test]
 fn limits_of_one_request_are_all_spent_or_none() {
     let Some(server) = Server::start(&[]) else { return };
@@ -149,7 +149,7 @@ fn limits_of_one_request_are_all_spent_or_none() {
     let allowed = (0..500).filter(|_| ask(&store, Op::Take, &charges).unwrap().allowed).count();
     let after = store.counts();
     assert_eq!(allowed, 50);
-    // A unit or more has flowed back in a second; whoever was refused was not charged.
+    // A unit or more has been refilled in a second; refused requests were not charged.
     assert!(left(&store, b"user", &wide) >= 1_000_000 - 50);
     assert_eq!((after.exchanges - before.exchanges, after.by_library), (500, 0), "one round trip each");
 }

@@ -1,4 +1,4 @@
-//! Three masters: shards are asked where their slots lie, also while these move.
+//! A cluster of three masters: requests go to the master that holds the shard's slot, also while slots move.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use tidegate_redis::{AfterLoss, RedisOptions, RedisStore};
 use crate::asking::blocking_each;
 use crate::servers::{Server, namespace, program, runtime, within};
 
-/// Starts three masters and joins them.
+/// Starts three masters and joins them into a cluster.
 fn cluster() -> Option<Vec<Server>> {
     let cli = program("redis-cli")?;
     let options = ["--cluster-enabled", "yes", "--cluster-node-timeout", "2000"];
@@ -77,14 +77,14 @@ fn a_cluster_shares_the_keys_out_and_answers_batches_over_all() {
     }
 }
 
-/// One slot goes to another master while its limit is asked, by the steps that operators' tools take.
+/// One slot moves to another master while its limit is in use, by the steps that operators' tools take.
 #[test]
 fn a_slot_that_moves_under_load_is_charged_once_and_never_refused() {
     let Some(servers) = cluster() else { return };
     moves_under_load(&servers, |from| (from + 1) % 3);
 }
 
-/// It goes to a master that is new and has no slots, so that the table of slots does not name it.
+/// The slot moves to a new master without slots, which the slot table does not name.
 #[test]
 fn a_slot_that_moves_to_a_master_without_slots_is_never_refused() {
     let Some(mut servers) = cluster() else { return };
@@ -147,11 +147,11 @@ fn moves_under_load(servers: &[Server], target: impl Fn(usize) -> usize) {
     let charges = [Charge::new(&key, &quota, Cost::ONE)];
     let peek = Step { clock: StepClock::Engine, tag, ..Step::new(Tick::EPOCH, Op::Peek, &charges) };
     let left = store.blocking_settle(&peek).unwrap().lines[0].decision.standing.remaining;
-    // About twelve units flow back in a second.
+    // About twelve units are refilled per second.
     assert!((1_000_000 - taken..1_000_000 - taken + 600).contains(&left), "{taken} taken, {left} left");
 }
 
-/// Each link looks at the hashes of its own master alone.
+/// Each link scans only the hashes of its own master.
 #[test]
 fn full_cells_are_deleted_in_a_cluster() {
     let Some(servers) = cluster() else { return };
@@ -160,8 +160,8 @@ fn full_cells_are_deleted_in_a_cluster() {
     let fast = Arc::new(Quota::per_second(1000).burst(5).gcra().unwrap());
     let daily = Arc::new(Quota::per_day(1_000_000).gcra().unwrap());
     assert!((0..2000).all(|tag| take(&store, tag, &fast) == Ok(true)));
-    // Where a scan finds nothing the next one comes 256 steps later: by links that look at the hashes of all masters, one round over a
-    // thousand of them would take some hundred thousand steps.
+    // While scans find nothing, the next one comes 256 steps later. If links scanned the hashes of all masters, one
+    // round over a thousand hashes would take some hundred thousand steps.
     let enough = (0..20_000).any(|turn| {
         take(&store, 5000 + turn % 50, &daily).unwrap();
         store.counts().swept > 1900
@@ -169,7 +169,7 @@ fn full_cells_are_deleted_in_a_cluster() {
     assert!(enough, "{:?}", store.counts());
 }
 
-/// One of three masters dies: keys of the others are decided on.
+/// If one of three masters dies, keys of the others are still decided.
 #[test]
 fn a_dead_master_stops_its_own_slots_alone() {
     let Some(mut servers) = cluster() else { return };

@@ -1,4 +1,4 @@
-//! What is said where a store cannot be connected; TLS and users with rights.
+//! The errors when a store cannot be connected; TLS; users with limited permissions.
 
 use std::io::{Read as _, Write as _};
 use std::sync::Arc;
@@ -76,7 +76,7 @@ fn replicas_and_nodes_of_clusters_are_told_apart() {
     assert!(matches!(found, ConnectError::Mode { is_cluster: false, .. }), "{found}");
 }
 
-/// A user who may do what the message asks for, on the store's keys and no others.
+/// A user with just the permissions that the error message asks for, on the store's keys only.
 #[test]
 fn a_user_needs_few_rights() {
     let Some(server) = Server::start(&[]) else { return };
@@ -147,7 +147,7 @@ fn tls_with_a_certificate_of_ones_own() {
     let found = error(single(&url));
     assert!(matches!(found, ConnectError::Tls { .. }), "{found}");
 
-    // Each door asked as if it were the other one: it closes the connection, or waits for more bytes.
+    // Each port is addressed with the other one's protocol: it closes the connection, or waits for more bytes.
     let plain = RedisOptions::single(&format!("redis://127.0.0.1:{port}/")).unwrap();
     let found = error(plain.timeout(Duration::from_secs(1)));
     assert!(matches!(found, ConnectError::Unreachable { .. }), "{found:?}");
@@ -164,7 +164,7 @@ fn tls_with_a_certificate_of_ones_own() {
     let found = error(single(&format!("redis://127.0.0.1:{}/", free_port())));
     assert!(!found.to_string().contains("TLS"), "nobody listens: {found}");
 
-    // As Redis has it unless it is told otherwise: each client shows a certificate of its own.
+    // The default of Redis: each client has to present a certificate of its own.
     server.ask(&["CONFIG", "SET", "tls-auth-clients", "yes"]);
     let trusted = || single(&url).root_certificates(root_certificate.pem().into_bytes());
     let found = error(trusted());
@@ -172,7 +172,7 @@ fn tls_with_a_certificate_of_ones_own() {
     assert!(found.to_string().contains("this node's own where the server wants one"), "{found}");
     let own = KeyPair::generate().unwrap();
     let mut node = CertificateParams::new(Vec::<String>::new()).unwrap();
-    // A name of its own: one that has the issuer's is taken for one that signed itself.
+    // A name of its own: a certificate with its issuer's name would be taken for a self-signed one.
     node.distinguished_name.push(DnType::CommonName, "node");
     let certificate = node.signed_by(&own, &issuer).unwrap();
     let shown =
@@ -181,7 +181,7 @@ fn tls_with_a_certificate_of_ones_own() {
     assert!(take(&store, b"b", &quota, 1).unwrap().allowed);
 }
 
-/// What another server says was told as bytes and places, and taken for a server that is away.
+/// Another server's answer used to be reported as bytes and offsets, and taken for an unreachable server.
 #[test]
 fn a_server_of_another_kind_is_named_as_that() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -202,7 +202,7 @@ fn a_server_of_another_kind_is_named_as_that() {
     server.join().unwrap();
 }
 
-/// Two numbers of shards would be two limits, and nobody would be told.
+/// Two numbers of shards would be two separate limits, without any notice.
 #[test]
 fn nodes_of_a_namespace_have_the_same_number_of_shards() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,7 +1,7 @@
-//! The script beside plain cells, over which the test runs core's own function: random histories over all that the script decides, at the
-//! edges of what a double holds. Every line of every answer is the same.
+//! Compares the script with plain cells over which the test runs core's own function: random histories over all limits
+//! that the script decides, at the edges of a double's range. Every line of every answer must be equal.
 //!
-//! `TIDEGATE_SEEDS` says how many histories; a few hundred in all unless it is set.
+//! `TIDEGATE_SEEDS` sets the number of histories; a few hundred in all unless it is set.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::servers::{Server, connect, namespace, options, runtime};
 
 const DAY: u64 = 86_400_000_000_000;
 
-/// Limits that the script decides by nanoseconds.
+/// Limits that the script decides in nanoseconds.
 fn fine() -> Vec<Quota> {
     let gcra = |count, period, burst| Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra();
     let all = [
@@ -26,7 +26,7 @@ fn fine() -> Vec<Quota> {
         gcra(7, 1_000_000_000, 5),
         gcra(999_999_937, 1_000_000_000, 1_000),
         gcra(3, DAY, 3),
-        // A full limit takes just less than 2^53: of time, of scaled time, of time that passes in a tick.
+        // A full limit takes just less than 2^53 of: time, scaled time, time that passes per tick.
         gcra(1, (1 << 53) - 1, 1),
         gcra(999_999_937, 1_000_000_000, 9_007_199),
         gcra((1 << 53) - 1, 1, 1 << 52),
@@ -39,7 +39,7 @@ fn fine() -> Vec<Quota> {
     all.into_iter().map(Result::unwrap).collect()
 }
 
-/// Limits that it decides by microseconds, because a full one takes 2^53 nanoseconds or more.
+/// Limits that it decides in microseconds, because a full one takes 2^53 nanoseconds or more.
 fn coarse() -> Vec<Quota> {
     let gcra = |count, period, burst| Quota::per(count, Duration::from_nanos(period)).burst(burst).gcra();
     let all = [
@@ -67,7 +67,7 @@ impl History<'_> {
             11 => self.random.below(40 * DAY),
             12 => self.random.below(1_000),
             13 => 1_000_000_000 * self.random.below(3),
-            // Back by less than ten seconds, by ten exactly, and by far more.
+            // Back by less than ten seconds, by exactly ten, and by far more.
             14 => self.random.below(9_000_000_000).wrapping_neg(),
             _ => [10_000_000_000, 10_000_000_001, 200_000_000_000u64][self.random.below(3) as usize]
                 .wrapping_neg(),
@@ -78,23 +78,23 @@ impl History<'_> {
     }
 }
 
-/// What a history is made of.
+/// The mix of steps in a history.
 #[derive(Clone, Copy)]
 struct Mix {
     /// How many of six steps are draws.
     draws: u64,
-    /// The longest waits, in milliseconds, of which each charge has one.
+    /// The longest waits, in milliseconds; each charge has one of them.
     waits: &'static [u64],
 }
 
-/// Runs one history on two nodes, whose clocks are apart, and on plain cells.
+/// Runs one history on two nodes with different clocks, and on plain cells.
 fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64, mix: Mix) {
     let mut cells: HashMap<&[u8], Option<Cell>> = HashMap::new();
     let mut random = Random::seeded(seed);
     let keys: Vec<Vec<u8>> = (0..12u8).map(|key| vec![key, seed as u8]).collect();
     let start = Tick::from_nanos((1_600_000_000_000_000_000 + random.below(DAY)) / grain * grain);
     let mut history = History { random, now: start, grain, quotas };
-    // Cells stand still for a node that is behind by less than ten seconds; behind by more, it sets them back.
+    // For a node that is behind by less than ten seconds, cells stand still; a node further behind sets them back.
     let apart = Duration::from_secs([0, 0, 0, 3, 9, 10, 10, 11][history.random.below(8) as usize]);
     for batch in 0..40 {
         let behind = history.random.below(2) as usize;
@@ -157,12 +157,13 @@ fn compare(nodes: &[RedisStore; 2], quotas: &[Arc<Quota>], grain: u64, seed: u64
     }
 }
 
-/// How many histories: as many as are asked for, else this many.
+/// Returns the number of histories: `TIDEGATE_SEEDS` if it is set, else `usual`.
 fn seeds(usual: u64) -> u64 {
     std::env::var("TIDEGATE_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(usual)
 }
 
-/// Runs histories over all limits that the script decides; of the steps it decides more than half as many as the library.
+/// Runs histories over all limits that the script decides. The script must decide more than half as many steps as the
+/// library.
 fn compare_all(usual: u64, mix: Mix) {
     let Some(server) = Server::start(&[]) else { return };
     let runtime = runtime();
@@ -193,13 +194,13 @@ fn the_script_decides_as_core_does() {
     compare_all(20, Mix { draws: 1, waits: &[0, 0, 0, 0, 0, 0, 40, 9_000] });
 }
 
-/// Units taken ahead of time: as much as fits, of each charge for itself, and never what is kept back.
+/// Units taken ahead of time: as many as fit, for each charge separately, and never those that are kept back.
 #[test]
 fn the_script_draws_as_core_does() {
     compare_all(25, Mix { draws: 4, waits: &[0, 0, 0, 0, 0, 0, 1, 40, 9_000, 3_700_000] });
 }
 
-/// One unit more, and a full limit takes more than a double holds: the library decides.
+/// With one unit more, a full limit exceeds a double's exact range: the library decides.
 #[test]
 fn what_a_double_does_not_hold_is_left_to_the_library() {
     let Some(server) = Server::start(&[]) else { return };

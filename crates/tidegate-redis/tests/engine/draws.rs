@@ -10,7 +10,7 @@ use tidegate_core::{Cost, Quota};
 use crate::asking::{ask, left, take};
 use crate::servers::{Server, connect, options, runtime};
 
-/// Calls of the script so far, and the microseconds that they took.
+/// Returns the number of script calls so far, and the microseconds that they took.
 fn calls(server: &Server) -> (u64, u64) {
     let stat = server.info("cmdstat_evalsha");
     let field = |name: &str| {
@@ -70,7 +70,7 @@ fn each_charge_of_a_draw_takes_what_fits_and_leaves_what_is_kept_back() {
     let again = ask(&store, Op::Draw, &both).unwrap();
     assert!(!again.allowed && units(&again).is_empty(), "all or none");
     assert_eq!((left(&store, b"wide", &wide), left(&store, b"narrow", &narrow)), (70, 2));
-    // The same numbers as a take: refused whole, where a draw takes what there is.
+    // The same numbers as a take are refused as a whole; a draw takes what is left.
     let rest = [Charge::new(b"narrow", &narrow, cost(3))];
     assert!(!ask(&store, Op::Take, &rest).unwrap().allowed);
     assert_eq!(units(&ask(&store, Op::Draw, &rest).unwrap()), [2]);

@@ -16,7 +16,7 @@ fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(1000).gcra().unwrap())
 }
 
-/// Only the calls that the server did not know are sent again: nothing is charged twice.
+/// Only the calls for which the server did not have the script are sent again: nothing is charged twice.
 #[test]
 fn a_script_that_is_gone_is_loaded_again() {
     let Some(server) = Server::start(&[]) else { return };
@@ -33,7 +33,7 @@ fn a_script_that_is_gone_is_loaded_again() {
     assert_eq!(store.counts().reloads, 20);
 }
 
-/// The server forgot the script, and the user may not load it any more: that is what is told.
+/// The server has lost the script, and the user may not load it any more: the error says so.
 #[test]
 fn a_script_that_may_not_be_loaded_is_told_as_that() {
     let Some(server) = Server::start(&[]) else { return };
@@ -68,7 +68,7 @@ fn scripts_flushed_under_load_charge_nobody_twice() {
         workers.into_iter().map(|worker| worker.join().unwrap()).sum()
     });
     assert_eq!(taken, 800);
-    // Some units of a million a day have flowed back.
+    // Some units of a million a day have been refilled.
     let left = left(&store, b"a", &quota);
     assert!((1_000_000 - 800..1_000_000 - 700).contains(&left), "{left}");
 }
@@ -100,7 +100,7 @@ fn a_server_that_became_a_replica_says_so() {
     within("it decides again", || take(&store, b"a", &daily(), 1).is_ok());
 }
 
-/// A script that runs long: the server refuses, has executed nothing, and is asked again.
+/// While another script runs long, the server refuses without executing, and is asked again.
 #[test]
 fn what_was_not_executed_is_sent_again() {
     let Some(server) = Server::start(&["--busy-reply-threshold", "20"]) else { return };
@@ -118,7 +118,7 @@ fn what_was_not_executed_is_sent_again() {
     assert_eq!(left(&store, b"a", &daily()), 998);
 }
 
-/// Whatever the server did with a call that was not answered in time, it was done once.
+/// A call that was not answered in time was executed at most once, whatever the server did.
 #[test]
 fn a_server_that_hangs_is_given_up_and_never_asked_twice() {
     let Some(server) = Server::start(&[]) else { return };
@@ -148,7 +148,8 @@ fn a_connection_that_is_cut_is_made_again() {
     assert_eq!(store.counts().connections, 6);
 }
 
-/// A step that its caller has given up while a connection was being made is not sent when it is there: its caller has been told otherwise.
+/// A step whose caller gave up while a connection was being made must not be sent later: the caller has already got an
+/// error.
 #[test]
 fn what_is_given_up_while_connecting_is_not_sent() {
     let Some(server) = Server::start(&[]) else { return };
@@ -166,7 +167,7 @@ fn what_is_given_up_while_connecting_is_not_sent() {
         let step = Step { clock: StepClock::Engine, ..Step::new(Tick::EPOCH, Op::Take, &charges) };
         let mut answers = Vec::new();
         let later = store.settle_each(&[step], &mut answers).unwrap();
-        // Given up at once or after a moment, as by a deadline.
+        // Cancelled at once or after a moment, as by a deadline.
         let given_up =
             runtime.block_on(async { tokio::time::timeout(Duration::from_millis(20), later).await });
         given_up.is_err() && proxy.connections() > made
@@ -175,7 +176,8 @@ fn what_is_given_up_while_connecting_is_not_sent() {
     assert_eq!(left(&store, b"a", &daily()), 1000, "nothing was charged");
 }
 
-/// Whatever becomes of connections: what was answered is spent, and what was not, once or not at all. By the script and by the library.
+/// Under all connection faults, an answered charge is spent; an unanswered one is spent once or not at all. For steps
+/// of the script and of the library.
 #[test]
 fn nothing_is_charged_twice_whatever_connections_do() {
     let Some(server) = Server::start(&[]) else { return };
@@ -194,7 +196,7 @@ fn nothing_is_charged_twice_whatever_connections_do() {
     }
 }
 
-/// The server has done what it was asked, and nobody was told: it is not asked again.
+/// The server has executed the call, but its answer was lost: it is not sent again.
 #[test]
 fn a_charge_whose_answer_was_lost_is_charged_once() {
     let Some(server) = Server::start(&[]) else { return };
@@ -232,7 +234,8 @@ fn a_gone_server_is_stood_in_for() {
     within("the server decides", || take().by == DecidedBy::Engine);
 }
 
-/// Two nodes at a time, each with a limit that the library decides: losers decide anew, and every unit is given once.
+/// Two nodes at a time, each with a limit that the library decides: the loser decides anew, and every unit is granted
+/// once.
 #[test]
 fn nodes_that_write_the_same_cell_share_it_exactly() {
     let Some(server) = Server::start(&[]) else { return };

@@ -1,4 +1,4 @@
-//! Places in flight on a server: whoever dies gives them back by time.
+//! Places in flight on a server: those of a dead holder are freed after their time to live.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -12,7 +12,7 @@ fn daily() -> Arc<Quota> {
     Arc::new(Quota::per_day(100).gcra().unwrap())
 }
 
-/// What is granted once more after everything was forgotten: nothing, half, all.
+/// After everything was lost, the share that is granted again is none, half or all.
 #[test]
 fn a_flush_is_noticed() {
     let Some(server) = Server::start(&[]) else { return };
@@ -21,7 +21,7 @@ fn a_flush_is_noticed() {
     let log = Arc::new(Quota::per_day(100).sliding_log().unwrap());
     for (after_loss, most) in [(AfterLoss::Empty, 0), (AfterLoss::Half, 50), (AfterLoss::Full, 100)] {
         let store = connect(&runtime, options(&server).after_loss(after_loss));
-        // Shards that were never used count as lost for `Empty` alone; let that be over.
+        // Only with `Empty` do shards that were never used count as lost; get that over with first.
         let quotas = [daily(), Arc::clone(&daily_windows), Arc::clone(&log)];
         for (key, quota) in quotas.iter().enumerate() {
             let first = allowed(&store, &[key as u8], quota, 100);
@@ -36,7 +36,7 @@ fn a_flush_is_noticed() {
             assert_eq!(allowed(&store, &[key as u8], quota, 100), most, "{after_loss:?} {quota:?}");
             assert_eq!(allowed(&store, &[key as u8], quota, 100), 0, "once");
         }
-        // Of keys that were never used nobody knows that.
+        // A key that was never used cannot be told from a lost one, so it counts as lost too.
         assert_eq!(left(&store, b"new", &daily()), most as u64);
     }
 }
@@ -49,13 +49,13 @@ fn a_loss_is_over_when_time_has_given_everything_back() {
     let store = connect(&runtime, options(&server).after_loss(AfterLoss::Empty).shards(1));
     take(&store, b"a", &fast, 1).unwrap();
     within("the limit is full again", || left(&store, b"a", &fast) == 10);
-    // New keys are decided in one round trip again, and need no cell of the epoch.
+    // New keys are decided in one round trip again, without replacing any cell.
     let before = store.counts();
     assert!(take(&store, b"b", &fast, 10).unwrap().allowed);
     assert_eq!(store.counts().by_library, before.by_library);
 }
 
-/// A server that is back after a crash has lost what it did not write down.
+/// A server that restarts after a crash has lost what it had not persisted.
 #[test]
 fn a_restart_is_noticed() {
     let Some(mut server) = Server::start(&[]) else { return };
@@ -69,7 +69,7 @@ fn a_restart_is_noticed() {
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
 }
 
-/// A server that kept everything is told apart from one that did not by nobody: it counts as one that lost, once.
+/// A server that kept everything looks like one that did not: it counts as having lost cells, once.
 #[test]
 fn what_came_through_a_restart_counts_where_it_says_less() {
     let Some(mut server) = Server::start(&["--appendonly", "yes", "--appendfsync", "always"]) else { return };
@@ -99,8 +99,8 @@ fn an_eviction_is_noticed() {
     assert_eq!(allowed(&store, b"a", &daily(), 100), 50);
 }
 
-/// A flush takes with it the key that tells a first use from a loss. The node that started next said of all shards which nobody had asked for
-/// since that nothing was lost there, and they were full again.
+/// A flush also deletes the key that distinguishes a first use from a loss. The next node that started used to mark all
+/// shards that were not used since as complete, so their limits were full again.
 #[test]
 fn a_node_that_starts_after_a_flush_takes_no_shard_for_a_new_one() {
     let Some(server) = Server::start(&[]) else { return };
@@ -110,7 +110,7 @@ fn a_node_that_starts_after_a_flush_takes_no_shard_for_a_new_one() {
     let first = node();
     assert!((0..40).all(|key| allowed(&first, &[key], &daily(), 100) == 100));
     server.ask(&["FLUSHALL"]);
-    // One shard's loss is noticed.
+    // The loss of one shard is detected.
     take(&first, &[0], &daily(), 1).unwrap();
     let used = format!("tg:1:{{{shared}:0}}:used");
     assert_eq!(
@@ -118,7 +118,7 @@ fn a_node_that_starts_after_a_flush_takes_no_shard_for_a_new_one() {
         "shards=16",
         "whoever notices it says again that the namespace is used"
     );
-    // The same where the node that noticed it did not get so far.
+    // The same if the node that detected it did not get to write the key.
     server.ask(&["DEL", &used]);
     let second = node();
     for key in 1..40 {

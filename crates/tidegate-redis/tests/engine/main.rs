@@ -1,4 +1,4 @@
-//! The store over real servers, which the tests start themselves. One program, because linking it is what takes the time.
+//! The store over real servers, which the tests start. One program, because linking takes most of the time.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 

@@ -68,7 +68,8 @@ fn a_failover_is_followed_and_grants_nothing_twice() {
     within("the replica decides", || {
         take(&half, b"a", &quota, 101).is_ok() && take(&full, b"a", &quota, 101).is_ok()
     });
-    // Nothing was lost, which nobody knows: 70 are left where that is trusted, and the sure half where it is not.
+    // Nothing was lost, but no node can know that: 70 units are left if that is trusted (`Full`), and the assumed half
+    // otherwise.
     assert_eq!((allowed(&half, b"a", &quota, 100), allowed(&full, b"a", &quota, 100)), (50, 70));
 }
 
@@ -82,7 +83,7 @@ fn a_master_that_no_sentinel_knows() {
     assert!(matches!(&error, ConnectError::NoMaster { name, .. } if name == "ebb"), "{error}");
 }
 
-/// The command that it does not know was told in its own words, and the server dialled as if it were away.
+/// The error used to be the server's own words about an unknown command, and the server was treated as unreachable.
 #[test]
 fn a_server_that_is_no_sentinel_is_told_as_that() {
     let Some(server) = Server::start(&[]) else { return };

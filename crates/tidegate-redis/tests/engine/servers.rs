@@ -10,12 +10,12 @@ use tidegate_testkit::{FaultyProxy, RedisServer};
 pub(crate) use tidegate_testkit::{free_port, runtime, within};
 use tokio::runtime::Runtime;
 
-/// Returns where a program of Redis lies; `None` to skip.
+/// Returns the path of a program of Redis; `None` to skip the test.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     tidegate_testkit::program(name, if name == "redis-sentinel" { name } else { "redis-server" })
 }
 
-/// A server, and how it is asked by a connection that is not the store's.
+/// A server, and a connection to it that is not the store's.
 pub(crate) struct Server {
     redis: RedisServer,
     pub(crate) port: u16,
@@ -37,7 +37,7 @@ impl std::ops::DerefMut for Server {
 }
 
 impl Server {
-    /// Starts a server with these options besides its port; `None` where there is no program.
+    /// Starts a server with these options besides its port; `None` if the program is missing.
     pub(crate) fn start(options: &[&str]) -> Option<Self> {
         let redis = RedisServer::start(options)?;
         let password = options.iter().position(|option| *option == "--requirepass");
@@ -52,7 +52,7 @@ impl Server {
         }
     }
 
-    /// Asks by a connection of its own.
+    /// Sends a command over a connection of its own.
     pub(crate) fn try_ask(&self, words: &[&str]) -> Option<Value> {
         let client = redis::Client::open(self.url()).unwrap();
         let mut connection = client.get_connection_with_timeout(Duration::from_secs(2)).ok()?;
@@ -71,7 +71,7 @@ impl Server {
         redis::from_redis_value(self.ask(words)).unwrap()
     }
 
-    /// A field of INFO.
+    /// Returns a field of INFO.
     pub(crate) fn info(&self, field: &str) -> String {
         let info = self.text(&["INFO", "everything"]);
         let line = info.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
@@ -83,18 +83,18 @@ impl Server {
     }
 }
 
-/// A name that no other store of this process has.
+/// Returns a namespace that no other store of this process uses.
 pub(crate) fn namespace() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     format!("test-{}", NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
-/// Options for a server, in a namespace of their own, where a missing cell is a full limit.
+/// Options for a server, in a namespace of their own, where a missing cell counts as a full limit.
 pub(crate) fn options(server: &Server) -> RedisOptions {
     RedisOptions::single(&server.url()).unwrap().namespace(&namespace()).after_loss(AfterLoss::Full)
 }
 
-/// The same, by way of a proxy.
+/// The same, through a proxy.
 pub(crate) fn options_through(proxy: &FaultyProxy) -> RedisOptions {
     let url = format!("redis://{}/", proxy.addr());
     RedisOptions::single(&url).unwrap().namespace(&namespace()).after_loss(AfterLoss::Full)

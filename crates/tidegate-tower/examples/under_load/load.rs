@@ -1,4 +1,4 @@
-//! Users, as many a second whatever comes back, and what they see.
+//! The load: users that arrive at a constant rate whatever the service does, and what they see.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -12,25 +12,25 @@ use tower::ServiceExt;
 
 use crate::service::{self, PATIENCE, Phases};
 
-/// Users that come each second. The dependency answers 500 a second when it is well.
+/// Users per second. A healthy dependency answers 500 per second.
 pub(crate) const USERS: u32 = 200;
-/// How often a user tries who gets no answer.
+/// How often a user without an answer tries.
 const TRIES: u32 = 3;
 
-/// What the users saw, second by second.
+/// The users' results, second by second.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Seen {
     /// Requests that were sent.
     pub(crate) tries: Vec<u32>,
-    /// Answers that came in time, by the second in which they came.
+    /// Answers that came in time, by the second of their arrival.
     pub(crate) good: Vec<u32>,
-    /// Those of them that a stand-in gave.
+    /// The stand-ins among these answers.
     pub(crate) stand_ins: Vec<u32>,
     /// The breaker's state at the end of each second.
     pub(crate) breaker: Vec<&'static str>,
 }
 
-/// Runs the load through a service, on a clock that skips what nobody does anything in.
+/// Runs the load through a service, on a virtual clock that skips idle time.
 pub(crate) fn run(phases: Phases, protected: bool) -> Seen {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
@@ -58,7 +58,7 @@ async fn drive(phases: Phases, protected: bool) -> Seen {
     std::mem::take(&mut *seen.lock().unwrap())
 }
 
-/// Writes the breaker's state down each second.
+/// Records the breaker's state each second.
 async fn watch(breaker: Option<Breaker>, start: Instant, seconds: usize, seen: Arc<Mutex<Seen>>) {
     for second in 0..seconds {
         sleep_until(start + Duration::from_secs(second as u64 + 1)).await;
@@ -67,7 +67,7 @@ async fn watch(breaker: Option<Breaker>, start: Instant, seconds: usize, seen: A
     }
 }
 
-/// One user: asks, and asks again when there is no good answer in time.
+/// One user: asks, and asks again if there is no good answer in time.
 async fn user(service: Router, start: Instant, seen: Arc<Mutex<Seen>>) {
     let add = |lane: fn(&mut Seen) -> &mut Vec<u32>| {
         let second = usize::try_from(start.elapsed().as_secs()).unwrap();

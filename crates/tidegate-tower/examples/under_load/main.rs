@@ -1,6 +1,7 @@
-//! A service whose dependency slows, fails and recovers, with protection and without, under the same load, on a virtual clock.
+//! A service whose dependency slows, fails and recovers, with and without protection, under the same load, on a virtual
+//! clock.
 //!
-//! Runs differ a little: the waits before further tries are drawn from the system's randomness.
+//! Runs differ slightly, because the jitter of retries is random.
 //!
 //! `cargo run --example under_load -- docs/images/under-load.svg` draws the picture of docs/protection/layers.md.
 

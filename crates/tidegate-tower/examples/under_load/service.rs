@@ -1,4 +1,4 @@
-//! The service, and what it depends on.
+//! The service, and its dependency.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ use tower_layer::Layer;
 /// How long a user waits for an answer.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(1);
 
-/// When the dependency slows, fails and recovers, in seconds from the beginning; and when it ends.
+/// When the dependency slows, fails and recovers, in seconds from the start; and when the run ends.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Phases {
     pub(crate) slows: u64,
@@ -49,7 +49,7 @@ impl Phases {
     }
 }
 
-/// A store with ten workers, which does what it has begun, whether or not anybody still waits for it.
+/// A store with ten workers. It finishes work that it has begun, even if no caller waits for it any more.
 #[derive(Clone, Debug)]
 struct Dependency {
     workers: Arc<Semaphore>,
@@ -80,7 +80,7 @@ fn said(status: StatusCode) -> Response<String> {
 
 type Client = BoxCloneSyncService<Request<String>, Response<String>, Infallible>;
 
-/// Asks the client, and marks answers of its stand-in.
+/// Calls the client, and marks the answers of its stand-in.
 async fn handler(State(client): State<Client>) -> Response<String> {
     match client.oneshot(Request::new(String::new())).await {
         Ok(response) => response,
@@ -88,11 +88,11 @@ async fn handler(State(client): State<Client>) -> Response<String> {
     }
 }
 
-/// The service, and its breaker where it is protected.
+/// Makes the service, and returns its breaker if it is protected.
 pub(crate) fn make(phases: Phases, protected: bool, start: Instant) -> (Router, Option<Breaker>) {
     let dependency = Dependency { workers: Arc::new(Semaphore::new(10)), start, phases };
     let calls = tower::service_fn(move |_: Request<String>| {
-        // On a task of its own: the dependency does not notice who goes away.
+        // On a task of its own: the dependency does not notice that a caller has gone.
         let work = tokio::spawn(dependency.clone().answer());
         async { Ok::<_, Infallible>(work.await.unwrap_or_else(|_| said(StatusCode::INTERNAL_SERVER_ERROR))) }
     });

@@ -9,8 +9,9 @@ use tonic_types::{ErrorDetails, StatusExt};
 use super::Answers;
 use crate::refused::Refused;
 
-/// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` where the caller asked too often, `UNAVAILABLE` where the service is short,
-/// `DEADLINE_EXCEEDED` where time was up. With `RetryInfo` where a wait is known, and `QuotaFailure` with the limit's name.
+/// Refusals as gRPC statuses, for tonic servers: `RESOURCE_EXHAUSTED` if the caller asked too often, `UNAVAILABLE` if
+/// the service lacks capacity, `DEADLINE_EXCEEDED` if the time was up. Adds `RetryInfo` if a wait is known, and
+/// `QuotaFailure` with the limit's name.
 ///
 /// # Source
 /// `google.rpc.Code` and `google/rpc/error_details.proto`.
@@ -25,7 +26,7 @@ impl<B: Default, Err> Answers<Response<B>, Err> for GrpcStatuses {
     }
 }
 
-/// Makes the status of a refusal. A policy chooses a status of HTTP, of which the code is made.
+/// Makes the gRPC status of a refusal. If a policy chose an HTTP status (`http`), the gRPC code is derived from it.
 fn status(refused: &Refused, http: Option<StatusCode>) -> Status {
     let code = match refused.cause {
         RefusalCause::RateLimit => Code::ResourceExhausted,

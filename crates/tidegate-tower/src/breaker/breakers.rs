@@ -10,10 +10,10 @@ pub trait Breakers<Req>: Clone {
     /// A call that was let through.
     type Call: Entered;
 
-    /// Enters the breaker of a request, now or not at all.
+    /// Enters the breaker of a request without waiting.
     ///
     /// # Errors
-    /// [`Denied`], as [`Breaker::try_enter`].
+    /// [`Denied`] in the same cases as [`Breaker::try_enter`].
     fn try_enter(&self, request: &Req) -> Result<Self::Call, Denied>;
 }
 

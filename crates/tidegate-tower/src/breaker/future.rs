@@ -13,7 +13,7 @@ pin_project! {
     /// The future of [`BreakerService`](crate::BreakerService).
     ///
     /// # Cancel safety
-    /// Dropped, it says nothing of the service, and a probe's place is free for the next.
+    /// Dropped, it reports no outcome to the breaker, and frees the place of a probe.
     pub struct BreakerFuture<F, P: Entered, Res, Err, C, A> {
         #[pin]
         stage: Stage<F, P, Res, Err, C, A>,
@@ -24,7 +24,7 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<F, P: Entered, Res, Err, C, A> {
         Refused { result: Option<Result<Res, Err>> },
-        // The work is dropped before the breaker hears of it.
+        // `future` comes first, so the work is dropped before the breaker is told.
         Called { #[pin] future: F, inside: Inside<P, C, A> },
     }
 }

@@ -1,10 +1,11 @@
-//! Who a request enters a bulkhead for, and how much it matters.
+//! How a request enters a bulkhead: its priority, its tenant and its longest wait.
 
 use tidegate::Enter;
 
-/// Says of a request what its entry into a bulkhead needs to know: its priority, its tenant, its own longest wait. Functions are one.
+/// Reads from a request how it enters a bulkhead: its priority, its tenant, its longest wait. Implemented for
+/// functions.
 pub trait Entering<Req>: Clone {
-    /// Adds to the entry what the request tells.
+    /// Returns the entry with the request's own settings added.
     fn enter(&self, entry: Enter, request: &Req) -> Enter;
 }
 
@@ -14,7 +15,7 @@ impl<Req, F: Fn(Enter, &Req) -> Enter + Clone> Entering<Req> for F {
     }
 }
 
-/// All requests are alike.
+/// Treats all requests alike.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Alike;
 

@@ -1,4 +1,4 @@
-//! The future of a service of which so many calls are worked on at once.
+//! The future of a service with a bounded number of calls in flight.
 
 use std::fmt;
 use std::pin::Pin;
@@ -18,7 +18,8 @@ pin_project! {
     /// The future of [`ConcurrencyService`](crate::ConcurrencyService).
     ///
     /// # Cancel safety
-    /// Dropped in line, it leaves the line; dropped later, it returns its place, and the call teaches nothing.
+    /// Dropped while it waits in the line, it leaves the line. Dropped later, it returns its place, and the call counts
+    /// for nothing.
     pub struct ConcurrencyFuture<S: Service<Req>, Req, C, A> {
         #[pin]
         stage: Stage<S, Req, C, A>,
@@ -29,9 +30,9 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<S: Service<Req>, Req, C, A> {
         InLine { entry: Enter, call: Option<(S, Req)>, rules: Arc<Rules<C, A>> },
-        // Its turn has come: it waits until the service is ready.
+        // It has its place, and waits until the service is ready.
         AtTurn { inside: Option<Inside<Permit, C, A>>, call: Option<(S, Req)> },
-        // The work is dropped before its place is returned.
+        // `future` comes first, so the work is dropped before its place is returned.
         Called { #[pin] future: S::Future, inside: Inside<Permit, C, A> },
     }
 }

@@ -1,4 +1,4 @@
-//! Deadlines of a client: what is left of the task's, told to the next service.
+//! Deadline layer of a client: tells the next service how much of the task's time is left.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,18 +16,19 @@ use crate::answers::{Answers, Errors};
 use crate::given_up::is_hurried;
 use crate::ready::give_back;
 
-/// Tells the next service how much time is left, for a client: what the task [carries](tidegate::deadline::carried), less the margin of
-/// [`Timeouts`]; without a deadline the default.
+/// Tells the next service how much time is left, for a client: the time that the task
+/// [carries](tidegate::deadline::carried) less the margin of [`Timeouts`]; the default if the task carries no deadline.
 ///
-/// gRPC requests are told by `grpc-timeout`, others by `x-envoy-expected-rq-timeout-ms`; a shorter time that the request names already stays.
-/// A call for which nothing is left is not made, and one that has no answer in time is given up.
+/// gRPC requests are told in `grpc-timeout`, others in `x-envoy-expected-rq-timeout-ms`. A shorter time that the
+/// request already names stays. A call with no time left is not made. A call without an answer in time is given up.
 #[derive(Clone, Debug)]
 pub struct ForwardDeadlineLayer<A = Errors> {
     rules: Arc<Rules<A>>,
 }
 
 impl ForwardDeadlineLayer {
-    /// Tells the next service of the time that these rules leave it. Refusals are [`Errors`] unless [chosen otherwise](Self::answering).
+    /// Makes a layer that tells the next service the time these rules leave it. Refusals are [`Errors`] unless [chosen
+    /// otherwise](Self::answering).
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         Self { rules: Arc::new(Rules::new(timeouts, Errors)) }
@@ -44,7 +45,7 @@ impl<S, A> Layer<S> for ForwardDeadlineLayer<A> {
     }
 }
 
-/// A client that tells of deadlines: see [`ForwardDeadlineLayer`].
+/// A client that tells the next service its deadlines: see [`ForwardDeadlineLayer`].
 #[derive(Debug)]
 pub struct ForwardDeadlineService<S, A = Errors> {
     inner: S,

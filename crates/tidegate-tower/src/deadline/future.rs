@@ -30,7 +30,7 @@ pin_project! {
     #[project = StageProjection]
     enum Stage<F, Res, Err, A> {
         Refused { result: Option<Result<Res, Err>> },
-        // The sleep is begun when the service is not done at the first poll: most answers need no timer.
+        // The timer is only started if the service is not done at the first poll: most answers need no timer.
         Called { #[pin] future: F, until: Until, sleep: Option<Sleep>, rules: Arc<Rules<A>> },
         Ended,
     }
@@ -40,9 +40,9 @@ pin_project! {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Until {
     pub(super) tick: Tick,
-    /// Whether what is within finds it as its deadline.
+    /// Whether the work carries this deadline (in a server), so that layers and clients inside find it.
     pub(super) is_carried: bool,
-    /// Whether running out of it says that the work took too long: not where its caller asked for less time than we give.
+    /// Whether a timeout counts as a failure of the work. Not if the caller asked for less time than our default.
     pub(super) is_ours: bool,
 }
 
@@ -84,13 +84,14 @@ where
                             ready!(sleeping.as_mut().poll(cx));
                             rules.clock.now() < tick
                         } {
-                            // Sleeps may end early.
+                            // The timer may fire early: then sleep again.
                             *sleep = None;
                         }
                         let rules = Arc::clone(rules);
-                        // The work is given up before its caller is told.
+                        // The work is dropped before its caller gets the answer.
                         giving_up(is_ours, || stage.set(Stage::Ended));
-                        // A call that was made for a hurried caller is no failure of the service that was called.
+                        // A client's call that was cut off by the short deadline of its own caller is not a failure of
+                        // the called service.
                         let cause = if is_ours || is_carried {
                             RefusalCause::TimedOut
                         } else {

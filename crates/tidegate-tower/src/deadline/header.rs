@@ -1,4 +1,4 @@
-//! The time that is left, in the headers of a request.
+//! Reads and writes the time left in the headers of a request.
 
 use std::time::Duration;
 
@@ -10,15 +10,15 @@ use tidegate::deadline::header::{
 const GRPC: HeaderName = HeaderName::from_static(GRPC_TIMEOUT);
 const ENVOY: HeaderName = HeaderName::from_static(ENVOY_TIMEOUT);
 
-/// Reads how much time a request's caller gives it: the lesser of what both headers say, since a proxy may wait for less time than its client. Of
-/// several values of a header the first counts.
+/// Reads how much time a request's caller allows: the lesser of the two headers, since a proxy may wait for less time
+/// than its client. If a header has several values, the first counts.
 pub(super) fn asked(headers: &HeaderMap) -> Option<Duration> {
     let grpc = headers.get(GRPC).and_then(|value| read_grpc_timeout(value.as_bytes()));
     let envoy = headers.get(ENVOY).and_then(|value| read_millis(value.as_bytes()));
     grpc.into_iter().chain(envoy).min()
 }
 
-/// Writes how much time is left; says no where that is none in the header's unit.
+/// Writes how much time is left. Returns `false` if that is zero in the unit of the header.
 pub(super) fn tell(headers: &mut HeaderMap, left: Duration) -> bool {
     let is_grpc =
         headers.get(CONTENT_TYPE).is_some_and(|kind| kind.as_bytes().starts_with(b"application/grpc"));

@@ -1,4 +1,4 @@
-//! What the deadline layers and their futures share.
+//! Settings that the deadline layers and their futures share.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate::observer::RefusalCause;
 use crate::answers::Answers;
 use crate::name::Name;
 
-/// What a deadline layer needs for each request.
+/// The settings of a deadline layer.
 #[derive(Clone, Debug)]
 pub(super) struct Rules<A> {
     pub(super) name: Name,
@@ -32,7 +32,7 @@ impl<A> Rules<A> {
         Rules { name, timeouts, needs, clock, answers }
     }
 
-    /// Makes what a refused caller gets.
+    /// Makes the result of a refused call, and tells the observer.
     pub(super) fn refuse<Res, Err>(&self, cause: RefusalCause) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
@@ -41,11 +41,11 @@ impl<A> Rules<A> {
     }
 }
 
-/// What may be set of either deadline layer.
+/// The setters that both deadline layers have.
 macro_rules! knobs {
     ($layer:ident) => {
         impl<A: Clone> $layer<A> {
-            /// Refuses what has less time left than the work takes at least; zero unless set.
+            /// Refuses requests with less time left than `least`, the least time that the work takes; zero unless set.
             #[must_use]
             pub fn needing(self, least: std::time::Duration) -> Self {
                 self.with(|rules| Rules { needs: least, ..rules })
@@ -63,7 +63,7 @@ macro_rules! knobs {
                 $layer { rules: Arc::new(Arc::unwrap_or_clone(self.rules).answering(answers)) }
             }
 
-            /// Chooses the name that refusals and observers are told; `deadline` unless chosen.
+            /// Chooses the name that callers and observers are told; `deadline` unless chosen.
             #[must_use]
             pub fn named(self, name: &str) -> Self {
                 self.with(|rules| Rules { name: rules.name.renamed(name), ..rules })

@@ -1,4 +1,4 @@
-//! Deadlines of a server: read from a request, and carried through its task.
+//! Deadline layer of a server: reads the time from a request, and carries it through the task.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -20,10 +20,11 @@ use crate::ready::give_back;
 
 /// Gives each request the time that its caller allows it, for a server: see [`Timeouts`].
 ///
-/// The time is read from `grpc-timeout` and from Envoy's `x-envoy-expected-rq-timeout-ms`, the lesser of both; a value that cannot be read counts as
-/// none, and the default holds, as it does for whoever sends none. What strangers ask for is bounded by the ceiling. Within the service the deadline is
-/// [carried](tidegate::deadline::carried). When it has come and there is no answer, the service's future is dropped and the request is
-/// refused; a request that has too little time is refused before it is begun.
+/// The time is the lesser of `grpc-timeout` and Envoy's `x-envoy-expected-rq-timeout-ms`. A value that cannot be read
+/// counts as absent; without any value the default holds. The ceiling bounds the time that a stranger may ask for.
+/// Within the service the deadline is [carried](tidegate::deadline::carried). If it passes before there is an answer,
+/// the service's future is dropped and the request is refused. A request with too little time is refused before the
+/// service is called.
 ///
 /// # Examples
 /// ```
@@ -32,7 +33,7 @@ use crate::ready::give_back;
 /// use tidegate::deadline::Timeouts;
 /// use tidegate_tower::DeadlineLayer;
 ///
-/// // Two seconds unless the caller says otherwise, 30 at most; the work takes 20 ms at least.
+/// // Two seconds by default, 30 at most; the work takes at least 20 ms.
 /// let timeouts = Timeouts::new(Duration::from_secs(2), Duration::from_secs(30))?;
 /// let app: Router = Router::new()
 ///     .route("/", get(async || format!("{:?}", tidegate::deadline::carried())))
@@ -45,16 +46,16 @@ pub struct DeadlineLayer<A = Problems> {
 }
 
 impl DeadlineLayer {
-    /// Gives each request its time by these rules.
+    /// Makes a layer that gives each request its time by these rules.
     #[must_use]
     pub fn new(timeouts: Timeouts) -> Self {
         Self { rules: Arc::new(Rules::new(timeouts, Problems)) }
     }
 
-    /// As [`DeadlineLayer::new`], with a default and a ceiling, and no time kept back for the way.
+    /// Same as [`DeadlineLayer::new`], with a default and a ceiling, and no margin for the network.
     ///
     /// # Errors
-    /// As [`Timeouts::new`].
+    /// The same as [`Timeouts::new`].
     pub fn within(default: Duration, ceiling: Duration) -> Result<Self, QuotaError> {
         Timeouts::new(default, ceiling).map(Self::new)
     }
@@ -106,7 +107,7 @@ where
             return DeadlineFuture::refused(rules.refuse(RefusalCause::NoTimeLeft));
         }
         let is_ours = asked.is_none_or(|asked| asked >= rules.timeouts.default_time());
-        // A service may do much of its work in the call itself.
+        // The call itself carries the deadline too: a service may do much of its work there.
         let future = deadline::carry(deadline, || hurried(!is_ours, || self.inner.call(request)));
         DeadlineFuture::until(future, Until { tick: deadline, is_carried: true, is_ours }, Arc::clone(rules))
     }

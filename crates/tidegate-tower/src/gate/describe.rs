@@ -1,23 +1,24 @@
-//! What policies are told of a request.
+//! Describes requests to the policies of a gate.
 
 use tidegate::{Cost, Descriptor, Priority, priority};
 
-/// Describes requests to a gate. Functions that return a descriptor are one.
+/// Describes requests to a gate. Implemented for functions that return a descriptor.
 ///
-/// What a stranger sends is an attribute like any other, and proves nothing: a client's address comes from the connection or from a proxy
-/// that is known, its account from whatever has checked it.
+/// Do not trust what a stranger sends: take a client's address from the connection or from a known proxy, and its
+/// account from the component that has authenticated it.
 pub trait Describe<Req> {
     /// Returns the attributes that policies go by: see [`Descriptor`] for their names.
     fn describe(&self, request: &Req) -> Descriptor<'static>;
 
-    /// Returns what the request costs, or is estimated to; `None`, unless it is overridden, leaves it to the policies.
+    /// Returns what the request costs, or its estimated cost. `None`, the default, leaves the cost to the policies.
     fn cost(&self, request: &Req) -> Option<Cost> {
         let _ = request;
         None
     }
 
-    /// Returns how much the request matters: unless it is overridden, what the task [carries](tidegate::priority::carried); without that,
-    /// [`Criticality::Critical`](tidegate::Criticality::Critical). Whoever decides it decides who is refused first, so it is not for strangers to say.
+    /// Returns how much the request matters. Unless overridden, that is the priority that the task
+    /// [carries](tidegate::priority::carried), else [`Criticality::Critical`](tidegate::Criticality::Critical). The
+    /// priority decides who is refused first, so do not let strangers choose it.
     fn priority(&self, request: &Req) -> Priority {
         let _ = request;
         priority::carried().unwrap_or_default()

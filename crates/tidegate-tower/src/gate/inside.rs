@@ -23,7 +23,7 @@ impl<'n> InGate<'n> {
         self.admission.as_ref().expect("it has not ended")
     }
 
-    /// Tells the observer how the work has ended, and returns the admission, which is still to be settled.
+    /// Tells the observer how the work ended, and returns the admission, which the caller still has to settle.
     pub(super) fn ended(mut self, outcome: Outcome) -> Admission<Arc<Gate>> {
         self.name.ended(outcome);
         self.admission.take().expect("it has not ended")
@@ -39,7 +39,7 @@ impl Drop for InGate<'_> {
         let outcome = outcome_of_drop();
         if outcome != Outcome::Ignored {
             match admission.finish(outcome) {
-                // Nobody can await an engine here: the admission is dropped like any other.
+                // The store needs to be awaited, which a drop cannot do: the admission is dropped unsettled.
                 Ok(()) | Err(StoreError::MustWait) => {}
                 Err(error) => self.name.not_settled(&error),
             }

@@ -1,4 +1,4 @@
-//! Priorities of a client: the task's, told to the next service.
+//! Priority layer of a client: tells the next service the task's priority.
 
 use std::task::{Context, Poll};
 
@@ -9,22 +9,24 @@ use tower_service::Service;
 
 use super::header::{HEADER, priority_of, tell};
 
-/// Tells the next service how much a request matters, for a client: what the task [carries](tidegate::priority::carried), in
-/// `x-tidegate-priority` or a [header of your choice](Self::in_header). gRPC has it as metadata of that name.
+/// Tells the next service how much a request matters, for a client: the priority that the task
+/// [carries](tidegate::priority::carried), in `x-tidegate-priority` or a [header of your choice](Self::in_header). In
+/// gRPC this is metadata of the same name.
 ///
-/// A lower priority that the request names already stays; a higher one does not, since it may be a stranger's that was passed on. To raise one
-/// on purpose, carry it when the client is called: `priority::carry(Criticality::CriticalPlus, || client.call(request))`. Where nothing is
-/// carried, what the request names stays as it is, and what names nothing gets the [default](Self::by_default) of this layer, if it has
-/// one. What cannot be read, or came several times, names nothing and is not sent on.
+/// A lower priority that the request already names stays. A higher one is lowered to the carried one, since it may have
+/// come from a stranger and been passed on. To raise a priority on purpose, carry it when the client is called:
+/// `priority::carry(Criticality::CriticalPlus, || client.call(request))`. If the task carries none, the priority that
+/// the request names stays, and a request that names none gets the [default](Self::by_default) of this layer, if it has
+/// one. A header that cannot be read, or that came several times, counts as none and is not sent on.
 ///
-/// Refuses nothing. Costs a look-up of a header and its insertion; an allocation where the priority has a cohort.
+/// Never refuses. Costs a look-up of a header and its insertion; an allocation if the priority has a cohort.
 ///
 /// # Examples
 /// ```
 /// use tidegate::Criticality;
 /// use tidegate_tower::{ClientStack, ForwardPriorityLayer};
 ///
-/// // In a server: what each request's caller said goes on.
+/// // In a server: the priority of each request's caller is passed on.
 /// let stack = ClientStack::new().priority(ForwardPriorityLayer::new());
 /// // In a batch job: its requests are shed first.
 /// let stack = ClientStack::new().priority(ForwardPriorityLayer::new().by_default(Criticality::Sheddable));
@@ -43,13 +45,13 @@ impl Default for ForwardPriorityLayer {
 }
 
 impl ForwardPriorityLayer {
-    /// Tells the next service of the priority that the task carries, and nothing where it carries none.
+    /// Makes a layer that tells the priority that the task carries, and nothing if the task carries none.
     #[must_use]
     pub const fn new() -> Self {
         Self { default: None, header: HEADER }
     }
 
-    /// Chooses what is told where the task carries no priority and the request names none.
+    /// Chooses the priority to tell if the task carries none and the request names none.
     #[must_use]
     pub fn by_default(self, priority: impl Into<Priority>) -> Self {
         Self { default: Some(priority.into()), ..self }
@@ -79,7 +81,7 @@ impl<S> Layer<S> for ForwardPriorityLayer {
     }
 }
 
-/// A client that tells of priorities: see [`ForwardPriorityLayer`].
+/// A client that tells the next service its priorities: see [`ForwardPriorityLayer`].
 #[derive(Clone, Debug)]
 pub struct ForwardPriorityService<S> {
     inner: S,

@@ -1,4 +1,4 @@
-//! How much a request matters, in its headers.
+//! Reads and writes a request's priority in its headers.
 
 use http::header::{AsHeaderName, HeaderMap, HeaderName, HeaderValue};
 use tidegate::Priority;
@@ -6,11 +6,12 @@ use tidegate::priority::header::{TIDEGATE_PRIORITY, read_priority};
 
 pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY);
 
-/// Reads a priority from a header, written as `sheddable` or `sheddable/17`; `None` where there is none that can be read, and where the header
-/// came several times: a proxy in front may have added its own to that of a stranger.
+/// Reads a priority from a header, written as `sheddable` or `sheddable/17`. Returns `None` if there is no readable
+/// one, and if the header came several times: a proxy in front may have added its own to that of a stranger.
 ///
-/// Not for headers that strangers send: whoever may name its own priority is refused last. Use it behind a proxy that sets the header or
-/// takes it away, or after the request has shown who it is; [`PriorityLayer`](crate::PriorityLayer) has a ceiling for those who name too much.
+/// Do not use it on headers that strangers send: a caller that may choose its own priority is refused last. Use it
+/// behind a proxy that sets or removes the header, or after the request is authenticated;
+/// [`PriorityLayer`](crate::PriorityLayer) has a ceiling for callers that name too high a priority.
 ///
 /// # Examples
 /// ```
@@ -19,7 +20,7 @@ pub(super) const HEADER: HeaderName = HeaderName::from_static(TIDEGATE_PRIORITY)
 /// use tidegate_tower::{ConcurrencyLayer, priority_of};
 ///
 /// let entering = |entry: Enter, request: &Request<String>| {
-///     // Set by our own gateway, which takes away what strangers send under this name.
+///     // Set by our own gateway, which removes the header from strangers' requests.
 ///     entry.priority(priority_of(request.headers(), "x-priority").unwrap_or_default())
 /// };
 /// let layer = ConcurrencyLayer::new("pages", Bulkhead::new(64)?).entering(entering);
@@ -32,7 +33,8 @@ pub fn priority_of(headers: &HeaderMap, name: impl AsHeaderName) -> Option<Prior
     read_priority(value.as_bytes())
 }
 
-/// Writes a priority into a header, in place of what a request says there; `said` is what can be read of that. Nothing changes where it says so already.
+/// Writes a priority into a header, replacing the request's own; `said` is the priority that could be read from it.
+/// Changes nothing if they are equal.
 pub(super) fn tell(headers: &mut HeaderMap, name: &HeaderName, said: Option<Priority>, priority: Priority) {
     if said != Some(priority) {
         let value = match priority.cohort() {

@@ -1,4 +1,4 @@
-//! Priorities of a server: read from a request, and carried through its task.
+//! Priority layer of a server: reads the priority from a request, and carries it through the task.
 
 use std::task::{Context, Poll};
 
@@ -10,19 +10,21 @@ use tower_service::Service;
 
 use super::header::{HEADER, priority_of, tell};
 
-/// Gives each request the priority that its caller names, no more than a ceiling, for a server.
+/// Gives each request the priority that its caller names, up to a ceiling, for a server.
 ///
-/// It is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as `sheddable` or `sheddable/17`: what
-/// [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a [`GateLayer`](crate::GateLayer) that demotes and the answers of a Tidegate server write. A request without the
-/// header, with one that cannot be read, or with several has the default. Nobody has more than the ceiling; to name less is everybody's
-/// right. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates and clients go by it; a header that says
-/// something else is set to it.
+/// The priority is read from `x-tidegate-priority`, or a [header of your choice](Self::in_header), written as
+/// `sheddable` or `sheddable/17`. [`ForwardPriorityLayer`](crate::ForwardPriorityLayer), a
+/// [`GateLayer`](crate::GateLayer) that demotes, and a Tidegate server in its answers write it. A request without the
+/// header, with an unreadable one, or with several has the default. No request has more than the ceiling; any caller
+/// may name less. Within the service the priority is [carried](tidegate::priority::carried), so that bulkheads, gates
+/// and clients use it. A header that says something else is overwritten with it.
 ///
-/// **Strangers** must not raise their own priority: whoever may is refused last. At the edge let the ceiling be the default, as it is of
-/// [`PriorityLayer::default`], and raise it for requests that have shown who they are ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets the
-/// header itself, or takes it away, all four levels can be believed.
+/// **Strangers** must not raise their own priority, because requests with the highest are refused last. At the edge let
+/// the ceiling equal the default, as in [`PriorityLayer::default`], and raise it for authenticated requests
+/// ([`PriorityLayer::ceiling_of`]). Behind a gateway that sets or removes the header itself, all four levels can be
+/// trusted.
 ///
-/// Refuses nothing. Costs a look-up of a header; no allocation, but where a header has to be set to a priority with a cohort.
+/// Never refuses. Costs a look-up of a header; allocates only if a header has to be set to a priority with a cohort.
 ///
 /// # Examples
 /// ```
@@ -30,10 +32,10 @@ use super::header::{HEADER, priority_of, tell};
 /// use tidegate::{Criticality, Priority};
 /// use tidegate_tower::PriorityLayer;
 ///
-/// // Behind our own gateway: critical unless the caller says otherwise, and any level that it says.
+/// // Behind our own gateway: critical by default, and any level that the caller names.
 /// let inside = PriorityLayer::new(Criticality::Critical, Criticality::CriticalPlus);
 ///
-/// // At the edge: only who has signed in, as a layer outside of this one has found out, may say more than critical.
+/// // At the edge: only signed-in users, as found out by an outer layer, may name more than critical.
 /// #[derive(Clone)]
 /// struct SignedIn;
 /// let ceiling = |request: &Request| match request.extensions().get::<SignedIn>() {
@@ -53,10 +55,10 @@ pub struct PriorityLayer<C = Priority> {
     header: HeaderName,
 }
 
-/// Says the most that a request may name as its priority. A [`Priority`] is the same for all; functions of the request that return one are
-/// ceilings too.
+/// The highest priority that a request may name. A [`Priority`] is the same ceiling for all requests; functions of the
+/// request that return one are ceilings too.
 pub trait Ceiling<Req> {
-    /// Returns the most that the request may have.
+    /// Returns the highest priority that the request may have.
     fn ceiling(&self, request: &Req) -> Priority;
 }
 
@@ -73,14 +75,14 @@ impl<Req, F: Fn(&Req) -> Priority> Ceiling<Req> for F {
 }
 
 impl Default for PriorityLayer {
-    /// Gives each request [`Criticality::Critical`](tidegate::Criticality::Critical), or less where it names less.
+    /// Gives each request [`Criticality::Critical`](tidegate::Criticality::Critical), or less if it names less.
     fn default() -> Self {
         Self::new(Priority::default(), Priority::default())
     }
 }
 
 impl PriorityLayer {
-    /// Gives each request the priority that it names, no more than `ceiling`; `default`, no more than that either, where it names none.
+    /// Gives each request the priority that it names, or `default` if it names none; neither is ever above `ceiling`.
     #[must_use]
     pub fn new(default: impl Into<Priority>, ceiling: impl Into<Priority>) -> Self {
         Self { default: default.into(), ceiling: ceiling.into(), header: HEADER }
@@ -88,14 +90,16 @@ impl PriorityLayer {
 }
 
 impl<C> PriorityLayer<C> {
-    /// Chooses the ceiling request by request, by what a layer outside has found out of it, such as who signed in. Called once for each request.
+    /// Chooses the ceiling per request, by what an outer layer has found out about it, such as the signed-in user.
+    /// Called once per request.
     #[must_use]
     pub fn ceiling_of<F>(self, ceiling: F) -> PriorityLayer<F> {
         PriorityLayer { default: self.default, ceiling, header: self.header }
     }
 
-    /// Chooses the header that callers name their priority in; `x-tidegate-priority` unless chosen. Of a request whose priority is lowered
-    /// within, by a [`GateLayer`](crate::GateLayer), that layer [writes it there](crate::GateLayer::telling_priority_in) if it is told to.
+    /// Chooses the header in which callers name their priority; `x-tidegate-priority` unless chosen. If a
+    /// [`GateLayer`](crate::GateLayer) inside lowers a priority, it [writes it
+    /// there](crate::GateLayer::telling_priority_in) if it is told the same name.
     ///
     /// # Examples
     /// ```
@@ -143,11 +147,11 @@ where
         let PriorityLayer { default, ceiling, header } = &self.layer;
         let named = priority_of(request.headers(), header);
         let priority = named.unwrap_or(*default).min(ceiling.ceiling(&request));
-        // A header that claims something else would mislead whoever reads it, or passes it on.
+        // A header with a different priority would mislead code that reads it or passes it on.
         if request.headers().contains_key(header) {
             tell(request.headers_mut(), header, named, priority);
         }
-        // A service may do much of its work in the call itself.
+        // The call itself carries the priority too: a service may do much of its work there.
         let future = priority::carry(priority, || self.inner.call(request));
         priority::carry_through(priority, future)
     }

@@ -17,8 +17,8 @@ pin_project! {
     /// The future of [`RateLimitService`](crate::RateLimitService).
     ///
     /// # Cancel safety
-    /// Dropped while the request is held back, it gives back what was charged. Dropped later, the charge stands: the service may have done
-    /// the work.
+    /// Dropped while the request is held back, it gives back the charge. Dropped later, the charge stands: the service
+    /// may have done the work.
     pub struct RateLimitFuture<S: Service<Req>, Req, A> {
         #[pin]
         stage: Stage<S, Req, A>,
@@ -30,13 +30,13 @@ pin_project! {
     enum Stage<S: Service<Req>, Req, A> {
         Refused { result: Option<Result<S::Response, S::Error>> },
         Held { due: Due, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
-        // Its time has come: it waits until the service is ready.
+        // Its wait is over; it waits until the service is ready.
         AtTurn { charge: Uncalled, call: Option<(S, Req)>, rules: Arc<Rules<A>> },
         Called { #[pin] future: S::Future, answer: Answer, rules: Arc<Rules<A>> },
     }
 }
 
-/// A charge until the service is called; undone where it never is.
+/// A charge while the service is not yet called. Dropped, it is undone.
 struct Uncalled(Option<Reservation>);
 
 impl Drop for Uncalled {
@@ -47,7 +47,7 @@ impl Drop for Uncalled {
     }
 }
 
-/// A reservation until the work may act.
+/// Waits for the time at which a reservation may be used.
 type Due = Pin<Box<dyn Future<Output = Reservation> + Send>>;
 
 impl<S: Service<Req>, Req, A> RateLimitFuture<S, Req, A> {

@@ -1,10 +1,10 @@
-//! Which limit a request is charged to, and with how much.
+//! Chooses the limit that a request is charged to, and the cost.
 
 use std::time::Duration;
 
 use tidegate::{Answer, Cost, Denied, Key, KeyedLimiter, Limiter, Reservation, TakeError};
 
-/// A limit for requests of one kind: [`All`] together, or [`EachKey`].
+/// A limit for requests of one type: [`All`] together, or [`EachKey`].
 pub trait Limits<Req>: Clone {
     /// Returns what a request costs.
     fn cost(&self, request: &Req) -> Cost {
@@ -12,10 +12,10 @@ pub trait Limits<Req>: Clone {
         Cost::ONE
     }
 
-    /// Spends the cost now, or refuses.
+    /// Charges the cost at once, or refuses.
     fn allow(&self, request: &Req, cost: Cost) -> Answer;
 
-    /// Reserves the cost for use after at most `max_wait`.
+    /// Reserves the cost, to be used after a wait of at most `max_wait`.
     ///
     /// # Errors
     /// [`Denied`]; nothing was charged.
@@ -67,7 +67,7 @@ impl<Req, K: Key, F: Fn(&Req) -> K + Clone> Limits<Req> for EachKey<F> {
     }
 }
 
-/// A limit with costs of its own: see [`RateLimitLayer::costing`](crate::RateLimitLayer::costing).
+/// A limit with a cost per request: see [`RateLimitLayer::costing`](crate::RateLimitLayer::costing).
 #[derive(Clone, Debug)]
 pub struct Costing<L, C> {
     limits: L,

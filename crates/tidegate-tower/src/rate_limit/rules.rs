@@ -1,4 +1,4 @@
-//! What a rate-limit layer and its futures share.
+//! Settings that a rate limit layer and its futures share.
 
 use std::time::Duration;
 
@@ -11,11 +11,11 @@ use crate::answers::{Answers, Problems};
 use crate::name::Name;
 use crate::spent::Spent;
 
-/// What does not differ from request to request.
+/// The settings of a rate limit layer.
 #[derive(Clone, Debug)]
 pub(super) struct Rules<A> {
     pub(super) name: Name,
-    /// How callers are told of each quota; at least one.
+    /// How callers are told of each quota; has at least one element.
     pub(super) told: Vec<NamedLimit>,
     pub(super) max_wait: Duration,
     pub(super) settling: bool,
@@ -24,7 +24,8 @@ pub(super) struct Rules<A> {
 
 impl Rules<Problems> {
     pub(super) fn new(name: &str, quotas: impl IntoIterator<Item = Quota>) -> Self {
-        // Quotas that are in force are limits, so none is left out.
+        // `NamedLimit::new` fails only for quotas that are not limits, and quotas in force are limits: none is left
+        // out.
         let mut told: Vec<_> =
             quotas.into_iter().filter_map(|quota| NamedLimit::new(name, quota).ok()).collect();
         if told.is_empty() {
@@ -40,7 +41,7 @@ impl<A> Rules<A> {
         Rules { name, told, max_wait, settling, answers }
     }
 
-    /// Makes what a refused caller gets.
+    /// Makes the result of a refused call, and tells the observer.
     pub(super) fn refuse<Res, Err>(&self, answer: &Answer) -> Result<Res, Err>
     where
         A: Answers<Res, Err>,
@@ -49,7 +50,7 @@ impl<A> Rules<A> {
         self.answers.refuse(refused, Some(&self.shown(answer)))
     }
 
-    /// Tells a caller who passed how the limit stands.
+    /// Adds the state of the limit to the response of a caller that passed.
     pub(super) fn tell<Res, Err>(&self, response: &mut Res, answer: &Answer)
     where
         A: Answers<Res, Err>,
@@ -61,7 +62,7 @@ impl<A> Rules<A> {
         self.told.get(answer.binding()).unwrap_or(&self.told[0]).answer(answer)
     }
 
-    /// Hands a request that passes its charge, where it is to be settled.
+    /// Adds the charge to the extensions of a request that passes, if the layer is settling.
     pub(super) fn hand_over<B>(&self, charge: Reservation, request: &mut Request<B>) {
         if self.settling {
             request.extensions_mut().insert(Spent::of(charge));

@@ -1,4 +1,4 @@
-//! What the calls of one client that tries again share.
+//! State that the retries of one client share.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -6,7 +6,7 @@ use tidegate::retries::Retrier;
 
 use crate::name::Name;
 
-/// What is tried again, how often, and who is told.
+/// What is retried, how often, and which observer is told.
 #[derive(Clone, Debug)]
 pub(super) struct Rules<C> {
     pub(super) retrier: Retrier,
@@ -16,10 +16,10 @@ pub(super) struct Rules<C> {
     pub(super) name: Name,
 }
 
-/// What further tries need: shared by all calls, so that a call which succeeds copies none of it.
+/// What retries need. Shared by all calls, so that a call that succeeds at once copies none of it.
 #[derive(Debug)]
 pub(super) struct Again<S, C> {
-    /// Never asked whether it is ready, so it holds nothing; cloned for each call that is tried again.
+    /// Never polled for readiness, so it reserves nothing; cloned for each retry.
     service: Mutex<S>,
     pub(super) rules: Rules<C>,
 }
@@ -30,7 +30,7 @@ impl<S: Clone, C> Again<S, C> {
     }
 
     pub(super) fn service(&self) -> S {
-        // Poisoned by a clone that panicked, which has changed nothing.
+        // Only a clone that panicked can poison it, and that has changed nothing.
         self.service.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }

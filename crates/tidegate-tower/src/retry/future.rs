@@ -1,4 +1,4 @@
-//! The future of a call that may be tried again.
+//! The future of a call that may be retried.
 
 use std::fmt;
 use std::pin::Pin;
@@ -20,7 +20,7 @@ pin_project! {
     /// The future of [`RetryService`](crate::RetryService).
     ///
     /// # Cancel safety
-    /// Dropped, it drops the try that is being made; a further try that the budget paid for stays paid.
+    /// Dropped, it drops the try in progress; the budget is not refunded for a retry that it has paid for.
     pub struct RetryFuture<S: Service<Req>, Req, C> {
         #[pin]
         stage: Stage<S, Req, C>,
@@ -30,14 +30,14 @@ pin_project! {
 pin_project! {
     #[project = StageProjection]
     enum Stage<S: Service<Req>, Req, C> {
-        // May not be made twice.
+        // The request may not be made twice.
         Once { #[pin] future: S::Future },
         First { #[pin] future: S::Future, copy: Option<(Req, Arc<Again<S, C>>)> },
         Further { tries: Tries<S::Response, S::Error> },
     }
 }
 
-/// What follows a first try that did not succeed.
+/// The tries after the first.
 type Tries<Res, Err> = Pin<Box<dyn Future<Output = Result<Res, Err>> + Send>>;
 
 impl<S: Service<Req>, Req, C> RetryFuture<S, Req, C> {
@@ -83,7 +83,7 @@ where
     }
 }
 
-/// Tries a call again whose first answer is there.
+/// Retries a call whose first try has ended.
 async fn further<S, B, C>(
     again: Arc<Again<S, C>>,
     request: Request<B>,
@@ -96,7 +96,7 @@ where
     B: Clone,
 {
     let calling = Arc::clone(&again);
-    // Owns the request, which may belong to one thread at a time only.
+    // Owns the request, which may not be `Sync`.
     let call = move || {
         calling.rules.name.tell(LayerDid::TriedAgain);
         call_when_ready(calling.service(), request.clone())

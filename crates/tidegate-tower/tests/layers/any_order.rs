@@ -1,4 +1,5 @@
-//! Futures of a whole stack, made, polled, answered and dropped in random orders: never more inside than may be, and everything comes back.
+//! Futures of a whole stack, made, polled, answered and dropped in random orders: never more calls inside than allowed,
+//! and everything is given back.
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -24,11 +25,11 @@ use crate::service::{call, poll, status};
 const PLACES: u64 = 2;
 const CALLS: usize = 6;
 
-/// Calls that are under way, answered by the test.
+/// Calls in flight, answered by the test.
 #[derive(Clone, Default)]
 struct Held(Arc<Mutex<HashMap<usize, Option<u16>>>>);
 
-/// One call under way.
+/// One call in flight.
 struct Work {
     number: usize,
     held: Held,
@@ -78,7 +79,7 @@ enum Step {
     Drop(usize),
     /// A tenth of a second passes.
     Wait,
-    /// The service that calls go by is replaced by its clone, as a new connection is.
+    /// The service used for calls is replaced by its clone, as for a new connection.
     Clone,
 }
 
@@ -155,7 +156,8 @@ proptest! {
         prop_assert_eq!(semaphore.available_permits(), CALLS);
         let limits = gate.peek(&Descriptor::new()).unwrap().limits;
         prop_assert_eq!(limits[0].decision.standing.remaining, 4);
-        // No probe is lost: an open time later somebody is let through, and the last of the steps closes the breaker.
+        // No probe's place is lost: after an open time a call is let through, and the last of the steps closes the
+        // breaker.
         clock.advance(Duration::from_secs(3600));
         for _ in 0..100 {
             let entered = breaker.try_enter();

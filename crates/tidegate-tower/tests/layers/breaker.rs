@@ -65,7 +65,8 @@ fn each_key_has_a_breaker_of_its_own() {
     assert_eq!(statuses, [500, 503, 200]);
 }
 
-/// In a stack the breaker stands outside the places, and a full line of ours would open it: a busy hour here would look like an outage there.
+/// In a stack the breaker is outside the places. If it counted a full line of ours, a busy hour here would look like an
+/// outage of the service.
 #[test]
 fn a_refusal_of_our_own_says_nothing_of_the_service() {
     let (breaker, _) = breaker(1);
@@ -77,7 +78,8 @@ fn a_refusal_of_our_own_says_nothing_of_the_service() {
     assert_eq!(breaker.state().as_str(), "closed");
 }
 
-/// A deadline outside drops what is within. If that taught nothing, a service that hangs would never be left alone.
+/// A deadline outside drops the future within. If that did not count as a failure, the breaker would never open for a
+/// service that hangs.
 #[test]
 fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_impatient_has_not() {
     let second = Duration::from_secs(1);
@@ -95,7 +97,7 @@ fn a_service_that_hangs_until_our_deadline_has_failed_and_one_whose_caller_was_i
     }
 }
 
-/// Writes down what it is told.
+/// Records what the observer is told.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Heard(Arc<Mutex<Vec<String>>>);
 
@@ -144,7 +146,8 @@ fn one_observer_is_told_of_the_layers_and_of_the_breaker() {
     assert_eq!(heard.take(), ["places: ended, Ignored"]);
 }
 
-/// A caller who gives a server less time than its services take must not open the breakers of the server's own clients.
+/// A caller that gives a server less time than its services take must not open the breakers of the server's own
+/// clients.
 #[test]
 fn a_hurried_caller_opens_no_breaker() {
     use tidegate::deadline::Timeouts;
@@ -157,7 +160,7 @@ fn a_hurried_caller_opens_no_breaker() {
         let client = ClientStack::new()
             .breaker(BreakerLayer::new("store", breaker.clone()))
             .deadline(ForwardDeadlineLayer::new(timeouts).with_clock(clock.clone()).answering(Problems));
-        // The server's handler hands its request to the client.
+        // The server's handler passes its request to the client.
         let mut server =
             DeadlineLayer::new(timeouts).with_clock(clock.clone()).layer(client.layer(Told::hanging()));
         let mut called = Box::pin(call(&mut server, with("grpc-timeout", timeout)));

@@ -17,7 +17,7 @@ fn layer(clock: &ManualClock) -> DeadlineLayer {
     DeadlineLayer::within(2 * SECOND, 30 * SECOND).unwrap().with_clock(clock.clone())
 }
 
-/// Answers with the time that is carried.
+/// Answers with the carried deadline.
 const FINDS: Finds =
     Finds(|| format!("{:?}", carried().map(|until| until.at(&ManualClock::default()).since(Tick::EPOCH))));
 

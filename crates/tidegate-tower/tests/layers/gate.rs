@@ -135,7 +135,7 @@ impl Describe<Request<String>> for Calls {
     }
 }
 
-/// A service that tells how much it spent.
+/// A service that reports how much it spent.
 fn spends(
     usage: Usage<'static>,
 ) -> impl tower_service::Service<
@@ -206,7 +206,7 @@ fn policies_go_by_what_the_request_is_described_as() {
     assert_eq!(statuses, [200, 200, 429]);
 }
 
-/// A store that takes charges, and then is gone when they are to be settled.
+/// A store that takes charges, and then fails to settle them.
 #[derive(Debug)]
 struct GoneLater(tidegate::store::MemoryStore);
 
@@ -223,7 +223,7 @@ impl Store for GoneLater {
     }
 }
 
-/// A store that did not settle was not heard of: limits kept what they were charged, and nobody knew.
+/// A store that failed to settle used to go unnoticed: limits kept their charges, and no one was told.
 #[test]
 fn a_store_that_does_not_settle_is_told_to_the_observer() {
     let mut tokens = per_minute("tokens", 1000);
@@ -236,7 +236,7 @@ fn a_store_that_does_not_settle_is_told_to_the_observer() {
     let expected = ["gate: ended, Success", "gate: NotSettled, the store is unavailable: it is gone"];
     assert_eq!(heard.take(), expected);
 
-    // Its time is up: what is dropped is settled too.
+    // When the time is up, the dropped request is settled too.
     let second = Duration::from_secs(1);
     let clock = ManualClock::default();
     let deadline = tidegate_tower::DeadlineLayer::within(second, second).unwrap().with_clock(clock.clone());

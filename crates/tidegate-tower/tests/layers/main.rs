@@ -1,4 +1,4 @@
-//! The layers, each by itself and together, around services that do as the test says.
+//! Tests of the layers, each by itself and together, around services that the test controls.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

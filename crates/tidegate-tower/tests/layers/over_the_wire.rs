@@ -1,4 +1,4 @@
-//! A real server of axum, asked over its socket.
+//! A real axum server, called over its socket.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use tidegate_tower::{ArrivingRetriesLayer, ConcurrencyLayer, DeadlineLayer, Rate
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-/// Asks over a connection of its own, and returns the answer as it came.
+/// Sends a request over a connection of its own, and returns the raw answer.
 pub(crate) async fn ask(server: SocketAddr, path: &str, headers: &str) -> String {
     let mut connection = TcpStream::connect(server).await.unwrap();
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n{headers}\r\n");
@@ -24,7 +24,7 @@ pub(crate) async fn ask(server: SocketAddr, path: &str, headers: &str) -> String
 #[tokio::test]
 async fn a_server_of_axum_refuses_in_the_words_of_http() {
     let second = Duration::from_secs(1);
-    // A quota that gives nothing back while the test runs.
+    // A quota that gives no units back while the test runs.
     let limiter = KeyedLimiter::new(Quota::per_day(2), 1000).unwrap();
     let key = |request: &axum::extract::Request| {
         request.headers().get("x-api-key").map_or(vec![], |key| key.as_bytes().to_vec())
@@ -51,12 +51,13 @@ async fn a_server_of_axum_refuses_in_the_words_of_http() {
     serving.abort();
 }
 
-/// A server that refuses for lack of places tells callers not to come back while they are what keeps it busy, and no longer.
+/// A server that refuses for lack of places tells callers not to come back while retries are what keeps it busy, and no
+/// longer.
 #[tokio::test]
 async fn a_server_of_axum_that_is_overloaded_by_retries_tells_callers_not_to_try_again() {
     let full = Bulkhead::new(1).unwrap().with_room(0);
     let permit = full.try_enter().unwrap();
-    // One retry for each first try, without a floor, on a clock that stands still.
+    // One retry per first try, without a floor, on a stopped clock.
     let rules = RetryBudget::new(1.0).unwrap().without_floor();
     let arriving = ArrivingRetries::with_clock(rules, ManualClock::default());
     let stack = ServerStack::new()

@@ -34,7 +34,7 @@ fn saying(values: &[&[u8]]) -> Request<String> {
     request
 }
 
-/// What a request says, as any number of lines of text.
+/// The values of a request's priority header, one per line.
 fn said(request: &Request<String>) -> Vec<&str> {
     let lines = request.headers().get_all(TIDEGATE_PRIORITY).iter();
     lines.map(|line| line.to_str().unwrap_or("bytes")).collect()
@@ -128,7 +128,7 @@ fn a_client_tells_what_is_carried_and_only_lowers_it() {
     }
 }
 
-/// As the manual says: the layer looks when it is called, and what is innermost counts.
+/// As the manual says: the layer reads the carried priority when it is called, and the innermost one counts.
 #[test]
 fn a_priority_is_raised_on_purpose_by_carrying_it() {
     let inner = Told::default();
@@ -146,7 +146,7 @@ fn priorities() -> impl Strategy<Value = Priority> {
         .prop_map(|(level, cohort)| Priority::of(Criticality::ALL[level]).in_cohort(cohort).unwrap())
 }
 
-/// Lines of a header: priorities, what looks like one, and any bytes that a header may have.
+/// Header values: priorities, near misses, and any bytes that a header may have.
 fn lines() -> impl Strategy<Value = Vec<Vec<u8>>> {
     let line = prop_oneof![
         priorities().prop_map(|priority| priority.to_string().into_bytes()),
@@ -160,8 +160,8 @@ fn lines() -> impl Strategy<Value = Vec<Vec<u8>>> {
 }
 
 proptest! {
-    /// Whatever a caller sends: no request has more than its ceiling, and what is carried, what the header says and what the next service is
-    /// told are one priority.
+    /// For any input: no request has more than its ceiling; and the carried priority, the header and the priority told
+    /// to the next service are equal.
     #[test]
     fn nobody_has_more_than_the_ceiling(lines in lines(), default in priorities(), ceiling in priorities()) {
         let values: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
@@ -177,7 +177,8 @@ proptest! {
         prop_assert_eq!(told, Some(named.unwrap_or(default).min(ceiling)));
     }
 
-    /// What a client sends on is at most one line, can be read, and is no more than what is carried nor than what the request named.
+    /// A client sends at most one value. It can be read, and is neither above the carried priority nor above the one
+    /// the request named.
     #[test]
     fn no_client_raises_a_priority(lines in lines(), carrying in proptest::option::of(priorities())) {
         let values: Vec<&[u8]> = lines.iter().map(Vec::as_slice).collect();
@@ -195,7 +196,7 @@ proptest! {
     }
 }
 
-/// A company has one name for the header, and it need not be ours: what is read, what a policy lowers and what is told all go by that name.
+/// The header's name can be chosen: reading, lowering by a policy and telling all use the chosen name.
 #[test]
 fn the_header_is_chosen() {
     let name = HeaderName::from_static("x-request-priority");
@@ -225,7 +226,7 @@ fn the_header_is_chosen() {
     assert_eq!(told("sheddable/9"), "sheddable/9");
 }
 
-/// Places and policies within the task go by the priority that it carries, unless another one is named.
+/// Bulkheads and policies within the task use the carried priority, unless another one is named.
 #[test]
 fn guards_go_by_what_is_carried() {
     let kept = KeepFor::default().with(Criticality::Critical, Kept::Percent(50));
@@ -271,14 +272,14 @@ fn gate(policy: Policy) -> Arc<Gate> {
     Arc::new(gate.with_clock(ManualClock::default()))
 }
 
-/// A policy whose requests beyond so many a minute matter less.
+/// A policy that demotes requests beyond `count` per minute.
 fn demoting(count: u64) -> Policy {
     let mut policy = Policy::new("heavy", Limit::new(Quota::per_minute(count).gcra().unwrap(), "heavy"));
     policy.over = Over::Demote { to: None };
     policy
 }
 
-/// What a policy demotes, or a description names, is what the service carries.
+/// The service carries the priority that a policy has lowered, or that a description names.
 #[test]
 fn what_a_gate_has_decided_is_carried_from_there() {
     let (mut service, _) = behind_gate(demoting(1), |_: &Request<String>| Descriptor::new());
@@ -303,7 +304,7 @@ fn what_a_gate_has_decided_is_carried_from_there() {
     assert_eq!(answer(&mut nobody.layer(FINDS), get()).unwrap().body(), "nothing", "nobody has named any");
 }
 
-/// A service that asks the next one, with the same client for all requests, and answers with its answer.
+/// A service that calls the next one, with the same client for all requests, and passes on its answer.
 fn asking(next: String) -> MethodRouter {
     let hyper = Client::builder(TokioExecutor::new()).build_http::<String>();
     let client = ClientStack::new().priority(ForwardPriorityLayer::new()).layer(hyper);
@@ -322,7 +323,8 @@ async fn serve(app: Router) -> (std::net::SocketAddr, JoinHandle<()>) {
     (address, tokio::spawn(async move { axum::serve(listener, app).await.unwrap() }))
 }
 
-/// Three services of axum: an edge that strangers reach, one whose policy demotes what comes too often, and one that says what it is told.
+/// Three axum services: an edge that strangers reach, one whose policy demotes frequent requests, and one that answers
+/// with what it is told.
 #[tokio::test]
 async fn a_priority_arrives_at_the_third_service() {
     let inside = PriorityLayer::new(Criticality::Critical, Criticality::CriticalPlus);
@@ -340,7 +342,7 @@ async fn a_priority_arrives_at_the_third_service() {
     let (second, middle) = serve(app).await;
 
     let edge = PriorityLayer::default().ceiling_of(|request: &axum::extract::Request| {
-        // As whoever checks it would: this is not the place for a real credential.
+        // Stands for real authentication: do not do this in production.
         let is_ours = request.headers().get("authorization").is_some_and(|value| value == "Bearer ours");
         Priority::of(if is_ours { Criticality::CriticalPlus } else { Criticality::Critical })
     });
@@ -356,7 +358,7 @@ async fn a_priority_arrives_at_the_third_service() {
         ("authorization: Bearer ours\r\nx-tidegate-priority: critical-plus\r\n", "critical-plus"),
         ("x-tidegate-priority: sheddable\r\nx-tidegate-priority: critical-plus\r\n", "critical"),
         ("x-tidegate-priority: urgent\r\n", "critical"),
-        // The seventh in a minute, and on a clock that stands still.
+        // The seventh request in a minute, on a stopped clock.
         ("authorization: Bearer ours\r\nx-tidegate-priority: critical-plus\r\n", "critical"),
         ("", "sheddable-plus"),
     ] {

@@ -13,7 +13,7 @@ fn limiter(quota: impl TryInto<Quota, Error: std::fmt::Debug>) -> (Limiter, Manu
     (Limiter::new(quota).unwrap().with_clock(clock.clone()), clock)
 }
 
-/// tower's own layer cannot be cloned, and axum makes a service for each connection: each would have a limit of its own.
+/// tower's own layer cannot be cloned, and axum makes a service per connection: each would have a limit of its own.
 #[test]
 fn all_services_of_a_layer_share_its_limit() {
     let layer = RateLimitLayer::all("all", limiter(Quota::per_minute(3)).0);

@@ -1,4 +1,4 @@
-//! Readiness: what tower's own layers set aside when they are asked, nobody loses.
+//! Readiness: resources that tower's own layers reserve when they are polled are never lost.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,8 +21,8 @@ fn ready<S: Service<Request<String>>>(service: &mut S) -> bool {
     service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready()
 }
 
-/// tower's `ConcurrencyLimit` takes its place when it is asked. One that is asked, and then not called because a layer outside refuses, would
-/// keep the place as long as the connection lives.
+/// tower's `ConcurrencyLimit` takes its place when it is polled. If it is polled, and then not called because a layer
+/// outside refuses, it would keep the place as long as the connection lives.
 #[test]
 fn a_refusal_gives_back_the_place_that_a_service_within_had_set_aside() {
     let one = Arc::new(tokio::sync::Semaphore::new(1));
@@ -95,7 +95,7 @@ fn whoever_goes_when_its_time_has_come_and_the_service_is_not_ready_has_spent_no
     assert_eq!(limiter.standing().remaining, 1);
 }
 
-/// A service that may be called only after it was asked, as tower's contract allows, and whose clones are not ready.
+/// A service that may be called only after it was polled, as tower's contract allows, and whose clones are not ready.
 #[derive(Debug, Default)]
 struct Strict {
     was_asked: bool,
@@ -136,7 +136,7 @@ fn no_layer_calls_a_service_that_was_not_asked() {
             for _ in 0..4 {
                 answer(&mut service, get()).unwrap();
             }
-            // Asked twice, and a clone of one that was asked.
+            // Polled twice, and a clone of a polled one.
             assert!(ready(&mut service) && ready(&mut service));
             let mut clone = service.clone();
             answer(&mut clone, get()).unwrap();
@@ -156,8 +156,9 @@ fn no_layer_calls_a_service_that_was_not_asked() {
     calls!(RetryLayer::new(retrier));
 }
 
-/// tower's rate limit is not ready when it is spent, and its load shedding calls it all the same once it was ready before; its layers of
-/// concurrency lose their place where the future is dropped unpolled in some orders. Here a place follows the future alone.
+/// tower's rate limit is not ready when it is spent, and its load shedding calls it all the same if it was ready
+/// before. Its concurrency layers lose their place if the future is dropped unpolled in some orders. Here a place
+/// depends on the future alone.
 #[test]
 fn places_follow_futures_and_not_readiness() {
     let places = Bulkhead::new(2).unwrap().with_room(0);
@@ -177,8 +178,8 @@ fn places_follow_futures_and_not_readiness() {
     assert_eq!(places.standing().remaining, 2);
 }
 
-/// The line of tower's `ConcurrencyLimit` hands a free place to whoever stands first in it. A connection whose request had been shed stood there
-/// still: the place was lost to all others for as long as nothing came over that connection.
+/// The line of tower's `ConcurrencyLimit` hands a free place to the first in it. A connection whose request had been
+/// shed used to stay in the line: the place was lost to all others as long as no request came over that connection.
 #[test]
 fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
     let one = Arc::new(tokio::sync::Semaphore::new(1));
@@ -192,7 +193,7 @@ fn a_request_that_is_shed_stands_in_no_line_of_the_service_within() {
     assert_eq!(answer(&mut idle, get()).unwrap().status(), 200);
 }
 
-/// The same in the line before tower's `Buffer`, whose slots go round as its worker takes requests out.
+/// The same in the line before tower's `Buffer`, whose slots circulate as its worker takes requests out.
 #[test]
 fn a_request_that_is_shed_takes_no_slot_of_a_buffer() {
     let (buffer, worker) = tower::buffer::Buffer::pair(Told::default(), 1);

@@ -10,7 +10,7 @@ use tower_service::Service;
 
 use crate::service::{Told, answer, call, get, poll, status};
 
-/// A service that is ready every second time that it is asked.
+/// A service that is ready every second time it is polled.
 #[derive(Clone, Default)]
 struct Flickers {
     asked: bool,
@@ -36,7 +36,7 @@ fn a_service_that_is_not_ready_is_not_waited_for() {
     let mut service = LoadShedLayer::new().layer(Flickers::default());
     let statuses = [(); 4].map(|()| answer(&mut service, get()).unwrap().status().as_u16());
     assert_eq!(statuses, [200, 503, 200, 503]);
-    // tower's own panics here, or in the service within, where a clone is called that was not asked.
+    // tower's own layer panics here, or in the service within, if a clone is called that was not polled.
     let mut clone = service.clone();
     let Poll::Ready(Ok(refused)) = poll(std::pin::pin!(clone.call(get()))) else { panic!("refused at once") };
     assert_eq!(refused.status(), 503);

@@ -44,7 +44,7 @@ fn a_service_that_says_not_to_is_not_asked_again() {
     assert_eq!(inner.calls(), 1);
 }
 
-/// With three tries a call, a service that is down would get three times the load at the worst moment.
+/// With three tries per call and no budget, a service that is down would get three times the load at the worst moment.
 #[test]
 fn all_clones_share_the_budget() {
     let inner = Told::answering((0..1000).map(|_| status(503)));

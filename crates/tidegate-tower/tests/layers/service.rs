@@ -10,7 +10,7 @@ use std::task::{Context, Poll, Waker};
 use http::{Request, Response};
 use tower_service::Service;
 
-/// A service that answers as it is told, in order, and then with 200; or never.
+/// A service that gives the prepared answers in order, and then 200; or never answers.
 #[derive(Clone, Default)]
 pub(crate) struct Told {
     calls: Arc<AtomicU32>,
@@ -33,7 +33,7 @@ impl Told {
         self.calls.load(Ordering::Relaxed)
     }
 
-    /// The last request that it saw.
+    /// The last request that it received.
     pub(crate) fn last(&self) -> Request<String> {
         self.seen.lock().unwrap().last().expect("it was called").clone()
     }
@@ -59,7 +59,8 @@ impl Service<Request<String>> for Told {
     }
 }
 
-/// A service that answers with what a function says within it, and says the same in the call and when it is polled.
+/// A service that answers with the result of a function called within it, which must be the same during the call and
+/// during polls.
 #[derive(Clone, Copy)]
 pub(crate) struct Finds(pub(crate) fn() -> String);
 
@@ -95,18 +96,18 @@ pub(crate) fn with(name: &'static str, value: &'static str) -> Request<String> {
     request
 }
 
-/// Asks whether the service is ready, and calls it.
+/// Polls the service for readiness, and calls it.
 pub(crate) fn call<S: Service<Request<String>>>(service: &mut S, request: Request<String>) -> S::Future {
     assert!(service.poll_ready(&mut Context::from_waker(Waker::noop())).is_ready());
     service.call(request)
 }
 
-/// Polls once.
+/// Polls a future once.
 pub(crate) fn poll<F: Future>(future: Pin<&mut F>) -> Poll<F::Output> {
     future.poll(&mut Context::from_waker(Waker::noop()))
 }
 
-/// Calls, and expects the answer at the first poll.
+/// Calls the service, and expects the answer at the first poll.
 pub(crate) fn answer<S: Service<Request<String>>>(
     service: &mut S,
     request: Request<String>,

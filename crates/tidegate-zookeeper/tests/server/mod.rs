@@ -1,4 +1,4 @@
-//! A real ZooKeeper, and connections to it.
+//! A real ZooKeeper server, and connections to it.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -9,7 +9,7 @@ use tidegate_testkit::{FaultyProxy, ZooKeeperServer};
 use tidegate_zookeeper::{ZooKeeper, ZooKeeperOptions};
 use tokio::runtime::Runtime;
 
-/// A ZooKeeper, and the paths that were given out.
+/// A ZooKeeper server, and the number of paths given out.
 pub(crate) struct Server {
     zookeeper: ZooKeeperServer,
     paths: AtomicU64,
@@ -24,7 +24,7 @@ impl Deref for Server {
 }
 
 impl Server {
-    /// Starts one; `None` where it is not installed.
+    /// Starts a server; `None` if ZooKeeper is not installed.
     pub(crate) fn start() -> Option<Self> {
         ZooKeeperServer::start().map(|zookeeper| Self { zookeeper, paths: AtomicU64::new(0) })
     }
@@ -33,17 +33,17 @@ impl Server {
         format!("/test-{}", self.paths.fetch_add(1, Ordering::Relaxed))
     }
 
-    /// Options with a path that nobody else has.
+    /// Options with a unique path.
     pub(crate) fn options(&self) -> ZooKeeperOptions {
         ZooKeeperOptions::new([self.addr().to_string()]).path(self.path())
     }
 
-    /// The same, by way of a proxy.
+    /// The same, through a proxy.
     pub(crate) fn options_through(&self, proxy: &FaultyProxy) -> ZooKeeperOptions {
         ZooKeeperOptions::new([proxy.addr().to_string()]).path(self.path())
     }
 
-    /// Connects below a path of its own.
+    /// Connects under a path of its own.
     pub(crate) fn connect(&self, runtime: &Runtime) -> ZooKeeper {
         runtime.block_on(ZooKeeper::connect(self.options())).unwrap()
     }

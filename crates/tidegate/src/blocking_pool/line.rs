@@ -1,4 +1,4 @@
-//! The work that waits for a thread of a pool.
+//! The line of work that waits for a thread of a pool.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -8,18 +8,19 @@ use parking_lot::{Condvar, Mutex};
 
 use crate::job::Job;
 
-/// The line before the threads of a pool, and how many of them are at work.
+/// The line before the threads of a pool, and the number of busy threads.
 pub(super) struct Line {
-    /// Jobs are never run or dropped under it.
+    /// Jobs are never run or dropped while it is locked.
     inner: Mutex<Inner>,
-    /// Threads wait on it for work.
+    /// Idle threads wait on it for work.
     work: Condvar,
     threads: usize,
     places: usize,
 }
 
 struct Inner {
-    /// Those who wait by the number of their arrival. A map, not a deque: whoever gives up leaves from the middle.
+    /// The waiting jobs by arrival number. A map, not a deque, because jobs whose callers give up leave from the
+    /// middle.
     jobs: BTreeMap<u64, Job>,
     arrivals: u64,
     running: usize,
@@ -32,10 +33,11 @@ impl Line {
         Self { inner: Mutex::new(inner), work: Condvar::new(), threads, places }
     }
 
-    /// Puts a job at the end of the line and returns its number there; gives it back where all threads are busy and all places taken.
+    /// Appends a job and returns its arrival number. Gives the job back if all threads are busy and all places are
+    /// taken.
     pub(super) fn join(&self, job: Job) -> Result<u64, Job> {
         let mut inner = self.inner.lock();
-        // Jobs for which a thread is free, but has not woken up yet, take no place.
+        // Jobs for which a thread is free, but has not woken up yet, count as running.
         if inner.jobs.len() + inner.running >= self.threads.saturating_add(self.places) {
             return Err(job);
         }
@@ -47,7 +49,7 @@ impl Line {
         Ok(number)
     }
 
-    /// Waits for work; `None` once the line is closed and empty. Each job ends with an [`Ended`].
+    /// Waits for the next job; `None` once the line is closed and empty. Each job must end with an [`Ended`].
     pub(super) fn next(&self) -> Option<Job> {
         let mut inner = self.inner.lock();
         loop {
@@ -79,7 +81,7 @@ impl Line {
         self.inner.lock().running
     }
 
-    /// Takes a job out of the line, and says whether it was still there.
+    /// Removes a job from the line, and returns whether it was still there.
     fn leave(&self, number: u64) -> bool {
         let job = self.inner.lock().jobs.remove(&number);
         job.is_some()
@@ -95,7 +97,7 @@ impl fmt::Debug for Line {
     }
 }
 
-/// Dropped, it says that a job of [`Line::next`] is done.
+/// Marks a job from [`Line::next`] as done when dropped.
 pub(super) struct Ended(pub(super) Arc<Line>);
 
 impl Drop for Ended {
@@ -104,7 +106,7 @@ impl Drop for Ended {
     }
 }
 
-/// A place in a line; dropping it leaves the line. Of a job that was begun there is none any more.
+/// A place in a line; dropping it leaves the line. Has no effect once the job was begun.
 #[derive(Debug)]
 pub(super) struct Place {
     line: Weak<Line>,
@@ -116,7 +118,7 @@ impl Place {
         Self { line: Arc::downgrade(line), number }
     }
 
-    /// Leaves the line, and says whether the job was still in it.
+    /// Leaves the line, and returns whether the job was still in it.
     pub(super) fn leave(&self) -> bool {
         self.line.upgrade().is_some_and(|line| line.leave(self.number))
     }

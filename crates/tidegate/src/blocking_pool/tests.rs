@@ -8,7 +8,7 @@ use tidegate_core::{Criticality, Priority, Tick};
 use super::*;
 use crate::clock::ManualClock;
 
-/// A piece of work that says that it has begun, and goes on until it is let go.
+/// A piece of work that signals that it has begun, and runs until it is released.
 fn held() -> (impl FnOnce() -> u32 + Send + 'static, Receiver<()>, SyncSender<()>) {
     let ((begun, has_begun), (let_go, wait)) = (channel(), sync_channel::<()>(1));
     let work = move || {
@@ -19,7 +19,7 @@ fn held() -> (impl FnOnce() -> u32 + Send + 'static, Receiver<()>, SyncSender<()
     (work, has_begun, let_go)
 }
 
-/// A pool of one thread that is at work.
+/// A pool whose only thread is busy.
 fn busy(places: usize) -> (BlockingPool, Running<u32>, SyncSender<()>) {
     let pool = BlockingPool::new("test", 1, places).expect("a pool");
     let (work, has_begun, let_go) = held();
@@ -69,7 +69,7 @@ fn a_caller_whose_time_is_up_is_freed() {
     let_go.send(()).unwrap();
 }
 
-/// The thread is lost to others for as long as the work takes, but nobody waits for it.
+/// The thread stays busy as long as the work takes, but no caller waits for it.
 #[test]
 fn work_that_was_begun_goes_on_without_its_caller() {
     let clock = ManualClock::default();
@@ -91,7 +91,7 @@ fn work_that_was_begun_goes_on_without_its_caller() {
     assert_eq!(block_on(pool.run(|| 3)), Ok(3));
 }
 
-/// A clock whose sleeps are over when the caller has been told that the work has ended, and not before.
+/// A clock whose sleeps end once the caller has been told that the work has ended, and not before.
 #[derive(Debug)]
 struct EndsWithTheWork {
     clock: ManualClock,
@@ -122,7 +122,8 @@ impl std::task::Wake for Woken {
     }
 }
 
-/// The work ended between the last look at it and the end of its time: the caller was told that it went on, and lost the result.
+/// The work ended between the last poll and the deadline: the caller was told that it was still running, and lost the
+/// result.
 #[test]
 fn work_that_ended_as_its_time_was_up_has_its_result() {
     let (work, has_begun, let_go) = held();
@@ -197,8 +198,8 @@ impl Drop for PanicsWhenDropped {
     }
 }
 
-/// A result that nobody waits for is dropped on the pool's thread. Where that panicked, the thread was gone and counted as at work for good:
-/// a pool of one thread never ran anything again.
+/// A result without a receiver is dropped on the pool's thread. If that panicked, the thread died and was counted as
+/// busy for good: a pool of one thread never ran anything again.
 #[test]
 fn a_result_that_panics_when_it_is_dropped_leaves_the_thread_to_others() {
     let pool = BlockingPool::new("test", 1, 4).unwrap();
@@ -220,7 +221,7 @@ fn a_result_that_panics_when_it_is_dropped_leaves_the_thread_to_others() {
     assert_eq!(block_on(pool.run(|| 4)), Ok(4));
 }
 
-/// The thread was counted as at work until a moment after the result had been handed over.
+/// The thread used to count as busy until a moment after the result had been handed over.
 #[test]
 fn whoever_has_a_result_finds_the_thread_free() {
     let pool = BlockingPool::new("test", 1, 0).unwrap();

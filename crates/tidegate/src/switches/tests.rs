@@ -99,7 +99,7 @@ impl Observer for Heard {
     }
 }
 
-/// Signals are told over and over: what they say anew is heard, and what they only repeat is not.
+/// Signals are sent over and over: the observer is told of changes, not of repetitions.
 #[test]
 fn an_observer_hears_who_turned_what_and_why() {
     let heard = Arc::new(Heard::default());

@@ -1,15 +1,15 @@
-//! Which uses to take out, so that no ring is left.
+//! Chooses the uses to remove so that no ring is left.
 //!
-//! One use in the wrong direction can tie fifty files into one knot, in which every use lies on some ring. Telling all of them
-//! would hide the one. So the use that lies on most of the shortest rings is taken out, then the next, until none is left. Of
-//! two that lie on as many, the one goes whose items most files want: an error type rather than an algorithm. The
-//! fewest possible uses are not promised (finding them is hard), only that all rings open when these go.
+//! One use in the wrong direction can tie fifty files into one tangle, in which every use is on some ring. Reporting
+//! all of them would hide it. So the use that is on most of the shortest rings is removed, then the next, until no ring
+//! is left. Of two uses on equally many rings, the one whose items most files use is removed: an error type rather than
+//! an algorithm. The result need not be the smallest possible (finding that is hard), but removing it opens all rings.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::uses::{Edge, Uses};
 
-/// Returns the uses to take out, each with a shortest way back from the file used to the file that uses it, both included.
+/// Returns the uses to remove, each with a shortest path back from the used file to the using one, both included.
 pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
     let mut edges: BTreeSet<Edge<'t>> = uses.keys().copied().collect();
     let wanted = wanted(uses);
@@ -17,7 +17,7 @@ pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
     loop {
         let rings: BTreeMap<Edge<'t>, Vec<&'t str>> =
             edges.iter().filter_map(|edge| Some((*edge, way(&edges, edge.1, edge.0)?))).collect();
-        // Uses outside of rings have no part in any later one.
+        // Uses outside of rings are in no later ring either.
         edges.retain(|edge| rings.contains_key(edge));
         let on = |edge: &Edge<'t>| {
             let through = |(own, back): (&Edge<'t>, &Vec<&'t str>)| {
@@ -33,7 +33,7 @@ pub(crate) fn cuts<'t>(uses: &Uses<'t>) -> Vec<(Edge<'t>, Vec<&'t str>)> {
     }
 }
 
-/// Counts how many files want each item.
+/// Counts the files that use each item.
 fn wanted<'u>(uses: &'u Uses<'_>) -> BTreeMap<(&'u str, &'u str), usize> {
     let mut wanted = BTreeMap::new();
     for ((_, file), items) in uses {
@@ -43,7 +43,7 @@ fn wanted<'u>(uses: &'u Uses<'_>) -> BTreeMap<(&'u str, &'u str), usize> {
     wanted
 }
 
-/// Finds a shortest way from one file to another along uses, both ends included.
+/// Finds a shortest path from one file to another along uses, both ends included.
 pub(crate) fn way<'t>(edges: &BTreeSet<Edge<'t>>, from: &'t str, to: &str) -> Option<Vec<&'t str>> {
     let mut came: BTreeMap<&'t str, &'t str> = BTreeMap::new();
     let mut ends = vec![from];

@@ -1,4 +1,4 @@
-//! Follows names of a target to the files that define them.
+//! Follows the names in a target to the files that define them.
 
 use std::collections::BTreeSet;
 
@@ -18,11 +18,11 @@ pub(crate) struct Names<'m, 't> {
 #[derive(Debug)]
 struct Scope {
     code: Code,
-    /// The items that are written in the module itself, modules apart.
+    /// The items defined in the module itself, without child modules.
     items: BTreeSet<String>,
 }
 
-/// Where a path leads.
+/// The target of a path.
 enum Place {
     Module(usize),
     /// The module that defines an item, and the item.
@@ -38,13 +38,13 @@ impl<'m, 't> Names<'m, 't> {
         Self { modules, scopes: modules.all.iter().map(scope).collect() }
     }
 
-    /// Returns what a module speaks of.
+    /// Returns the references of a module.
     pub(crate) fn code(&self, module: usize) -> &Code {
         &self.scopes[module].code
     }
 
-    /// Returns the files that define what a path in a module names, and the item's name. None for a module, a local
-    /// binding or something of another crate; several where a name means a type here and a function there.
+    /// Returns the defining files and the item's name for a path in a module. Empty for a module, a local binding or an
+    /// item of another crate; several if a name means a type here and a function there.
     pub(crate) fn definitions(&self, module: usize, path: &[String]) -> Vec<(&'t str, String)> {
         let mut places = Vec::new();
         self.follow(module, path, &mut BTreeSet::new(), &mut places);
@@ -55,7 +55,7 @@ impl<'m, 't> Names<'m, 't> {
         places.into_iter().filter_map(item).collect()
     }
 
-    /// Follows a path from the module that writes it.
+    /// Resolves a path from the module that contains it.
     fn follow(&self, from: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
         let Some((first, rest)) = path.split_first() else { return };
         match first.as_str() {
@@ -63,7 +63,7 @@ impl<'m, 't> Names<'m, 't> {
             "self" => self.inside(from, rest, seen, places),
             "super" => {
                 let parent = self.modules.all[from].parent;
-                // `super::super` goes on from the parent, `super::name` looks into it.
+                // `super::super` continues from the parent; `super::name` is looked up in it.
                 match (parent, rest.first().map(String::as_str)) {
                     (Some(parent), Some("super")) => self.follow(parent, rest, seen, places),
                     (Some(parent), _) => self.inside(parent, rest, seen, places),
@@ -75,15 +75,15 @@ impl<'m, 't> Names<'m, 't> {
         }
     }
 
-    /// Returns the imports of a name that were not followed yet. `use a::a` does not import itself, and two modules may import
-    /// everything of each other.
+    /// Returns the imports of a name that were not followed yet. This ends the recursion if `use a::a` imports itself,
+    /// or two modules glob-import each other.
     fn imports(&self, module: usize, name: &str, seen: &mut Seen) -> Vec<&Import> {
         let imports = self.scopes[module].code.imports.iter().enumerate();
         let fitting = imports.filter(|(_, import)| import.name == name && !import.test);
         fitting.filter(|(place, _)| seen.insert((module, *place))).map(|(_, import)| import).collect()
     }
 
-    /// Looks for a path in a module: among its items, its children, and what it imports.
+    /// Looks up a path in a module: among its items, its children and its imports.
     fn inside(&self, module: usize, path: &[String], seen: &mut Seen, places: &mut Vec<Place>) {
         let Some((first, rest)) = path.split_first() else {
             return places.push(Place::Module(module));
@@ -113,10 +113,10 @@ impl<'m, 't> Names<'m, 't> {
     }
 }
 
-/// The imports that were followed: a module, and a place among its imports.
+/// The imports already followed: a module, and the import's index in it.
 type Seen = BTreeSet<(usize, usize)>;
 
-/// Returns the names that an item defines in its module: one, or what types a macro makes.
+/// Returns the names that an item defines in its module: one, or the types that a macro defines.
 fn names(item: &Item) -> Vec<String> {
     let name = match item {
         Item::Const(item) => &item.ident,
@@ -137,7 +137,7 @@ fn names(item: &Item) -> Vec<String> {
     vec![name.to_string()]
 }
 
-/// Finds the types that a macro's words define: `enum Quota` in a `macro_rules!` that is called in the same file.
+/// Finds the types in a macro's tokens: `enum Quota` in a `macro_rules!` that is called in the same file.
 fn types(tokens: TokenStream) -> Vec<String> {
     let (mut types, mut defines) = (Vec::new(), false);
     for token in tokens {

@@ -1,6 +1,6 @@
 use crate::tidy::found;
 
-/// The faults of a crate `c` with these files under `src/`, beside its `lib.rs`.
+/// Returns the faults of a crate `c` with these files under `src/`, beside its `lib.rs`.
 fn rings(lib: &str, files: &[(&str, &str)], exceptions: &str) -> Vec<String> {
     let mut all =
         vec![("c/Cargo.toml".to_owned(), "[package]\nname = \"c\"\n"), ("c/src/lib.rs".to_owned(), lib)];

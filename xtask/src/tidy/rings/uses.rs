@@ -1,17 +1,17 @@
-//! Which file of a target uses which other one, and for what.
+//! Finds which files of a target use which others, and which items.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::Names;
 use crate::tidy::modules::Modules;
 
-/// The file that uses, and the file that is used.
+/// The using file, and the used file.
 pub(crate) type Edge<'t> = (&'t str, &'t str);
 
-/// Of each use, the lines and the items that are named there.
+/// For each use, the lines and the items named there.
 pub(crate) type Uses<'t> = BTreeMap<Edge<'t>, BTreeSet<(usize, String)>>;
 
-/// Draws the uses between the files of a target, tests left out.
+/// Returns the uses between the files of a target, without tests.
 pub(crate) fn uses<'t>(modules: &Modules<'t>) -> Uses<'t> {
     let names = Names::of(modules);
     let mut uses = Uses::new();
