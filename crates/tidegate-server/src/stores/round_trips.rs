@@ -106,8 +106,8 @@ fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> Po
 /// Returns the part of a limit that the engine of one of `regions` regions decides.
 fn of_one_region(quota: &Arc<Quota>, regions: u64) -> Arc<Quota> {
     let part = Part::even(regions).at(Tick::EPOCH);
-    // A limit that cannot be divided applies in full in each region. Parts below one unit are rounded up, so a region
-    // may get more at times.
+    // A limit that cannot be divided applies in full in each region. If an even part is less than one unit, a region has
+    // a larger part at times.
     quota.divided(part, Part::WHOLE).map_or_else(|| Arc::clone(quota), Arc::new)
 }
 
