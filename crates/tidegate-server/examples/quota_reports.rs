@@ -1,9 +1,10 @@
-//! How many bucket reports one core takes in a second on the whole path of the quota service: decoded, divided, encoded, booked. No connection.
 //! Measures how many bucket reports one core handles in a second on the whole path of the quota service: decode,
 //! divide, encode, book. Uses no connection.
+//!
 //! ```text
 //! taskset -c 0 cargo run --release -p tidegate-server --features grpc,fuzzing --example quota_reports
 //! ```
+//!
 //! Ten proxies report 100 buckets each every five seconds. Each bucket has its own limit, or all share one. The example
 //! advances the clock, so limits are looked up again, parts move and assignments are renewed as between real reports.
 //! The time is CPU time.

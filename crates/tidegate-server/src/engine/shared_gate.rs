@@ -6,9 +6,8 @@
 //! share: split ──▶ this node's part of each limit, in memory
 //! share: local ──▶ memory
 //! ```
-//! Where several regions, each with its own engine, divide the limits, the region's part applies before its engine is
-//! asked:
-//! Where several regions with an engine each divide the limits, what goes to the engine goes by the region's part:
+//!
+//! If several regions, each with its own engine, divide the limits, the region's part applies before its engine is asked:
 //!
 //! ```text
 //! share: leased (unless said) ──▶ Regional ──▶ Leased ──▶ Fallback ──▶ the region's engine

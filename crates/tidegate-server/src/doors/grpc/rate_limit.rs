@@ -3,7 +3,6 @@
 //! Each descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. Either all
 //! descriptors of a call are charged, or none is. A refusal is an answer, never an error: by default, proxies let a
 //! request pass when they get an error, so no error may depend on what a proxy's client sends.
-//! otherwise, so no error may depend on what a proxy's client sends.
 
 mod answered;
 pub(super) mod asked;
