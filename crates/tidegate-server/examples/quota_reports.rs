@@ -1,11 +1,13 @@
-//! How many bucket reports one core takes in a second on the whole path of the quota service: decoded, divided, encoded, booked. No connection.
+//! Measures how many bucket reports one core handles in a second on the whole path of the quota service: decode,
+//! divide, encode, book. Uses no connection.
 //!
 //! ```text
 //! taskset -c 0 cargo run --release -p tidegate-server --features grpc,fuzzing --example quota_reports
 //! ```
 //!
-//! Ten proxies report 100 buckets each every five seconds, of one limit each or all of the same, by a clock that the example turns: so limits are
-//! looked up again, parts move and assignments are renewed as they are between real reports. The time is the processor's.
+//! Ten proxies report 100 buckets each every five seconds. Each bucket has its own limit, or all share one. The example
+//! advances the clock, so limits are looked up again, parts move and assignments are renewed as between real reports.
+//! The time is CPU time.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -55,7 +57,7 @@ fn main() {
     }
 }
 
-/// A report of a hundred buckets, each of which allowed ten requests.
+/// A report of a hundred buckets, each with ten allowed requests.
 fn report(of: &str) -> Bytes {
     let usage = |bucket: usize| BucketQuotaUsage {
         bucket_id: Some(BucketId {
@@ -71,7 +73,7 @@ fn report(of: &str) -> Bytes {
     RateLimitQuotaUsageReports { domain: "shop".to_owned(), bucket_quota_usages }.encode_to_vec().into()
 }
 
-/// The processor's time of this thread, in nanoseconds, as Linux counts it.
+/// The CPU time of this thread in nanoseconds, from Linux.
 fn spent() -> f64 {
     let counted = std::fs::read_to_string("/proc/thread-self/schedstat").expect("this runs on Linux");
     let first = counted.split_whitespace().next().and_then(|time| time.parse().ok());

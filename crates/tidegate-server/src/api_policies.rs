@@ -1,7 +1,7 @@
-//! Policies that were put through the API, each in the text that was put; they are in force behind those of the file.
+//! Policies that were put through the API, each in its own text. They are in force after those of the file.
 //!
-//! A name has one owner. The file cannot take a name that the API has, nor the API one of the file: with two owners, a reload would undo
-//! what a request has put, or the other way round.
+//! Each name has one owner: the file cannot use a name that the API has, nor the API one of the file. With two owners,
+//! a reload would undo a request, or the other way round.
 
 mod kept;
 
@@ -10,18 +10,18 @@ use std::sync::Arc;
 
 pub(crate) use self::kept::KeptPolicies;
 
-/// The most policies.
+/// The most policies that the API may have.
 pub(crate) const MOST: usize = 1000;
-/// The longest text of one, in bytes: policies have some hundred, those with long lists more.
+/// The longest text of a policy, in bytes. Most policies have some hundred bytes, those with long lists more.
 pub(crate) const MAX_TEXT: usize = 64 << 10;
-/// The most bytes of all texts, as many as a file may have.
+/// The most bytes of all texts together, as many as a file may have.
 const MAX_TEXTS: usize = 4 << 20;
 
-/// The texts by their names, in the order of the names. A change makes another one.
+/// The texts by name, in the order of the names. Immutable: a change makes a new value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ApiPolicies(BTreeMap<Arc<str>, Arc<str>>);
 
-/// There is no room for one more policy, or for one so long.
+/// There is no room for another policy, or the text is too long.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NoRoom {
     #[error("{MOST} policies were put through the API, which are as many as there may be; delete one first")]
@@ -54,7 +54,7 @@ impl ApiPolicies {
         if bytes > MAX_TEXTS { Err(NoRoom::Bytes(bytes)) } else { Ok(Self(texts)) }
     }
 
-    /// Leaves a policy out.
+    /// Returns the policies without this one.
     pub(crate) fn without(&self, name: &str) -> Self {
         let mut texts = self.0.clone();
         texts.remove(name);

@@ -1,4 +1,4 @@
-//! What every request is answered from: the engine, the reload, who may ask, and what the server is doing.
+//! The state that every request is answered from: engine, reload, access, and the phase of the server.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,9 +15,9 @@ use crate::reload::{Loaded, Reload};
 use crate::settings::Refused;
 use crate::tls::Certificates;
 
-/// Proposed texts that are read at once: reading one takes milliseconds of a core, and checks go first.
+/// How many proposed texts may be read at once. Reading one takes milliseconds of a core, and checks come first.
 const PROPOSALS: usize = 2;
-/// How long a collector has for the spans that wait when the server ends: one that is there takes them in milliseconds.
+/// How long the collector may take for the last spans when the server ends. A reachable collector takes milliseconds.
 const LAST_SPANS: Duration = Duration::from_secs(3);
 
 /// One server's state, shared by its doors and its connections.
@@ -27,12 +27,12 @@ pub(crate) struct App {
     pub(crate) reload: Reload,
     pub(crate) redact: Redact,
     pub(crate) access: Access,
-    /// What the encrypted doors show, if there are any.
+    /// The certificates of the encrypted doors, if there are any.
     pub(crate) certificates: Option<Arc<Certificates>>,
-    /// Where spans of decisions go, if anywhere.
+    /// The exporter of decision spans, if spans are sent.
     pub(crate) spans: Option<Spans>,
     phase: watch::Receiver<Phase>,
-    /// How many proposed texts of policies may be read at once.
+    /// Limits how many proposed texts of policies are read at once.
     pub(crate) proposals: Arc<Semaphore>,
 }
 
@@ -49,12 +49,12 @@ impl App {
         Self { engine, reload, redact, access, certificates, spans, phase, proposals }
     }
 
-    /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
+    /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.
     pub(crate) fn begin_request(&self, transport: Transport) -> InFlight<'_> {
         self.engine.metrics.requests.begin(transport)
     }
 
-    /// Returns how many requests are being answered, the one that asks included.
+    /// Returns how many requests are being answered, including the calling one.
     pub(crate) fn requests_in_flight(&self) -> usize {
         self.engine.metrics.requests.in_flight()
     }
@@ -63,7 +63,7 @@ impl App {
         *self.phase.borrow()
     }
 
-    /// Returns the phases from now on.
+    /// Returns a receiver of the phases from now on.
     pub(crate) fn phases(&self) -> watch::Receiver<Phase> {
         self.phase.clone()
     }
@@ -71,14 +71,14 @@ impl App {
     /// Waits until the server begins to drain.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Cancel safe.
     #[cfg(feature = "grpc")]
     pub(crate) async fn drains(&self) {
-        // An error means that whoever tells the phase is gone, and the server with it.
+        // An error means that the sender is gone, and so is the server.
         let _ = self.phase.clone().wait_for(|phase| *phase > Phase::Serving).await;
     }
 
-    /// Keeps what was counted last, and sends the spans that wait.
+    /// Writes the last counters, and sends the spans that wait.
     pub(crate) async fn close(&self) {
         self.engine.close_stores().await;
         if let Some(spans) = &self.spans {
@@ -86,16 +86,18 @@ impl App {
         }
     }
 
-    /// Reads again all that can change while the server runs: the tokens and certificates, then the configuration.
+    /// Reads everything again that can change while the server runs: the tokens and certificates, then the
+    /// configuration.
     ///
     /// # Errors
-    /// [`Refused`] when the configuration is refused; tokens and certificates that are refused are told to the log. The old ones hold.
+    /// [`Refused`] if the configuration is refused; the old one stays in force. Refused tokens and certificates are
+    /// only logged, and the old ones stay valid.
     pub(crate) async fn read_again(&self) -> Result<Loaded, Refused> {
         self.renew_secrets().await;
         self.reload.now(&self.engine).await
     }
 
-    /// Reads the tokens and the certificates again. What is refused is told to the log, and the old ones hold.
+    /// Reads the tokens and certificates again. Refused ones are logged, and the old ones stay valid.
     pub(crate) async fn renew_secrets(&self) {
         self.access.renew().await;
         if let Some(certificates) = &self.certificates {

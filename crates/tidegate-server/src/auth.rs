@@ -1,8 +1,9 @@
-//! Who may talk to the server, and what about.
+//! Who may use the server, and for what.
 //!
-//! Without a token the server is bound to loopback only, and two tricks of web pages are refused: a page may send requests
-//! to loopback, which its `Origin` betrays, and it may give its own name our address, which `Host` betrays ([`web_pages`]).
-//! With tokens, every request but health carries one that is for what the request asks.
+//! Without a token the server listens on loopback only, and two tricks of web pages are refused. A page may send
+//! requests to loopback, which its `Origin` reveals. And a page may map its own name to the server's address, which
+//! `Host` reveals ([`web_pages`]). With tokens, every request except health checks must carry a token with the scope
+//! that the request needs.
 
 mod access;
 mod scope;

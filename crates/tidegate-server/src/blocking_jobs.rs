@@ -1,8 +1,9 @@
-//! Runs what may block on a thread of its own, and gives up waiting after a while.
+//! Runs blocking work on its own thread, and gives up waiting after a while.
 //!
-//! Reading a file blocks as long as its file system does, which may be for good when that lies on another machine. A thread
-//! stuck in such a read cannot be ended, so the runtime's own threads are not used: the runtime would wait for them when the
-//! server stops. One job runs at a time; while one is stuck, the next is refused instead of adding a stuck thread.
+//! Reading a file blocks as long as its file system does, which may be forever for a network file system. A thread that
+//! is stuck in such a read cannot be stopped. So the runtime's own blocking threads are not used: the runtime would
+//! wait for them when the server stops. One job runs at a time. While one is stuck, the next is refused, so that no
+//! more threads get stuck.
 
 use std::fmt;
 use std::time::Duration;
@@ -11,28 +12,28 @@ use parking_lot::Mutex;
 use tokio::sync::{oneshot, watch};
 use tokio::time::{Instant, timeout_at};
 
-/// Runs one job at a time, each on a thread of its own.
+/// Runs one job at a time, each on its own thread.
 #[derive(Debug)]
 pub(crate) struct BlockingJobs {
     patience: Duration,
     last: Mutex<Option<Running>>,
 }
 
-/// A job that was started, and whose thread closes the channel when it ends, however it ends.
+/// A running job. Its thread closes the channel when it ends, in whichever way.
 #[derive(Clone, Debug)]
 struct Running {
     since: Instant,
     ended: watch::Receiver<()>,
 }
 
-/// Why there is no outcome. Prints as the end of a sentence about the job.
+/// Why a job has no outcome. The text completes a sentence about the job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoOutcome {
-    /// The job takes longer than the patience.
+    /// The job takes longer than the patience; holds that time.
     Slow(Duration),
-    /// An earlier job has been running for so long, and this one was not started.
+    /// An earlier job has been running for this long, so this one was not started.
     Busy(Duration),
-    /// The job panicked, or there was no thread to be had for it.
+    /// The job panicked, or no thread could be started for it.
     Broken,
 }
 
@@ -49,27 +50,27 @@ impl fmt::Display for NoOutcome {
 }
 
 impl BlockingJobs {
-    /// Waits at most this long for each job.
+    /// Makes a runner that waits for each job at most for `patience`.
     pub(crate) fn new(patience: Duration) -> Self {
         Self { patience, last: Mutex::new(None) }
     }
 
-    /// Runs a job and returns what it came to. Callers take turns: two calls at the same time may both start a thread.
+    /// Runs a job and returns its result. Calls must not overlap: two calls at the same time may both start a thread.
     ///
-    /// While an earlier job runs, waits until that has run for the patience.
+    /// If an earlier job still runs, waits for it first, until that job has run for the patience.
     ///
     /// # Errors
-    /// [`NoOutcome`]. A job that is slow goes on without anybody waiting for it.
+    /// [`NoOutcome`]. A job that is too slow goes on without anybody waiting for it.
     ///
     /// # Cancel safety
-    /// A call that is dropped leaves the job running to its end; the next call waits for it.
+    /// If dropped, the job runs to its end, and the next call waits for it.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         job: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, NoOutcome> {
         let before = self.last.lock().clone();
         if let Some(mut before) = before {
-            // The channel carries nothing: it ends with the thread.
+            // The channel carries no values: it closes when the thread ends.
             if timeout_at(before.since + self.patience, before.ended.changed()).await.is_err() {
                 return Err(NoOutcome::Busy(before.since.elapsed()));
             }
@@ -81,7 +82,7 @@ impl BlockingJobs {
         let thread = std::thread::Builder::new().name("tidegate-job".to_owned());
         let started = thread.spawn(move || {
             let _ends = ends;
-            // Nobody waits any more when it was slow.
+            // An error means that the caller has given up waiting.
             let _ = tell.send(job());
         });
         if started.is_err() {
@@ -90,7 +91,7 @@ impl BlockingJobs {
         *self.last.lock() = Some(Running { since, ended });
         let outcome = timeout_at(since + self.patience, outcome).await;
         let outcome = outcome.map_err(|_| NoOutcome::Slow(self.patience))?;
-        // The job is done; nobody needs to wait for its thread to go.
+        // The job is done, so the next call need not wait for its thread.
         *self.last.lock() = None;
         outcome.map_err(|_| NoOutcome::Broken)
     }
@@ -119,7 +120,8 @@ mod tests {
         assert_eq!(jobs.run(|| 3).await, Ok(3));
     }
 
-    /// A caller who goes away while the file is read must not leave a second thread behind, nor have the next one refused.
+    /// A caller that goes away while the file is read must not leave a second thread behind, nor cause the next call to
+    /// be refused.
     #[tokio::test]
     async fn a_call_that_is_dropped_is_waited_for_by_the_next() {
         let jobs = BlockingJobs::new(Duration::from_secs(60));

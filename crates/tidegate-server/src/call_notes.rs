@@ -1,31 +1,31 @@
-//! What is noted of a call while it is answered, for the span that tells of it.
+//! Collects facts about a call while it is answered, for its tracing span.
 //!
-//! The notes lie beside the task that answers, so that nothing between a door and the store hands them on. A call that no span tells of has
-//! none, and to note something of it does nothing; without the feature `otel` no call has any.
+//! The notes are a task-local value, so that nothing between a door and the store has to pass them on. A call without a
+//! span has no notes, and noting something then does nothing. Without the feature `otel` no call has a span.
 
 use std::time::Duration;
 
 use ulid::Ulid;
 
-/// What was noted of one call.
+/// The facts about one call.
 #[derive(Debug, Default)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "nothing is ever noted"))]
 pub(crate) struct Notes {
-    /// Whether keys are noted as they are.
+    /// Whether keys are noted in plain text.
     pub(crate) reveals_keys: bool,
-    /// What became of it, in a word of the metrics; of several requests in one call, of the first that may not pass.
+    /// The outcome, as a metrics label. If a call has several requests, the outcome of the first that may not pass.
     pub(crate) outcome: Option<&'static str>,
     /// The policy that decided.
     pub(crate) policy: Option<String>,
     /// The key under that policy, or its digest.
     pub(crate) key: Option<String>,
-    /// Whether it was decided without the engine.
+    /// Whether the decision was made without the engine.
     pub(crate) by_fallback: bool,
-    /// The name of the decision; of several, of the first that has one.
+    /// The id of the decision; if there are several, the first.
     pub(crate) id: Option<Ulid>,
-    /// Time spent deciding.
+    /// The time spent deciding.
     pub(crate) deciding: Option<Duration>,
-    /// Time that an engine took, where one was asked.
+    /// The time that an engine took, if one was asked.
     pub(crate) store: Option<Duration>,
 }
 
@@ -34,18 +34,18 @@ tokio::task_local! {
     static NOTES: std::cell::RefCell<Notes>;
 }
 
-/// Notes something of the call that is being answered, if a span tells of it.
+/// Notes something about the current call, if it has a span.
 #[cfg(feature = "otel")]
 pub(crate) fn note(note: impl FnOnce(&mut Notes)) {
-    // An error means that there is no span. No note is made while another is.
+    // An error means that there is no span. Notes are never nested, so the borrow succeeds.
     let _ = NOTES.try_with(|notes| note(&mut notes.borrow_mut()));
 }
 
-/// Without the feature there is nothing to tell of.
+/// Without the feature there are no spans.
 #[cfg(not(feature = "otel"))]
 pub(crate) fn note(_: impl FnOnce(&mut Notes)) {}
 
-/// Says whether a span tells of the call that is being answered.
+/// Returns whether the current call has a span.
 #[cfg(feature = "grpc")]
 pub(crate) fn wanted() -> bool {
     #[cfg(feature = "otel")]
@@ -54,7 +54,7 @@ pub(crate) fn wanted() -> bool {
     false
 }
 
-/// Waits for an answer, and returns with it what was noted meanwhile.
+/// Waits for an answer, and returns it with the notes made meanwhile.
 ///
 /// # Cancel safety
 /// That of the answer.
@@ -67,7 +67,7 @@ pub(crate) async fn noted<T>(notes: Notes, answering: impl Future<Output = T>) -
     NOTES.scope(std::cell::RefCell::new(notes), answering).await
 }
 
-/// Adds to a time that may not have been noted yet.
+/// Adds to a duration that may not have been noted yet.
 pub(crate) fn add(noted: &mut Option<Duration>, took: Duration) {
     *noted = Some(noted.unwrap_or_default().saturating_add(took));
 }

@@ -1,8 +1,8 @@
 //! Accepts connections, serves them, and lets them finish.
 //!
-//! New connections are accepted even when all places are taken: one that only waits makes room, and when there is none, a
-//! reserve answers health and administration ([`places`]). Each connection has a bound for everything it can make the server
-//! hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
+//! New connections are accepted even when all places are taken. A waiting connection then gives up its place, and if
+//! none is waiting, a reserve answers health checks and administration ([`places`]). Each connection has a bound for
+//! everything it can make the server hold or wait for ([`connection`]). On draining, nothing new is accepted, idle
 //! connections close, and requests in flight get their answer until the deadline.
 
 mod after_others;
@@ -48,7 +48,7 @@ pub(crate) use timed_body::TooSlow;
 use crate::options::Timeouts;
 use crate::phase::Phase;
 
-/// The pause after an accept that failed for want of descriptors or memory; accepting again at once would spin.
+/// The pause after an accept failed for lack of descriptors or memory. Without it the loop would spin.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 
 /// How serving ended.
@@ -56,12 +56,12 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(20);
 pub(crate) enum Drained {
     /// Every request in flight was answered.
     All,
-    /// The deadline or a second signal came first; this many connections were cut.
+    /// The deadline or a second signal came first. Holds the number of connections that were cut.
     Cut(usize),
 }
 
 impl Drained {
-    /// Returns how two doors ended together.
+    /// Combines the results of two doors.
     pub(crate) const fn and(self, other: Self) -> Self {
         match (self, other) {
             (Self::All, ended) | (ended, Self::All) => ended,
@@ -73,16 +73,16 @@ impl Drained {
 /// How the connections of a door are served.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Serving<'t> {
-    /// Where they run; `None`: on the runtime of the caller.
+    /// The threads that run the connections; `None`: the caller's runtime.
     pub(crate) threads: Option<&'t Threads>,
-    /// The most of them at once, 1 or more.
+    /// The most connections at once, 1 or more.
     pub(crate) connections: usize,
     pub(crate) timeouts: Timeouts,
-    /// How long requests in flight may take to end once the server drains.
+    /// How long requests in flight may take to finish once the server drains.
     pub(crate) drain: Duration,
 }
 
-/// Serves until the phase says otherwise, then drains.
+/// Serves connections until the phase changes, then drains.
 pub(crate) async fn serve(
     listener: Listener,
     door: Arc<impl Door>,
@@ -92,7 +92,7 @@ pub(crate) async fn serve(
     let Serving { threads, connections, timeouts, drain } = serving;
     let places = Arc::new(Places::new(connections));
     let most = places.sockets();
-    // Places count who may stay; sockets count who is still there, those told to leave included.
+    // Places count the connections that may stay. Sockets count all open ones, including those told to leave.
     let sockets = Arc::new(Semaphore::new(most));
     let mut failing = false;
 
@@ -103,8 +103,8 @@ pub(crate) async fn serve(
         };
         let (socket, accepted) = tokio::select! {
             biased;
-            // Looks before it waits: the server may have been stopped before it ran. An error means that nobody is left to
-            // stop it, and then it has no business running.
+            // The phase is checked before waiting: the server may have been stopped before it ran. An error means that
+            // nothing is left that could stop the server, so it must not run.
             _ = phase.wait_for(|phase| *phase > Phase::Serving) => break,
             accepted = accepted => match accepted { Some(accepted) => accepted, None => break },
         };
@@ -113,12 +113,14 @@ pub(crate) async fn serve(
                 failing = false;
                 let place = Arc::new(places.admit(peer.ip()));
                 let door = Arc::clone(&door);
-                // A stream is woken by the runtime it was made in, so it moves without one. What fails here is a socket that is gone.
+                // A stream is registered with the runtime that made it, so it is detached to move to another. This
+                // fails only if the socket is gone.
                 let Ok(moving) = stream.into_moving() else { continue };
                 let serving = async move {
                     if let Ok(stream) = moving.arrive() {
-                        // Until the runtime has looked, a socket is read as if nothing had come, and a server that stops would close it: what has
-                        // arrived by then is answered.
+                        // Until the runtime has polled the socket once, a read finds nothing, and a stopping server
+                        // would close the connection as idle. Yield first, so that a request that has arrived is
+                        // answered.
                         tokio::task::yield_now().await;
                         door.serve(stream, peer, &place, timeouts).await;
                     }
@@ -131,24 +133,24 @@ pub(crate) async fn serve(
             }
             Err(error) if is_the_callers(&error) => {}
             Err(error) => {
-                // Said once for each time of need: it may last, and come fifty times a second.
+                // Logged once per run of failures: it may last, with fifty failures a second.
                 if !failing {
                     tracing::warn!(%error, "cannot accept a connection");
                 }
                 failing = true;
-                // What is short is mostly descriptors, and idle connections hold some.
+                // Usually descriptors are short, and idle connections hold some.
                 places.make_room();
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    // In this order: when a new connection is refused, all open ones have been told to finish.
+    // The order matters: by the time a new connection is refused, all open ones have been told to finish.
     places.order(Order::Finish);
     drop(listener);
 
     let finished = sockets.acquire_many(u32::try_from(most).unwrap_or(u32::MAX));
     let left_at_once = async {
-        // A closed channel means that nobody is left to ask for it.
+        // A closed channel means that nobody is left to request it.
         if phase.wait_for(|phase| *phase == Phase::Leaving).await.is_err() {
             std::future::pending::<()>().await;
         }
@@ -166,7 +168,7 @@ pub(crate) async fn serve(
     }
 }
 
-/// Says whether accepting failed because the caller went away, which is no trouble of ours.
+/// Returns whether accepting failed only because the caller went away.
 fn is_the_callers(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset};
     matches!(error.kind(), ConnectionAborted | ConnectionRefused | ConnectionReset)

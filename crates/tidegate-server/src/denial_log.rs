@@ -1,23 +1,23 @@
-//! How often the log is told of denials.
+//! Limits how often denials are logged.
 //!
-//! A flood of refusals must not become a flood of lines, so most are left out. Each policy has a few lines at once and then one every ten
-//! seconds, all policies together one a second; a line says how many of its policy's denials were left out since the one before. What was
-//! denied in all, the metrics count.
+//! A flood of refusals must not become a flood of log lines, so most are left out. Each policy may log a few lines at
+//! once and then one every ten seconds; all policies together may log one a second. A line says how many denials of its
+//! policy were left out since the previous line. The metrics count all denials.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::{Limiter, Quota, QuotaError};
 
-/// Lines of one policy at once: what is tried by hand is seen whole.
+/// How many lines one policy may log at once. Requests that are tried by hand are all logged.
 const BURST: u64 = 5;
-/// Lines of one policy a minute after that.
+/// How many lines one policy may log a minute after that.
 const PER_MINUTE: u64 = 6;
-/// Lines of all policies at once, and a second: as often as one place in the program may speak, or it would be the log that
-/// leaves lines out.
+/// How many lines all policies may log at once, and how many a second after that. This is as much as the log accepts
+/// from one place in the program; beyond it, the log itself would drop lines.
 const BURST_OF_ALL: u64 = 50;
 const PER_SECOND_OF_ALL: u64 = 1;
 
-/// Which denials of one policy, or of all, are told.
+/// Limits the denials that are logged for one policy, or for all together.
 #[derive(Debug)]
 pub(crate) struct DenialLog {
     often: Limiter,
@@ -36,7 +36,7 @@ impl DenialLog {
         Self { often, left_out: AtomicU64::new(0) }
     }
 
-    /// The one of all policies together.
+    /// Makes the limit for all policies together.
     pub(crate) fn of_all() -> Self {
         Self::new(Quota::per_second(PER_SECOND_OF_ALL).burst(BURST_OF_ALL).gcra())
     }
@@ -46,9 +46,10 @@ impl DenialLog {
         Self { often: self.often.with_clock(clock), ..self }
     }
 
-    /// Says whether a denial is told, and how many were left out before it; counts it where it is not.
+    /// Returns whether to log a denial: the number of denials left out before it, or `None` if this one is left out. It
+    /// is then counted.
     pub(crate) fn turn(&self, of_all: &Self) -> Option<u64> {
-        // Relaxed: a number for people.
+        // Relaxed: the count stands alone, and only people read it.
         if self.often.admit() && of_all.often.admit() {
             return Some(self.left_out.swap(0, Ordering::Relaxed));
         }

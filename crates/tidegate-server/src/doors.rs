@@ -1,4 +1,4 @@
-//! Where requests enter: protocols know the gate, the gate knows no protocol.
+//! The doors: one for each protocol by which requests enter. Doors know the gate; the gate knows no protocol.
 
 #[cfg(feature = "grpc")]
 pub(crate) mod grpc;

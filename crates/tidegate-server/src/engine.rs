@@ -1,7 +1,9 @@
-//! What every door asks: decides under the policies in force, counts decisions, remembers refusals.
+//! The decision engine behind every door (HTTP, gRPC, RESP): decides requests under the policies in force, counts the
+//! decisions and remembers refused requests.
 //!
-//! The gate decides; this adds what only a server has: a choice of policies by name, an answer when the store has none,
-//! counters, the keys at their limits, a memory of the last refusals. What comes after a decision is in [`settling`].
+//! The [`Gate`] decides. This module adds what only a server needs: the choice of policies by name, an answer when the
+//! store has none, metrics, the keys at their limits, and a memory of the last refusals. [`settling`] handles what
+//! follows a decision.
 
 mod breakers;
 mod counting;
@@ -76,10 +78,10 @@ pub(crate) use self::switches::By as SwitchedBy;
 pub(crate) use self::ticket::{NoTicket, TicketAnswer, TicketFor};
 pub(crate) use self::ticket_seal::TicketSeal;
 
-/// Refused requests that are remembered for a question: some seconds of a flood, hours of ordinary service.
+/// How many refused requests are remembered for later questions: some seconds of a flood, hours of ordinary service.
 const REMEMBERED: usize = 8192;
 const REMEMBERED_BYTES: usize = 4 << 20;
-/// Headers that hold secrets; they are not remembered unless a key is made of them.
+/// Headers that hold secrets. They are remembered only when a policy's key is made of them.
 const SECRET: [&str; 4] = [
     "request.header.authorization",
     "request.header.cookie",
@@ -91,17 +93,17 @@ const SECRET: [&str; 4] = [
 #[derive(Debug)]
 pub(crate) struct Engine {
     gate: Gate,
-    /// Those that its policies go by.
+    /// The switches that the policies refer to.
     switches: Switches,
     store: Arc<dyn Store>,
     store_kind: &'static str,
-    /// Between the gate and a store that may fail.
+    /// Stands between the gate and a store that may fail; `None` for a store that cannot.
     fallback: Option<Fallback>,
-    /// Whether nothing is ever awaited for a decision: the one store is memory of this process.
+    /// Whether a decision never waits: the only store is in this process's memory.
     decides_at_once: bool,
-    /// What this node has where it shares an engine with others.
+    /// Leases and membership of this node where several nodes share an engine.
     shared: Option<shared_gate::Shared>,
-    /// What keeps the counters of a store of this process.
+    /// Writes the counters of a store in this process to disk, where it does so.
     kept: Option<Arc<dyn Kept>>,
     live: ArcSwap<Live>,
     pub(crate) metrics: Metrics,
@@ -116,12 +118,12 @@ pub(crate) struct Engine {
     peer_names: PeerNames,
 }
 
-/// What is asked of a decision.
+/// What a decision does to the counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Want {
-    /// Spend and count.
+    /// Charges the request and counts the decision.
     Take,
-    /// Look.
+    /// Only looks: charges and counts nothing.
     Peek,
 }
 
@@ -129,21 +131,21 @@ pub(crate) enum Want {
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
 pub(crate) enum Conclusion {
-    /// By the policies.
+    /// The policies decided.
     Decided(GateDecision),
-    /// By what the policies say for when the store cannot decide.
+    /// The store could not decide; `on_store_error` of the policies applies.
     Unsettled {
         /// Whether it may pass.
         allowed: bool,
-        /// The first policy that refuses without its store.
+        /// The name of the first policy that refuses because its store is away.
         policy: Option<String>,
-        /// What the store said.
+        /// The error of the store.
         error: StoreError,
     },
 }
 
 impl Conclusion {
-    /// Says whether the request may pass.
+    /// Returns whether the request may pass.
     pub(crate) fn allowed(&self) -> bool {
         match self {
             Self::Decided(decision) => decision.allowed,
@@ -153,7 +155,7 @@ impl Conclusion {
 }
 
 impl Engine {
-    /// Makes the engine; inside a tokio runtime, which it tells its store in the background what nobody waits for.
+    /// Makes the engine. Must be called inside a tokio runtime: background messages to the store are spawned on it.
     pub(crate) fn new(
         settings: &Settings,
         opened: OpenStore,
@@ -212,7 +214,8 @@ impl Engine {
         }
     }
 
-    /// Returns what is in force, by a lease and not by a reference count, which all threads would write to: for as long as a request takes.
+    /// Returns the settings in force, held by an arc-swap guard: a shared reference count would be written by all
+    /// threads. Keep the guard for one request at most.
     pub(crate) fn live(&self) -> Guard<Arc<Live>> {
         self.live.load()
     }
@@ -221,10 +224,10 @@ impl Engine {
         self.gate.now()
     }
 
-    /// Says whether the store that runs can keep what some policies ask of it.
+    /// Checks that the running store can do what these policies need.
     ///
     /// # Errors
-    /// [`Refused`] names each policy that would not get it.
+    /// [`Refused`] names each policy that the store cannot serve.
     pub(crate) fn fits(&self, policies: &PolicySet) -> Result<(), Refused> {
         let unfit = self.gate.unfit(policies);
         let kind = self.store_kind;
@@ -238,7 +241,7 @@ impl Engine {
         if unfit.is_empty() { Ok(()) } else { Err(Refused::new(unfit)) }
     }
 
-    /// Puts other settings in force. Callers take turns.
+    /// Puts other settings in force. Calls must not overlap.
     pub(crate) fn replace(&self, settings: &Settings) {
         let before = self.live();
         self.rename_switches(&settings.policies);
@@ -254,7 +257,7 @@ impl Engine {
         self.live.store(Arc::new(live));
     }
 
-    /// Counts a decision, and gives it the form of its answer.
+    /// Counts a decision and turns it into a [`Conclusion`].
     fn conclude(
         &self,
         live: &Live,
@@ -271,7 +274,8 @@ impl Engine {
         conclusion
     }
 
-    /// Counts a decision, and gives it the form of its answer where it lies: it is large, and to move it costs as much as to count it.
+    /// Counts a decision and adjusts it for the answer, in place: it is large, and moving it costs as much as counting
+    /// it.
     fn settle_form(&self, live: &Live, request: &Descriptor<'_>, conclusion: &mut Conclusion, want: Want) {
         let Conclusion::Decided(decision) = conclusion else { return };
         if live.breaks && decision.allowed {
@@ -288,7 +292,7 @@ impl Engine {
         }
     }
 
-    /// Names a decision; remembers the request of a refusal, and tells the log.
+    /// Gives a decision its id. For a refusal, also remembers the request and logs the denial.
     pub(crate) fn name(
         &self,
         live: &Live,
@@ -305,7 +309,7 @@ impl Engine {
             call_notes::note(|notes| _ = notes.id.get_or_insert(id));
             return id;
         }
-        // By name: places move when the file changes.
+        // Policies are remembered by name, because their indices change when the file changes.
         let named = |at: &usize| live.set.policies().get(*at).map(|policy| policy.name.as_str().into());
         let only = only.map(|only| only.iter().filter_map(named).collect());
         let secret = |name: &str| SECRET.contains(&name) && !live.keys_by(name);
@@ -318,12 +322,13 @@ impl Engine {
         id
     }
 
-    /// Returns the request of a refusal, `None` where it was too long to be kept, and what was stated with it.
+    /// Returns the remembered request of a refusal with the cost and priority stated for it. The request is `None` if
+    /// it was too long to be kept.
     pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
         self.refused.find(id)
     }
 
-    /// Returns the facts of the policies that a conclusion was made under.
+    /// Returns the facts of the policies that this conclusion was made under.
     pub(crate) fn facts<'l>(&self, live: &'l Live, conclusion: &Conclusion) -> Cow<'l, [Facts]> {
         match conclusion {
             Conclusion::Decided(decision) => live.facts(&decision.policies, &self.metrics),
@@ -331,7 +336,7 @@ impl Engine {
         }
     }
 
-    /// Writes all metrics; `others` adds what is not of decisions.
+    /// Writes all metrics as text; `others` registers those that are not about decisions.
     pub(crate) fn write_metrics(&self, others: impl FnOnce(&mut Registry)) -> String {
         let live = self.live();
         self.show_breakers(&live);
@@ -359,7 +364,7 @@ impl Engine {
     }
 }
 
-/// Returns some of the policies in force, by their indices.
+/// Returns the policies in force that have these indices.
 fn among(live: &Live, only: &[usize]) -> Among {
     Among::new(Arc::clone(&live.set), only.iter().copied())
 }

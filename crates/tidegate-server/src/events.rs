@@ -1,7 +1,7 @@
-//! What happens in the server, told to those who listen at `/v1/events` while it happens.
+//! Sends events of the server to the listeners of `/v1/events` as they happen.
 //!
-//! Nothing is kept: who connects is told what comes from then on. A listener who is slower than what happens misses the oldest events and is
-//! told how many. While nobody listens, telling costs one relaxed load.
+//! Nothing is stored: a listener gets the events that happen from then on. A listener that is too slow misses the
+//! oldest events, and is told how many. While nobody listens, sending costs one relaxed load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,22 +11,22 @@ use serde_json::{Value, json};
 use tidegate::Tick;
 use tokio::sync::broadcast::{self, Receiver, Sender};
 
-/// The most listeners: people and their tools, each on a connection of its own.
+/// The most listeners. They are people and their tools, each with its own connection.
 pub(crate) const MOST_LISTENERS: usize = 16;
-/// Events that wait for the slowest listener, for all of them together: some hundred KiB.
+/// How many events are kept for the slowest listener, shared by all listeners: some hundred KiB.
 const WAITING: usize = 512;
-/// Denials that are told in one second; a flood has many more, which are counted.
+/// How many denials are sent in one second. The others are only counted.
 const DENIALS_A_SECOND: u32 = 50;
 
 /// One event.
 #[derive(Debug)]
 pub(crate) struct Event {
-    /// What it is: `denied`, `policies`, `breaker`, `store`, `key`.
+    /// The kind: `denied`, `policies`, `breaker`, `store`, `key`.
     pub(crate) name: &'static str,
     pub(crate) data: Value,
 }
 
-/// Where events are told.
+/// Sends events to all listeners.
 #[derive(Debug)]
 pub(crate) struct Events {
     sender: Sender<Arc<Event>>,
@@ -34,7 +34,7 @@ pub(crate) struct Events {
     denials: Mutex<Denials>,
 }
 
-/// How many denials were told in the present second.
+/// The denials that were sent in the present second.
 #[derive(Debug, Default)]
 struct Denials {
     second: u64,
@@ -42,7 +42,7 @@ struct Denials {
     untold: u64,
 }
 
-/// Somebody who listens, until it is dropped.
+/// A listener; it stops listening when dropped.
 #[derive(Debug)]
 pub(crate) struct Listener {
     events: Arc<Events>,
@@ -63,28 +63,29 @@ impl Default for Events {
 }
 
 impl Events {
-    /// Listens from now on; `None` where as many listen as may.
+    /// Starts listening from now on; `None` if there are [`MOST_LISTENERS`] already.
     pub(crate) fn listen(self: &Arc<Self>) -> Option<Listener> {
-        // Relaxed: a number that orders nothing; the channel has its own order.
+        // Relaxed: the number orders nothing else; the channel has its own ordering.
         let more = |listeners| (listeners < MOST_LISTENERS).then_some(listeners + 1);
         self.listeners.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         Some(Listener { events: Arc::clone(self), receiver: self.sender.subscribe() })
     }
 
-    /// Says whether anybody listens.
+    /// Returns whether anybody listens.
     pub(crate) fn any(&self) -> bool {
         self.listeners.load(Ordering::Relaxed) > 0
     }
 
-    /// Tells an event.
+    /// Sends an event. `data` is computed only if somebody listens.
     pub(crate) fn tell(&self, name: &'static str, data: impl FnOnce() -> Value) {
         if self.any() {
-            // An error says that the last listener has just gone.
+            // An error means that the last listener has just gone.
             let _ = self.sender.send(Arc::new(Event { name, data: data() }));
         }
     }
 
-    /// Tells a denial, unless enough were told in this second; says how many were not since the last that was.
+    /// Sends a denial, unless [`DENIALS_A_SECOND`] were sent in this second. The event says how many denials were left
+    /// out since the last one sent.
     pub(crate) fn denied(&self, at: Tick, data: impl FnOnce() -> Value) {
         if !self.any() {
             return;

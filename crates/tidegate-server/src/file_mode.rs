@@ -1,8 +1,9 @@
-//! Who may read a file that holds a secret.
+//! Checks who may read a file that holds a secret.
 
 use std::path::Path;
 
-/// Returns the permissions of a file that everybody on this machine can read; `None` of others, and where there are no permissions.
+/// Returns the permissions of a file that all users of this machine can read; `None` for other files, and on systems
+/// without permissions.
 #[cfg(unix)]
 pub(crate) fn readable_by_everybody(path: &Path) -> Option<u32> {
     use std::os::unix::fs::PermissionsExt as _;

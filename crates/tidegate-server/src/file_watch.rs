@@ -1,11 +1,11 @@
-//! Notices that the config file changed, whichever way it was written.
+//! Detects that the config file changed, however it was written.
 //!
 //! Editors write a new file and rename it over the old one; Kubernetes swaps a symlink in the directory. A watch on the
-//! file itself would follow the old inode and hear nothing more, so the directory is watched, and what decides is whether
-//! the *content* behind the path is another one. Events come in bursts: the file is looked at when they pause.
+//! file itself would follow the old inode and see no more events. So the directory is watched, and a change counts only
+//! if the *content* behind the path differs. Events come in bursts, so the file is read once they pause.
 //!
-//! Looking reads the file as a reload does: a regular file, of bounded length, aside from what must not wait. What cannot be
-//! read any more is a change as well, so that the reload which follows says what is wrong with it.
+//! The file is read as in a reload: it must be a regular file of bounded length, and it is read on its own thread. A
+//! file that has become unreadable counts as changed too, so that the reload that follows reports what is wrong.
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
@@ -18,14 +18,14 @@ use tokio::sync::mpsc;
 
 use crate::blocking_jobs::{BlockingJobs, NoOutcome};
 
-/// How long events must pause before the file is read: longer than an editor's write and rename lie apart.
+/// How long events must pause before the file is read: longer than the time between an editor's write and its rename.
 const PAUSE: Duration = Duration::from_millis(50);
-/// The longest wait for such a pause, should another file beside it be written all the time.
+/// The longest wait for such a pause, in case another file in the directory is written all the time.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The longest wait for a look at the file. Looking comes first and a reload may wait for it, so it is given up sooner.
+/// The longest wait for reading the file. Shorter than that of a reload, which may have to wait for this.
 const LOOK: Duration = Duration::from_secs(5);
 
-/// Watches one file by its directory. Stops when dropped.
+/// Watches one file through its directory. Stops when dropped.
 #[derive(Debug)]
 pub(crate) struct FileWatch {
     path: PathBuf,
@@ -36,15 +36,15 @@ pub(crate) struct FileWatch {
 }
 
 impl FileWatch {
-    /// Starts watching; what the file holds now is what it is compared with.
+    /// Starts watching. Changes are relative to the present content of the file.
     ///
     /// # Errors
-    /// When the directory cannot be watched.
+    /// If the directory cannot be watched.
     pub(crate) async fn new(path: &Path) -> Result<Self, notify::Error> {
-        // One place: "something happened" is all there is to say, and saying it twice adds nothing.
+        // Capacity 1: an event says only that something happened, so a second one adds nothing.
         let (tell, events) = mpsc::channel(1);
         let mut watcher = notify::recommended_watcher(move |event: Result<notify::Event, notify::Error>| {
-            // Reading the file is an event as well, and would have us read it again for ever.
+            // Access events are ignored: reading the file causes them, so it would be read forever.
             if event.map_or(true, |event| !event.kind.is_access()) {
                 let _ = tell.try_send(());
             }
@@ -65,14 +65,14 @@ impl FileWatch {
         Ok(watch)
     }
 
-    /// Waits until the file holds something else. A file that is gone for a moment is no change.
+    /// Waits until the content of the file changes. A file that is missing for a moment does not count as changed.
     ///
     /// # Cancel safety
-    /// A call that is dropped may lose a change: it is seen with the next event.
+    /// A dropped call may lose a change. The next event detects it.
     pub(crate) async fn changed(&mut self) {
         loop {
             if self.events.recv().await.is_none() {
-                // The watcher is gone with its thread; there will be no more events.
+                // The watcher and its thread are gone, so there will be no more events.
                 return std::future::pending().await;
             }
             let settle =
@@ -85,7 +85,8 @@ impl FileWatch {
                     self.seen = now;
                     return;
                 }
-                // An earlier look still hangs. The reload that followed it has told the log; the next look that succeeds sees what has changed.
+                // An earlier read still hangs. The reload after it has logged that; the next read that succeeds detects
+                // the change.
                 Err(NoOutcome::Busy(_)) => {}
                 Err(_) => {
                     self.seen = None;
@@ -101,7 +102,7 @@ impl FileWatch {
     }
 }
 
-/// Hashes what a path leads to, or why that cannot be read; `None` when it leads nowhere.
+/// Hashes the content behind a path, or the error if it cannot be read; `None` if the path leads nowhere.
 fn fingerprint(path: &Path) -> Option<u64> {
     let mut hasher = DefaultHasher::new();
     match read_file(path, MAX_BYTES as u64) {

@@ -1,4 +1,4 @@
-//! The server's state as the fuzz targets have it: made of a policy file, with counters in memory and without connections.
+//! The server's state for the fuzz targets: made from a policy file, with counters in memory and without connections.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
@@ -18,18 +18,18 @@ use crate::reload::Reload;
 use crate::settings::{Settings, Source};
 use crate::stores::OpenStore;
 
-/// Returns the runtime of a door that a fuzz target calls.
+/// Returns the runtime for a door that a fuzz target calls.
 ///
 /// # Panics
-/// When the system has no more of what it is made of.
+/// If the system cannot provide a runtime.
 pub(crate) fn runtime() -> Runtime {
     Builder::new_current_thread().enable_all().build().expect("the system has a runtime")
 }
 
-/// Makes the state of a policy file, on a runtime. Everybody may ask everything.
+/// Makes the state of a server with the policies of this file. No token is needed.
 ///
 /// # Panics
-/// With a file that has mistakes.
+/// If the file has errors.
 pub(crate) async fn app(policies: &str, clock: Arc<dyn Clock>) -> Arc<App> {
     let (config, _) = Config::parse(policies, "policies", Format::Yaml).expect("a file without mistakes");
     let settings = Settings::from(config);

@@ -4,16 +4,17 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde::Serialize;
 
-/// The media type of every answer that is no error.
+/// The media type of every JSON answer that is not an error.
 pub(crate) const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
-/// More bytes than the answer to a check with two limits has, so that most answers never move while they are written.
+/// A capacity larger than the answer to a check with two limits, so that most answers are written without a
+/// reallocation.
 const USUAL: usize = 1024;
 
-/// Writes a value as JSON.
+/// Serialises a value as JSON.
 pub(crate) fn bytes(value: &impl Serialize) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(USUAL);
-    // Our answers are structs with string keys and finite numbers, so serializing them cannot fail.
+    // All answers are structs with string keys and finite numbers, so serialising them cannot fail.
     match serde_json::to_writer(&mut bytes, value) {
         Ok(()) => bytes,
         Err(_) => Vec::new(),

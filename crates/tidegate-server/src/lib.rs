@@ -1,10 +1,12 @@
-//! Serves a Tidegate gate over HTTP: the check API, forward-auth sub-requests, metrics, reload, graceful stop.
+//! Serves a Tidegate gate over HTTP, gRPC and RESP: the check API, forward-auth sub-requests, Envoy's rate limit services,
+//! commands of Redis clients, metrics, reload and graceful stop.
 //!
-//! * [`Server`]: from bind to exit; [`ServerOptions`] are what cannot change meanwhile, [`Timeouts`] among them
-//! * [`Source`]: where the configuration comes from, at start and at every reload; [`Settings`] are what it yields
-//! * [`open_store`]: the store that a file names
-//! * [`Token`]: what callers show when the server can be reached by others
-//! * [`TicketOptions`]: with what decisions are settled later, here or elsewhere
+//! * [`Server`]: from bind to exit. [`ServerOptions`] are the settings that cannot change meanwhile, [`Timeouts`] among
+//!   them
+//! * [`Source`]: where the configuration comes from, at start and at every reload. [`Settings`] are its result
+//! * [`open_store`]: opens the store that a file names
+//! * [`Token`]: the secret that callers show if others can reach the server
+//! * [`TicketOptions`]: the keys and lifetime of the tickets that settle decisions later, here or at another node
 //!
 //! # Examples
 //! ```no_run
@@ -78,7 +80,7 @@ pub use ticket_options::{TicketKeyError, TicketOptions};
 pub use tls::{TlsError, check_tls};
 pub use unknown_numbers::unknown_numbers;
 
-/// What the fuzz targets call; no part of the API.
+/// Functions for the fuzz targets; not part of the API.
 #[cfg(feature = "fuzzing")]
 #[doc(hidden)]
 pub mod fuzzing {

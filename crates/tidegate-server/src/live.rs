@@ -1,7 +1,7 @@
-//! What is in force right now, with what the doors want to know of it worked out once.
+//! The configuration in force, with derived facts that the doors need computed once.
 //!
-//! A reload makes a new one and puts it in place whole. A decision carries the policy set it was made under; the moment
-//! between the gate's change and this one's is bridged by working the facts out for that one decision.
+//! A reload makes a new value and replaces the old one as a whole. A decision carries the policy set that it was made
+//! under. In the moment between the gate's change and this one, the facts are computed for that one decision.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -27,43 +27,45 @@ use crate::top_keys::TopKeys;
 pub(crate) struct Live {
     pub(crate) set: Arc<PolicySet>,
     pub(crate) policies: Arc<[Facts]>,
-    /// The file that its policies stand in; `None` where a program has made them.
+    /// The file with its policies; `None` if a program made them.
     pub(crate) written: Option<Written>,
-    /// Those of its policies that were put through the API.
+    /// The policies that were put through the API.
     pub(crate) api: Arc<ApiPolicies>,
     pub(crate) headers: HeaderForm,
-    /// In which headers answers say what policies let pass over their limits.
+    /// The headers in which answers name the policies over whose limit a request was let through.
     pub(crate) over: over::Headers,
     pub(crate) proxy: Proxy,
-    /// Whether some policy expects to be settled: it says how, charges failures only, or lends places.
+    /// Whether some policy expects to be settled: it has `settle`, charges failures only, or lends places.
     pub(crate) settles: bool,
-    /// Whether some policy may hold a request back.
+    /// Whether some policy may delay a request.
     pub(crate) delays: bool,
     /// Whether some policy has a breaker.
     pub(crate) breaks: bool,
-    /// The attributes beginning with `rls.` that policies name, sorted: what the gRPC door makes up about a descriptor on demand.
+    /// The attributes with the prefix `rls.` that policies use, sorted. The gRPC door computes them for a descriptor on
+    /// demand.
     #[cfg_attr(not(feature = "grpc"), expect(dead_code, reason = "read by that door alone"))]
     pub(crate) rls_attributes: Box<[Box<str>]>,
     /// Counts the configurations put in force since start, from 1.
     pub(crate) number: u64,
-    /// When it was put in force, by the gate's clock.
+    /// When it came into force, by the gate's clock.
     pub(crate) since: Tick,
 }
 
-/// What is known of one policy beside its words.
+/// Derived facts and state of one policy.
 #[derive(Clone, Debug)]
 pub(crate) struct Facts {
     pub(crate) series: Arc<PolicySeries>,
     pub(crate) keys: Arc<Keys>,
-    /// Which of its denials the log is told of. Survives reloads.
+    /// The log limit for its denials. Survives reloads.
     pub(crate) denials: Arc<DenialLog>,
-    /// Judges what passes by the limit, where that can be said.
+    /// Compares the admitted requests with the limit, for policies where that is exact.
     pub(crate) judge: Option<Arc<Judge>>,
-    /// The window of each of its quotas, in the order of their addresses, by which it is found: quotas are shared and outlive this.
+    /// The windows of the policy's quotas, sorted by the address of the quota, which is the look-up key. Quotas are
+    /// shared, and outlive this value.
     windows: Box<[(usize, Window)]>,
 }
 
-/// The keys that one policy met at their limit. Survives reloads.
+/// The keys that one policy denied, or found near their limit. Survives reloads.
 #[derive(Debug, Default)]
 pub(crate) struct Keys {
     pub(crate) denied: TopKeys,
@@ -104,7 +106,8 @@ impl Live {
         }
     }
 
-    /// Returns the facts of a set, which is this one's but for the moment of a reload or a choice of policies.
+    /// Returns the facts of a policy set. Usually it is this configuration's set; it differs only during a reload, or
+    /// if policies were chosen.
     pub(crate) fn facts(&self, set: &Arc<PolicySet>, metrics: &Metrics) -> Cow<'_, [Facts]> {
         if Arc::ptr_eq(set, &self.set) {
             return Cow::Borrowed(&self.policies);
@@ -116,7 +119,7 @@ impl Live {
         set.policies().iter().map(of).collect()
     }
 
-    /// Says whether an attribute is part of any key.
+    /// Returns whether an attribute is part of any policy's key.
     pub(crate) fn keys_by(&self, name: &str) -> bool {
         self.set.policies().iter().any(|policy| policy.by.iter().any(|by| by == name))
     }
@@ -127,7 +130,7 @@ fn over_headers(settings: &Settings) -> over::Headers {
     name.map_or_else(over::Headers::default, |name| over::Headers::default().priority_in(name))
 }
 
-/// Says whether a policy expects to be settled, so that a check that it charges answers a ticket unasked.
+/// Returns whether a policy expects to be settled, so that a check that it charges is answered with a ticket unasked.
 pub(crate) fn settles(policy: &Policy) -> bool {
     policy.settle.is_some()
         || policy.charges_failures()
@@ -135,11 +138,11 @@ pub(crate) fn settles(policy: &Policy) -> bool {
 }
 
 impl Facts {
-    /// Works them out. `in_force` says from when on the policy is the one in force; `None` where it is not.
+    /// Computes the facts of a policy. `in_force` is the tick from which the policy is in force; `None` if it is not.
     fn of(policy: &Policy, metrics: &Metrics, before: Option<&Self>, in_force: Option<Tick>) -> Self {
         let limits = policy.limits.iter().chain(&policy.shadow_limit);
         let quotas = limits.flat_map(Limit::all_terms).filter_map(|terms| terms.quota.as_ref());
-        // Whether the next call may enter is no number that a policy grants.
+        // Breakers are left out: whether they admit the next call is not a number that a policy grants.
         let counting = policy.limits.iter().filter(|limit| !limit.is_breaker());
         let most = counting.filter_map(|limit| limit.terms.quota.as_deref()).map(most_of).min();
         let mut windows: Box<[_]> = quotas.map(|quota| (address(quota), Window::of(quota))).collect();
@@ -164,10 +167,10 @@ impl Facts {
         }
     }
 
-    /// Returns the seconds in which a quota of this policy, used up, is full again.
+    /// Returns in how many seconds an exhausted quota of this policy is full again.
     pub(crate) fn window(&self, quota: &Arc<Quota>, now: Tick) -> Option<u64> {
         let found = self.windows.binary_search_by_key(&address(quota), |(address, _)| *address);
-        // A quota that a check brought is none of the policy's, nor is a rate that moved.
+        // A quota that a check brought along does not belong to the policy, and neither does a rate that was adjusted.
         let window = found.map_or_else(|_| Window::of(quota), |at| self.windows[at].1);
         window.seconds(quota, now)
     }
@@ -177,7 +180,8 @@ fn address(quota: &Arc<Quota>) -> usize {
     Arc::as_ptr(quota).addr()
 }
 
-/// Returns the largest cost that a full limit of this quota grants; of a limit that a law moves, ever.
+/// Returns the largest cost that a full limit of this quota grants. For an adaptive limit, the largest that it ever
+/// grants.
 pub(crate) fn most_of(quota: &Quota) -> u64 {
     if let Quota::Adaptive(guard) = quota {
         return guard.most();

@@ -1,7 +1,8 @@
-//! What Prometheus sees.
+//! The metrics for Prometheus.
 //!
-//! Labels come from the configuration only, never from a request, so the number of series is known when a file is loaded;
-//! series of policies that are gone are dropped. A decision finds its counters by the policy's index, in [`crate::live::Live`].
+//! Labels come only from the configuration, never from a request, so the number of series is known when a file is
+//! loaded. Series of removed policies are dropped. A decision finds its counters by the policy's index, in
+//! [`crate::live::Live`].
 
 mod decision_times;
 pub(crate) mod judged;
@@ -61,9 +62,9 @@ pub(crate) struct Metrics {
     near: Family<PolicyLabel, Counter>,
     limits: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
     utilization: Family<PolicyLabel, Gauge<f64, AtomicU64>>,
-    /// By the place of the transport in [`Transport::ALL`].
+    /// Indexed by the position of the transport in [`Transport::ALL`].
     decision_times: [DecisionTimes; Transport::ALL.len()],
-    /// Limits that callers bring.
+    /// Decisions on limits that callers bring along.
     pub(crate) throttled: Throttled,
     auth_failed: Family<TransportLabel, Counter>,
     store_errors: Family<StoreLabel, Counter>,
@@ -72,19 +73,19 @@ pub(crate) struct Metrics {
     settlements: Family<SettlementLabel, Counter>,
     units: Family<UnitsLabels, Counter>,
     cut: Family<CutLabel, Counter>,
-    /// What protection did.
+    /// The series of breakers, deadlines and soft limits.
     pub(crate) protection: Protection,
-    /// Requests in flight and held back.
+    /// Requests in flight, and delays.
     pub(crate) requests: Requests,
     store_times: store_times::Times,
-    /// What the quota service of the gRPC door did.
+    /// The series of the quota service of the gRPC door.
     #[cfg(feature = "grpc")]
     pub(crate) quotas: Quotas,
     reload_ok: Gauge<i64, AtomicI64>,
     reload_at: Gauge<f64, AtomicU64>,
-    /// Counted by whoever writes the log.
+    /// Counted by the writer of the log.
     pub(crate) log_lines_dropped: Arc<AtomicU64>,
-    /// Times decisions. Apart from the gate's clock, which a test may stop.
+    /// Measures decisions. Separate from the gate's clock, which a test may stop.
     stopwatch: SystemClock,
 }
 
@@ -153,7 +154,7 @@ impl Metrics {
             cut.clone(),
         );
         for reason in CutReason::ALL {
-            // A series that is there from the start shows its first step.
+            // The series exists from the start, so that its first increase is visible.
             drop(cut.get_or_create(&CutLabel { reason }));
         }
         let protection = Protection::registered(&mut registry);
@@ -204,7 +205,7 @@ impl Metrics {
         metrics
     }
 
-    /// Returns the series of one policy; `limit` is the most it grants, absent when unlimited.
+    /// Returns the series of one policy. `limit` is the most that it grants; `None` if unlimited.
     pub(crate) fn policy(&self, name: &str, limit: Option<u64>) -> PolicySeries {
         self.limit(name, limit);
         let label = PolicyLabel { policy: name.to_owned() };
@@ -240,7 +241,7 @@ impl Metrics {
         Tally([of(Decided::allowed), of(Decided::denied), of(Decided::delayed), of(Decided::error)])
     }
 
-    /// Drops the series of a policy that is gone.
+    /// Drops the series of a removed policy.
     pub(crate) fn forget(&self, name: &str) {
         let label = PolicyLabel { policy: name.to_owned() };
         self.near.remove(&label);
@@ -258,7 +259,7 @@ impl Metrics {
         }
     }
 
-    /// Waits for a decision and notes how long it took.
+    /// Waits for a decision and records how long it took.
     pub(crate) async fn time<T>(&self, transport: Transport, deciding: impl Future<Output = T>) -> T {
         let start = self.stopwatch.now();
         let decided = deciding.await;
@@ -266,7 +267,7 @@ impl Metrics {
         decided
     }
 
-    /// Like [`Metrics::time`], for a decision that nothing is awaited for.
+    /// Like [`Metrics::time`], for a decision that is made without waiting.
     pub(crate) fn time_now<T>(&self, transport: Transport, decide: impl FnOnce() -> T) -> T {
         let start = self.stopwatch.now();
         let decided = decide();
@@ -280,8 +281,8 @@ impl Metrics {
         self.decision_times[transport as usize].observe(took);
     }
 
-    /// Waits for the decisions of a batch, which come by HTTP alone, and notes for each an even part of the time that they took together:
-    /// the count is that of decisions, and the sum the time spent.
+    /// Waits for the decisions of a batch, which only HTTP has, and records for each an equal share of the total time.
+    /// So the histogram's count is the number of decisions, and its sum is the time spent.
     pub(crate) async fn time_each<T>(&self, deciding: impl Future<Output = Vec<T>>) -> Vec<T> {
         let start = self.stopwatch.now();
         let decided = deciding.await;
@@ -298,27 +299,28 @@ impl Metrics {
         self.store_errors.get_or_create(&StoreLabel { store }).inc();
     }
 
-    /// Returns the series of how a store is; there from the start, and up.
+    /// Returns the series about the state of a store. They exist from the start, with the state up.
     pub(crate) fn store_states(&self, store: &'static str) -> StoreState {
         let change = |state| self.store_changes.get_or_create_owned(&StoreChangeLabels { store, state });
         let shown = self.store_up.get_or_create_owned(&StoreLabel { store });
         shown.set(1);
-        // At zero from the start: what appears with its first value has not increased, as monitoring systems see it.
+        // Zero from the start: monitoring systems do not count a series that appears with its first value as an
+        // increase.
         drop(self.store_errors.get_or_create(&StoreLabel { store }));
         StoreState { shown, went: change(StoreIs::down), came_back: change(StoreIs::up) }
     }
 
-    /// Returns the series of how long a store takes; there from the start.
+    /// Returns the series about the durations of store operations. They exist from the start.
     pub(crate) fn store_times(&self, store: &'static str) -> StoreTimes {
         StoreTimes::of(&self.store_times, store)
     }
 
-    /// Shows whether a store keeps counters, where that is looked at when metrics are read.
+    /// Sets whether a store keeps its counters; for stores that are asked when metrics are read.
     pub(crate) fn store_is(&self, store: &'static str, up: bool) {
         self.store_up.get_or_create(&StoreLabel { store }).set(i64::from(up));
     }
 
-    /// Counts a request that showed no token, a wrong one, or one that is for other things.
+    /// Counts a request without a token, with an invalid one, or with one that lacks the scope.
     pub(crate) fn auth_failed(&self, transport: Transport) {
         self.auth_failed.get_or_create(&TransportLabel { transport }).inc();
     }
@@ -333,7 +335,7 @@ impl Metrics {
         self.cut.get_or_create(&CutLabel { reason }).inc();
     }
 
-    /// Notes how a reload went.
+    /// Records the result of a reload.
     pub(crate) fn reloaded(&self, successful: bool) {
         self.reload_ok.set(i64::from(successful));
         if successful {
@@ -341,7 +343,7 @@ impl Metrics {
         }
     }
 
-    /// Writes everything in the OpenMetrics text form; `others` adds numbers that are asked for only now.
+    /// Writes all metrics in the OpenMetrics text format. `others` registers numbers that are read only now.
     pub(crate) fn write<'s>(
         &self,
         now: Tick,
@@ -352,7 +354,7 @@ impl Metrics {
         for series in policies {
             series.shown.set(series.utilization.ratio(now));
         }
-        // The store's own numbers are asked for only now, so they are put into a registry of this moment.
+        // The store's own numbers are read only now, so they go into a temporary registry.
         let mut store = Registry::with_prefix("tidegate_store");
         store.register(
             "keys",
@@ -380,7 +382,8 @@ impl Metrics {
             ConstCounter::new(dropped),
         );
         let mut text = String::new();
-        // Writing to a String cannot fail. The first call would end the text; what belongs before the end goes first.
+        // Writing to a String cannot fail. The last call writes the end of the text, so the other registries come
+        // first.
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &store);
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &now_asked);
         let _ = prometheus_client::encoding::text::encode_registry(&mut text, &log);

@@ -1,4 +1,4 @@
-//! How a server is set up: what cannot change while it runs.
+//! The settings of a server that cannot change while it runs.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -14,69 +14,75 @@ use crate::otlp::{OtlpError, otlp_of};
 use crate::stores::{OpenStore, OpenStoreError, open_store};
 use crate::ticket_options::{TicketKeyError, TicketOptions};
 
-/// What a server is made of, beside its configuration.
+/// The settings of a server beside its configuration.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ServerOptions {
-    /// Where HTTP is served; port 0 takes a free one. 127.0.0.1:8080 by default: nobody else can reach it by accident.
+    /// The address for HTTP; port 0 takes a free one. 127.0.0.1:8080 by default, so that nobody else can reach it by
+    /// accident.
     pub http: Address,
-    /// Where operations are answered over HTTP (policies, keys, breakers, signals, metrics, explain, reload), and then nowhere else: the
-    /// other doors decide only. `None`, as by default: at `http`. Health is answered at both. Port 0 takes a free one.
+    /// The address for operations over HTTP (policies, keys, breakers, signals, metrics, explain, reload). If set, they
+    /// are served only there, and the other doors only decide. `None`, the default: at `http`. Health is answered at
+    /// both. Port 0 takes a free one.
     pub admin: Option<Address>,
-    /// Where Envoy's rate limit service is answered over gRPC; nowhere by default. Port 0 takes a free one. Needs the feature `grpc`.
+    /// The address for Envoy's rate limit service over gRPC; none by default. Port 0 takes a free one. Needs the
+    /// feature `grpc`.
     pub grpc: Option<Address>,
-    /// Where the commands of Redis clients are answered; nowhere by default. Port 0 takes a free one.
+    /// The address for Redis clients; none by default. Port 0 takes a free one.
     pub resp: Option<Address>,
-    /// What callers must show, for whatever they ask. This, a file of tokens or certificates of callers are needed to bind anything but loopback.
+    /// The token that callers must show, with every scope. Binding anything but loopback needs this, a file of tokens,
+    /// or client certificates.
     pub token: Option<Token>,
-    /// The file of tokens that are each for some scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
-    /// changes and on every reload; one that is refused then changes nothing.
+    /// The file of tokens with scopes ([`crate::Tokens::from_file`]). Read when the server is bound, and again when it
+    /// changes and on every reload. A refused file then changes nothing.
     pub tokens_file: Option<PathBuf>,
-    /// What encrypts the doors; nothing by default. Needs the feature `tls`. The files are read when the server is bound, and again when they
-    /// change and on every reload; those that cannot be used then change nothing. Unix sockets are not encrypted. A `client_ca` keeps others
-    /// out as a token does.
+    /// The TLS settings of the doors; none by default. Needs the feature `tls`. The files are read when the server is
+    /// bound, and again when they change and on every reload; unusable files then change nothing. Unix sockets are not
+    /// encrypted. A `client_ca` keeps others out like a token.
     pub tls: Option<TlsSettings>,
-    /// How long requests in flight may take to finish on a stop. 10 s by default: below the 30 s that Kubernetes and the
-    /// 90 s that systemd wait before they kill.
+    /// How long requests in flight may take to finish on a stop. 10 s by default: less than the time after which
+    /// Kubernetes (30 s) and systemd (90 s) kill.
     pub drain: Duration,
-    /// The most connections at once, 1 or more; 10,000 by default. As many as the limit of open files lets in, which
-    /// [`crate::Server::bind`] raises as far as it may.
+    /// The most connections at once, 1 or more; 10,000 by default. The limit of open files may lower it;
+    /// [`crate::Server::bind`] raises that limit as far as it may.
     ///
-    /// Beyond them a newcomer gets the place of somebody who only waits: who idles between requests, does not complete a
-    /// head, or does not read an answer. One address has three quarters of the places at most. When nobody only waits, 64
-    /// more connections are accepted, on which health, metrics and reload are answered and all else is 503.
+    /// Beyond this number, a new connection takes the place of a waiting one: one that idles between requests, has not
+    /// completed a request head, or does not read an answer. One address has three quarters of the places at most. If
+    /// no connection is waiting, 64 more are accepted; on those, health, metrics and reload are answered, and
+    /// everything else gets 503.
     pub connections: usize,
     /// How long callers may take.
     pub timeouts: Timeouts,
-    /// What keeps the counters; `None` makes a table in memory for 1,000,000 live keys when the server is bound.
+    /// The store of the counters; `None`: a table in memory for 1,000,000 live keys, made when the server is bound.
     pub store: Option<OpenStore>,
-    /// What the tickets are made with that settle decisions later.
+    /// The keys and settings of tickets, which settle decisions later.
     pub tickets: TicketOptions,
-    /// Where time comes from. The machine's clock by default.
+    /// The source of time; the system's clock by default.
     pub clock: Arc<dyn Clock>,
-    /// How many lines of the log were dropped so far, counted by whoever writes it; shown as a metric. 0 by default.
+    /// The number of log lines that were dropped so far, counted by the writer of the log; shown as a metric. 0 by
+    /// default.
     pub log_lines_dropped: Arc<AtomicU64>,
-    /// By whose names metrics are told too, beside Tidegate's own; nobody's by default.
+    /// Another rate limiter under whose names metrics are shown too; none by default.
     pub metrics_names: Option<Peer>,
-    /// Where spans of decisions are sent; nowhere by default. Needs the feature `otel`, and is given what [`otlp_of`] returns.
+    /// The collector of decision spans; none by default. Needs the feature `otel`. Set it to the result of [`otlp_of`].
     pub otlp: Option<OtlpSettings>,
     /// Whether `SIGHUP` reloads and `SIGTERM` and `SIGINT` stop. On by default.
     pub signals: bool,
 }
 
-/// How long a caller may take for each part of an exchange. A zero leaves no time at all.
+/// How long a caller may take for each part of an exchange. Zero leaves no time at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Timeouts {
-    /// For the head of a request, from accept or from its first byte on a kept connection: 408 and closed. 10 s by default:
-    /// callers are servers nearby, and a head is small. A TLS handshake before it has the same time once more.
+    /// For the head of a request, from accept or from its first byte on a kept connection; then 408 and closed. 10 s by
+    /// default: callers are servers nearby, and a head is small. A TLS handshake before it has the same time again.
     pub head: Duration,
-    /// Between two requests on a kept connection: closed. 150 s by default: longer than proxies keep theirs (nginx 60 s,
-    /// Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
+    /// Between two requests on a kept connection; then closed. 150 s by default, longer than proxies keep theirs (nginx
+    /// 60 s, Traefik 90 s, Caddy 120 s), so that the proxy closes first and never writes into a closing connection.
     pub idle: Duration,
-    /// For the whole body, from when it is waited for: 408 and closed. 10 s by default.
+    /// For the whole body, from when it is first waited for; then 408 and closed. 10 s by default.
     pub body: Duration,
-    /// For taking what was answered, from when the system takes no more of it: cut. 30 s by default: the longest answers
+    /// For reading an answer, from when the system takes no more of it; then cut. 30 s by default: the longest answers
     /// have some megabytes.
     pub unread: Duration,
 }
@@ -116,7 +122,7 @@ impl Default for ServerOptions {
     }
 }
 
-/// Why a config file makes no options.
+/// Why a config file cannot be turned into options.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OptionsError {
@@ -132,11 +138,11 @@ pub enum OptionsError {
 }
 
 impl ServerOptions {
-    /// Takes from a config file what cannot change while the server runs: where it listens, its store, and the keys of its tickets, which
-    /// the environment may name too.
+    /// Takes the settings from a config file that cannot change while the server runs: addresses, the store, and the
+    /// ticket keys, which may also come from the environment.
     ///
     /// # Errors
-    /// [`OptionsError`] when the keys cannot be read, the store cannot be opened, or spans cannot be sent.
+    /// [`OptionsError`] if the keys cannot be read, the store cannot be opened, or spans cannot be sent.
     pub async fn of(config: &Config) -> Result<Self, OptionsError> {
         let tickets = TicketOptions::of(&config.tickets)?;
         let mut options = Self {
@@ -155,7 +161,7 @@ impl ServerOptions {
         Ok(options)
     }
 
-    /// Takes a store that was opened.
+    /// Uses a store that was opened before.
     pub fn decide_by(&mut self, opened: OpenStore) {
         for warning in &opened.warnings {
             tracing::warn!("{warning}");

@@ -1,10 +1,12 @@
 //! Sends a span of each decision to a collector, by the protocol of OpenTelemetry (OTLP) over gRPC or HTTP.
 //!
-//! A door asks [`Spans`] for a [`CallSpan`] before it answers a call. There is none where nobody collects, and of calls that are not sampled:
-//! those cost a look at two headers. What is known of a call is noted on the way ([`crate::call_notes`]) and written into the span at the end.
+//! A door asks [`Spans`] for a [`CallSpan`] before it answers a call. It gets none if there is no collector, or if the
+//! call is not sampled, which costs a look at two headers. Facts about a call are noted while it is answered
+//! ([`crate::call_notes`]) and written into the span at its end.
 //!
-//! Nobody ever waits for the collector: ended spans go into a queue of bounded length, and one thread sends them from there. A span that finds
-//! the queue full is dropped, and counted. Spans, batches and the protocol are the OpenTelemetry crates'.
+//! No call ever waits for the collector: ended spans go into a bounded queue, and one thread sends them from there. If
+//! the queue is full, the span is dropped and counted. The OpenTelemetry crates make the spans and batches, and speak
+//! the protocol.
 
 #[cfg(not(feature = "otel"))]
 mod absent;
@@ -30,18 +32,18 @@ pub use self::error::OtlpError;
 #[cfg(feature = "otel")]
 pub(crate) use self::spans::Spans;
 
-/// How a call ended, in the words of its protocol.
+/// How a call ended, in the terms of its protocol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(not(feature = "otel"), allow(dead_code, reason = "no span is told"))]
 pub(crate) enum Ended {
-    /// A status of HTTP.
+    /// An HTTP status.
     Http(u16),
-    /// A status of gRPC, as its specification writes it.
+    /// The name of a gRPC status, as in the specification.
     #[cfg(feature = "grpc")]
     Grpc(&'static str),
-    /// An answer to a Redis client, or an error.
+    /// A reply to a Redis client.
     Resp {
-        /// Whether it was an error.
+        /// Whether the reply was an error.
         error: bool,
     },
 }

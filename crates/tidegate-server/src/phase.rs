@@ -1,11 +1,11 @@
-//! How far the server is on its way from start to exit.
+//! The phases of a server between start and exit.
 
-/// The phases of a server, in order; none comes back.
+/// The phases, in order. A server never goes back to an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Phase {
     /// Accepts connections.
     Serving,
-    /// Accepts none, and answers the requests in flight.
+    /// Accepts no connections, and answers the requests in flight.
     Draining,
     /// Closes all connections at once.
     Leaving,

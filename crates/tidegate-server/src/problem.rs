@@ -1,4 +1,4 @@
-//! Answers to what is wrong, in `application/problem+json`: what was wrong, with which value, and what would work.
+//! Error answers in `application/problem+json`: what was wrong, the value, and what would work.
 //!
 //! # Source
 //! RFC 9457; the problem types of draft-ietf-httpapi-ratelimit-headers for refusals.
@@ -12,9 +12,10 @@ use tidegate::http_answer::PROBLEM_JSON;
 
 use crate::json;
 
-/// An answer to a request that could not be understood, is not allowed, or failed: anything but a decision.
+/// The answer to a request that is malformed, not allowed, or failed: anything but a decision.
 ///
-/// `detail` is a sentence for people; the members beside it are for programs. Boxed, because it is the error of most results here.
+/// `detail` is a sentence for people; the other members are for programs. Boxed, because it is the error type of most
+/// results here.
 #[derive(Clone, Debug)]
 pub(crate) struct Problem(Box<Inner>);
 
@@ -41,7 +42,7 @@ impl Problem {
         Self(Box::new(Inner { status, detail: detail.into(), members: Map::new(), allow: None }))
     }
 
-    /// 400: the request cannot be understood, and nothing was charged.
+    /// 400: the request is malformed, and nothing was charged.
     pub(crate) fn bad_request(detail: impl Into<String>) -> Self {
         Self::new(StatusCode::BAD_REQUEST, detail)
     }
@@ -56,19 +57,19 @@ impl Problem {
         Self::new(StatusCode::CONFLICT, detail)
     }
 
-    /// Adds a member for programs.
+    /// Adds a member to the JSON object.
     pub(crate) fn with(mut self, name: &str, value: impl Into<Value>) -> Self {
         self.0.members.insert(name.to_owned(), value.into());
         self
     }
 
-    /// Names the methods that would work.
+    /// Sets the `allow` header to the methods that would work.
     pub(crate) fn allowing(mut self, methods: &str) -> Self {
         self.0.allow = HeaderValue::from_str(methods).ok();
         self
     }
 
-    /// Returns what it says as one answer of a batch.
+    /// Returns the problem as one entry of a batch's answer.
     pub(crate) fn in_batch(self) -> Value {
         let Inner { status, detail, mut members, .. } = *self.0;
         members.insert("status".to_owned(), status.as_u16().into());
@@ -81,7 +82,7 @@ impl Problem {
         self.0.status
     }
 
-    /// Returns the sentence for people.
+    /// Returns `detail`.
     pub(crate) fn detail(&self) -> &str {
         &self.0.detail
     }
@@ -108,7 +109,7 @@ impl IntoResponse for Problem {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tidegate\""));
         }
         if status == StatusCode::PAYLOAD_TOO_LARGE || status == StatusCode::REQUEST_TIMEOUT {
-            // What is left of the body is not read, so the connection cannot be used again.
+            // The rest of the body is not read, so the connection cannot be used again.
             headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
         }
         response

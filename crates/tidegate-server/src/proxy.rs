@@ -1,4 +1,5 @@
-//! What is known of the proxy before a sub-request comes: which headers it sets, and which headers the policies name.
+//! Facts about the forward-auth proxy that the configuration determines: which headers the proxy sets, and which
+//! headers the policies name.
 
 mod untrusted_peer;
 
@@ -16,26 +17,27 @@ use self::untrusted_peer::UntrustedPeer;
 use crate::problem::Problem;
 use crate::settings::Settings;
 
-/// What the attribute of a header begins with; its name follows.
+/// The prefix of a header's attribute; the header's name follows.
 pub(crate) const HEADER: &str = "request.header.";
 
-/// The proxy under one configuration.
+/// The proxy, under one configuration.
 #[derive(Debug)]
 pub(crate) struct Proxy {
-    /// How it asks; `None` where the configuration does not say.
+    /// How the proxy asks; `None` if the configuration does not say.
     asks: Option<ForwardAuth>,
     pub(crate) client_ip: ClientIp,
     pub(crate) named: Named,
     pub(crate) policies: Arc<PolicySet>,
-    /// The headers that hold method, path and host of the original request, ready to be looked up; `None` for a name that no header has.
+    /// The headers with the method, path and host of the original request, parsed once; `None` for an invalid header
+    /// name.
     pub(crate) original: [Option<HeaderName>; 3],
-    /// The header that holds the client's address, in the same way.
+    /// The header with the client's address, parsed once in the same way.
     pub(crate) forwarded: Option<HeaderName>,
     /// Whether policies name headers.
     pub(crate) names_headers: bool,
-    /// The headers that policies name, as programs that do not tell `_` from `-` know them.
+    /// The headers that policies name, with `_` replaced by `-`, as programs see them that do not distinguish the two.
     spellings: HashSet<String>,
-    /// Whether the log has been told what is wrong with the proxy.
+    /// Whether a misconfigured proxy was logged already.
     told: AtomicBool,
     untrusted_peer: UntrustedPeer,
 }
@@ -64,7 +66,8 @@ impl Proxy {
     /// Returns how the proxy asks.
     ///
     /// # Errors
-    /// 503 when nothing says so: which headers are the proxy's and which its caller's cannot be seen from a request.
+    /// 503 if the configuration does not say: a request does not show which headers the proxy set and which its caller
+    /// did.
     pub(crate) fn asks(&self) -> Result<&ForwardAuth, Problem> {
         self.asks.as_ref().ok_or_else(|| {
             let names = OriginalHeaders::NAMES.join(", ");
@@ -79,35 +82,37 @@ impl Proxy {
         })
     }
 
-    /// Returns the status of every refusal; `None` where each policy has its own.
+    /// Returns the status of every refusal; `None` if each policy has its own.
     pub(crate) fn deny_status(&self) -> Option<StatusCode> {
         let status = self.asks.as_ref().and_then(ForwardAuth::deny_status);
         status.and_then(|status| StatusCode::from_u16(status).ok())
     }
 
-    /// Says that the proxy does not do its part. The log is told once per configuration: every request would say the same.
+    /// Logs a problem caused by the proxy, and returns it. Logs only once per configuration, because every request
+    /// would cause the same line.
     pub(crate) fn misconfigured(&self, problem: Problem) -> Problem {
-        // Relaxed: two threads may both tell, which is one line too many and orders nothing.
+        // Relaxed: orders nothing else; the swap alone decides which thread logs.
         if !self.told.swap(true, Ordering::Relaxed) {
             tracing::warn!(problem = problem.detail(), "a sub-request of a proxy was refused");
         }
         problem
     }
 
-    /// Notes that a peer was taken for the caller. The log is told once per configuration where that makes one key of all who are behind it.
+    /// Checks a peer that was taken for the caller. Logs once per configuration if that merges all callers behind it
+    /// into one key.
     pub(crate) fn took_peer_for_caller(&self, peer: IpAddr, headers: &HeaderMap) {
         if let Some(warning) = self.untrusted_peer.warning(peer, headers, &self.client_ip) {
             tracing::warn!("{warning}");
         }
     }
 
-    /// Refuses what a caller did, in the way that the proxy takes for a refusal.
+    /// Refuses a request for something that the caller did, with a status that the proxy treats as a refusal.
     pub(crate) fn refused(&self, detail: String) -> Problem {
         Problem::new(self.deny_status().unwrap_or(StatusCode::BAD_REQUEST), detail)
     }
 
-    /// Says whether programs that do not tell `_` from `-`, as CGI and all that came of it, take a header for one that
-    /// policies name.
+    /// Returns whether programs that do not distinguish `_` from `-`, such as CGI and its descendants, take this header
+    /// for one that policies name.
     pub(crate) fn is_taken_for_named(&self, name: &HeaderName) -> bool {
         !self.spellings.is_empty() && self.spellings.contains(&with_dashes(name.as_str()))
     }

@@ -1,8 +1,8 @@
-//! Keys for people, hidden unless asked for.
+//! Shows keys to people, as digests unless asked otherwise.
 //!
-//! A key holds addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a digest
-//! under a secret of the process: the same key has the same digest until the restart, and nobody can try addresses against
-//! it. `?reveal=true` shows it to whoever may use the server at all.
+//! A key contains addresses and account names, and answers end up in tickets and screenshots. So a key is shown as a
+//! digest under a secret of the process. The same key has the same digest until the restart, and nobody can find an
+//! address by trying. `?reveal=true` shows the key to any caller that may use the route.
 
 use std::collections::hash_map::RandomState;
 use std::hash::BuildHasher;
@@ -11,14 +11,14 @@ use tidegate::policy::{Descriptor, Policy, PolicySet};
 
 use tidegate::explain::key_text;
 
-/// Hides values, always in the same way.
+/// Replaces values by digests, consistently.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Redact {
     hasher: RandomState,
 }
 
 impl Redact {
-    /// Returns a text, or its digest.
+    /// Returns a text in full, or its digest.
     pub(crate) fn text(&self, text: &str, reveal: bool) -> String {
         if reveal || text == "(all)" {
             return text.to_owned();
@@ -26,7 +26,7 @@ impl Redact {
         format!("#{:016x}", self.hasher.hash_one(text))
     }
 
-    /// Returns the key of a request under a policy of this set; hidden, it is the digest that the list of top keys shows.
+    /// Returns the key of a request under a policy of this set; if hidden, the same digest as in the list of top keys.
     pub(crate) fn key(
         &self,
         set: &PolicySet,

@@ -1,12 +1,13 @@
-//! Names decisions, and remembers the requests of those that were refused, so that a question can follow one by its id.
+//! Gives decisions their ids, and remembers refused requests, so that a later question can look one up by its id.
 //!
-//! Only refusals: whoever asks why has been refused, and a request that passes is then copied nowhere and takes no lock. What follows a
-//! decision otherwise goes by its ticket. Memory is bounded by the number of requests and by their bytes, and what one may take is bounded
-//! too; the oldest go first. Shards keep callers on several cores from waiting for each other.
+//! Only refusals are remembered, because those are asked about. A request that passes is copied nowhere and takes no
+//! lock; what follows its decision uses its ticket. The memory is bounded by the number of requests and by their bytes,
+//! and each request is bounded too. The oldest are dropped first. Shards keep callers on several cores from waiting for
+//! each other.
 //!
-//! An id is a ULID: 48 bits of time, then 80 bits that lead back to the place. These hold a keyed hash and, masked by it,
-//! shard and sequence number, so that finding one is an index and neither the number of decisions nor another id can be
-//! read from one.
+//! An id is a ULID: 48 bits of time, then 80 bits that lead back to the entry. The 80 bits hold a keyed hash and,
+//! masked by it, the shard and the sequence number. So a look-up is an index, and an id reveals neither the number of
+//! decisions nor other ids.
 
 use std::collections::VecDeque;
 use std::collections::hash_map::RandomState;
@@ -20,42 +21,42 @@ use tidegate::policy::Descriptor;
 use tidegate::{Cost, Priority, Tick};
 use ulid::Ulid;
 
-/// Enough that two of a handful of cores seldom meet.
+/// The number of shards: enough that two of a handful of cores seldom need the same one.
 const SHARDS: usize = 16;
-/// Bits of the id that hold the masked place: 5 of shard, 27 of sequence. 5 bits number twice as many shards as there are, so that the
-/// id of a request that is not remembered can name a shard that does not exist.
+/// The number of bits that hold the masked place: 5 for the shard, 27 for the sequence. 5 bits can number twice as many
+/// shards as there are, so the id of a request that is not remembered names a shard that does not exist.
 const PLACE_BITS: u32 = 32;
 const SEQUENCE_BITS: u32 = 27;
 const SEQUENCE_MASK: u64 = (1 << SEQUENCE_BITS) - 1;
-/// The longest request that is kept, in bytes: one long value, or the headers of a browser twice over.
+/// The longest request that is kept, in bytes: one long value, or twice the headers of a browser.
 const MAX_REQUEST: usize = 8 * 1024;
-/// What an entry weighs beside its attributes.
+/// The size of an entry beside its attributes.
 const OVERHEAD: usize = size_of::<Entry>();
 
-/// A bounded memory of refused requests, newest kept.
+/// A bounded memory of refused requests; keeps the newest.
 #[derive(Debug)]
 pub(crate) struct RefusedRequests {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
     hasher: RandomState,
-    /// The most entries of a shard.
+    /// The most entries in a shard.
     entries: usize,
-    /// The most bytes of a shard.
+    /// The most bytes in a shard.
     bytes: usize,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     entries: VecDeque<Entry>,
-    /// Sequence number of the front entry.
+    /// The sequence number of the first entry.
     first: u64,
     bytes: usize,
 }
 
-/// What a check says beside its request and its policies.
+/// The parameters of a check beside its request and its policies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Stated {
-    /// The cost the caller gave.
+    /// The cost that the caller gave.
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
 }
@@ -64,22 +65,22 @@ pub(crate) struct Stated {
 struct Entry {
     id: Ulid,
     stated: Stated,
-    /// `None` where it was too long.
+    /// `None` if it was too long.
     request: Option<RefusedRequest>,
 }
 
-/// A request on its own: one allocation for all names and values.
+/// An owned copy of a request; one allocation holds all names and values.
 #[derive(Clone)]
 pub(crate) struct RefusedRequest {
     text: Box<str>,
-    /// Where each piece ends: name, value, name, value.
+    /// The end of each piece: name, value, name, value.
     ends: SmallVec<[u32; 12]>,
-    /// The policies it was decided under by name; `None` for all, as usual.
+    /// The names of the policies that were asked; usually `None`, for all.
     only: Option<Box<[Box<str>]>>,
 }
 
 impl RefusedRequest {
-    /// Copies a request but for what is `secret`; `None` where it is too long.
+    /// Copies a request without its `secret` attributes; `None` if it is too long.
     fn new(
         request: &Descriptor<'_>,
         only: Option<Box<[Box<str>]>>,
@@ -94,13 +95,13 @@ impl RefusedRequest {
         let mut ends = SmallVec::new();
         for piece in pairs().flat_map(|(name, value)| [name, value]) {
             text.push_str(piece);
-            // Bounded above.
+            // Cannot truncate: the length is bounded above.
             ends.push(text.len() as u32);
         }
         Some(Self { text: text.into_boxed_str(), ends, only })
     }
 
-    /// Returns the request again.
+    /// Returns the request as a descriptor.
     pub(crate) fn descriptor(&self) -> Descriptor<'_> {
         let mut start = 0;
         let mut pieces = self.ends.iter().map(|end| {
@@ -115,7 +116,7 @@ impl RefusedRequest {
         request
     }
 
-    /// Returns the names of the policies it was decided under; `None` for all.
+    /// Returns the names of the policies that were asked; `None` for all.
     pub(crate) fn only(&self) -> Option<&[Box<str>]> {
         self.only.as_deref()
     }
@@ -135,13 +136,13 @@ impl Entry {
 
 impl fmt::Debug for RefusedRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Without what callers sent.
+        // Leaves out data from callers.
         f.debug_struct("RefusedRequest").field("bytes", &self.text.len()).finish_non_exhaustive()
     }
 }
 
 impl RefusedRequests {
-    /// Makes a memory of so many requests, in so many bytes.
+    /// Makes a memory for at most this many requests and bytes.
     pub(crate) fn new(entries: usize, bytes: usize) -> Self {
         Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -152,14 +153,14 @@ impl RefusedRequests {
         }
     }
 
-    /// Names a decision of which nothing is remembered. Two hashes; no lock.
+    /// Returns the id of a decision that is not remembered. Takes two hashes and no lock.
     pub(crate) fn name(&self, at: Tick) -> Ulid {
-        // Relaxed: the number is only to be unique.
+        // Relaxed: the number only has to be unique.
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         self.id(at, number, SHARDS, number)
     }
 
-    /// Remembers the request of a decision, and returns the decision's id. What is `secret` of the request is left out.
+    /// Remembers the request of a decision without its `secret` attributes, and returns the decision's id.
     pub(crate) fn remember(
         &self,
         at: Tick,
@@ -187,7 +188,7 @@ impl RefusedRequests {
         id
     }
 
-    /// Finds a refused request, `None` where that was too long, and what was stated with it.
+    /// Returns a refused request (`None` if it was too long) and the parameters stated with it.
     pub(crate) fn find(&self, id: Ulid) -> Option<(Stated, Option<RefusedRequest>)> {
         let (at_shard, sequence) = self.place(id);
         let shard = self.shards.get(at_shard)?.lock();
@@ -215,7 +216,7 @@ impl RefusedRequests {
 }
 
 impl Shard {
-    /// Finds an entry by the sequence's low bits; the full id confirms.
+    /// Finds an entry by the low bits of its sequence number, and verifies the full id.
     fn index(&self, id: Ulid, sequence: u64) -> Option<usize> {
         let ahead = sequence.wrapping_sub(self.first) & SEQUENCE_MASK;
         let index = usize::try_from(ahead).ok()?;

@@ -1,8 +1,8 @@
-//! Reads the configuration again and puts it in force, or keeps the old one and says why.
+//! Reads the configuration again and puts it in force, or keeps the old one and reports why.
 //!
-//! One reload at a time, whoever asks: a signal, the file, a request. Reading may block, so it runs aside from the requests
-//! and from what stops the server, and is given up after [`PATIENCE`].
-//! A refused configuration changes nothing but a gauge and what `readyz?verbose` tells.
+//! Only one reload runs at a time, whether a signal, the file or a request asked for it. Reading may block, so it runs
+//! apart from requests and from stopping the server, and is given up after [`PATIENCE`]. A refused configuration
+//! changes nothing but a gauge and the output of `readyz?verbose`.
 
 mod api_policies;
 mod cluster_policies;
@@ -26,25 +26,26 @@ use crate::settings::{AtStart, Refused, Settings, SharedPolicies, Source};
 use crate::systemd;
 use crate::unknown_numbers::unknown_numbers;
 
-/// The longest wait for a configuration: far longer than a disk takes, and short enough for a person who asked by hand.
+/// The longest wait for reading a configuration: far longer than a disk takes, and short enough for an operator who
+/// waits for the answer.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// Reloads from one source.
+/// Reloads the configuration from one source.
 #[derive(Debug)]
 pub(crate) struct Reload {
     source: Source,
     jobs: BlockingJobs,
     turn: Turn<()>,
     refused: Mutex<Option<Arc<Refused>>>,
-    /// What came of the policies that were put for all nodes.
+    /// The state of the policies published for all nodes.
     shared: Mutex<Taken>,
-    /// What is in force, without warnings; `None` before the start.
+    /// The settings in force, without warnings; `None` before the start.
     settings: Mutex<Option<Settings>>,
     /// The policies that were put through the API.
     api: Mutex<Arc<ApiPolicies>>,
-    /// Where they outlive the process, if anywhere.
+    /// The file that keeps them across restarts, if there is one.
     kept: Option<KeptPolicies>,
-    /// What the first configuration that was read says of things that are read at the start only.
+    /// The settings in the first configuration that are read only at the start.
     at_start: OnceLock<Option<AtStart>>,
 }
 
@@ -55,7 +56,7 @@ pub(crate) struct Loaded {
 }
 
 impl Reload {
-    /// Makes one that keeps policies put through the API in a file, if there is one.
+    /// Makes a `Reload`. Policies put through the API are kept in `kept`, if given.
     pub(crate) fn new(source: Source, kept: Option<KeptPolicies>) -> Self {
         Self {
             source,
@@ -70,10 +71,10 @@ impl Reload {
         }
     }
 
-    /// Reads for the start, with the policies that were put through the API before.
+    /// Reads the configuration for the start, with the kept policies of the API.
     ///
     /// # Errors
-    /// As [`Reload::read`], and a file of kept policies that cannot be read.
+    /// As [`Reload::read`]; also if the file of kept policies cannot be read.
     pub(crate) async fn first(&self) -> Result<Settings, Refused> {
         if let Some(kept) = self.kept.clone() {
             let read = self.jobs.run(move || kept.read()).await;
@@ -91,26 +92,27 @@ impl Reload {
         Ok(settings)
     }
 
-    /// Notes what is in force.
+    /// Records the settings in force.
     fn keep(&self, settings: &Settings) {
         *self.api.lock() = Arc::clone(&settings.api);
         *self.settings.lock() = Some(Settings { warnings: Vec::new(), ..settings.clone() });
     }
 
-    /// Reads without putting in force: what is the file's own, and the policies of all nodes that are in force.
+    /// Reads the configuration without putting it in force: the file, and the policies in force that were published for
+    /// all nodes.
     ///
     /// # Errors
-    /// [`Refused`] with every mistake, or with the one reason why there is nothing to read: it takes longer than
-    /// [`PATIENCE`], or an earlier reading still hangs.
+    /// [`Refused`] with every mistake, or with the one reason why nothing could be read: it took longer than
+    /// [`PATIENCE`], or an earlier read still hangs.
     pub(crate) async fn read(&self) -> Result<Settings, Refused> {
         let shared = self.shared.lock().in_force.clone();
         self.read_with(shared).await
     }
 
-    /// Reads with these policies of all nodes in place of the file's.
+    /// Reads the configuration, with these policies of all nodes in place of the file's.
     async fn read_with(&self, shared: Option<Arc<SharedPolicies>>) -> Result<Settings, Refused> {
         let source = self.source.clone();
-        // Those of all nodes are the only ones where there are some.
+        // Policies of all nodes replace those of the API too.
         let api = if shared.is_some() { Arc::default() } else { Arc::clone(&self.api.lock()) };
         let load = move || {
             let settings = source.load(shared.as_deref())?;
@@ -125,13 +127,13 @@ impl Reload {
         Ok(settings)
     }
 
-    /// Reads and puts in force.
+    /// Reads the configuration and puts it in force.
     ///
     /// # Errors
-    /// [`Refused`] as for [`Reload::read`]; the old configuration stays.
+    /// [`Refused`] as for [`Reload::read`]; the old configuration stays in force.
     ///
     /// # Cancel safety
-    /// A call that is dropped while reading puts nothing in force.
+    /// If dropped while reading, nothing is put in force.
     pub(crate) async fn now(&self, engine: &Engine) -> Result<Loaded, Refused> {
         let _turn = self.turn.lock().await;
         systemd::reloading();
@@ -146,7 +148,7 @@ impl Reload {
         result
     }
 
-    /// Puts in force what was read, or says why not.
+    /// Puts the settings that were read in force, or reports why not.
     fn put_in_force(&self, engine: &Engine, read: Result<Settings, Refused>) -> Result<Loaded, Refused> {
         match read.and_then(|settings| engine.fits(&settings.policies).map(|()| settings)) {
             Ok(mut settings) => {
@@ -181,13 +183,14 @@ impl Reload {
         }
     }
 
-    /// Returns the last refusal, unless a good configuration followed it.
+    /// Returns the last refusal, unless a valid configuration followed it.
     pub(crate) fn last(&self) -> Option<Arc<Refused>> {
         self.refused.lock().clone()
     }
 }
 
-/// Tells the service manager that a reload is over, however it ends: a caller who hangs up drops the future that reloads.
+/// On drop, tells the service manager that a reload is over. Works also if a caller hangs up, which drops the reloading
+/// future.
 struct Announced;
 
 impl Drop for Announced {

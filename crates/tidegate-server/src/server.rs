@@ -1,8 +1,9 @@
-//! A server from bind to exit.
+//! A server, from bind to exit.
 //!
-//! `bind` does all that can fail: it reads the configuration, checks that the address may be used, and listens. From then on
-//! connections queue, so whoever is told the address can connect at once. `run` serves until a signal or a handle stops it,
-//! then drains: readiness fails, nothing new is accepted, requests in flight are answered until the deadline.
+//! `bind` does everything that can fail: it reads the configuration, checks that the address may be used, and listens.
+//! From then on connections queue, so a caller that knows the address can connect at once. `run` serves until a signal
+//! or a handle stops it, then drains: readiness fails, nothing new is accepted, and requests in flight are answered
+//! until the deadline.
 
 mod addresses;
 mod beside;
@@ -39,18 +40,18 @@ use crate::systemd;
 use crate::tls::Certificates;
 use crate::unknown_numbers::unknown_numbers;
 
-/// A server that listens and is ready to run.
+/// A server that is listening and ready to run.
 #[derive(Debug)]
 pub struct Server {
     app: Arc<App>,
     listener: Listener,
-    /// Where operations are answered, if not beside decisions.
+    /// The listener for operations, if they have their own address.
     admin: Option<Listener>,
-    /// Where Envoy's rate limit service is answered.
+    /// The listener for Envoy's rate limit service.
     grpc: Option<Listener>,
-    /// Where Redis clients are answered.
+    /// The listener for Redis clients.
     resp: Option<Listener>,
-    /// Where decisions are answered.
+    /// The threads that answer decisions.
     threads: Threads,
     ready: Ready,
     handle: ServerHandle,
@@ -60,33 +61,33 @@ pub struct Server {
     timeouts: Timeouts,
 }
 
-/// Where a server can be reached.
+/// The addresses of a server, and what it serves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Ready {
-    /// The address it listens on, the port filled in.
+    /// The address that it listens on, with its port.
     pub addr: Address,
-    /// The address where it answers operations, the port filled in; `None`: beside decisions.
+    /// The address for operations, with its port; `None`: the same as for decisions.
     pub admin: Option<Address>,
-    /// The address where it answers Envoy's rate limit service, the port filled in.
+    /// The address for Envoy's rate limit service, with its port.
     pub grpc: Option<Address>,
-    /// The address where it answers Redis clients, the port filled in.
+    /// The address for Redis clients, with its port.
     pub resp: Option<Address>,
-    /// The doors among these that are encrypted.
+    /// The doors that are encrypted.
     pub encrypted: Vec<DoorName>,
-    /// How many policies are in force.
+    /// The number of policies in force.
     pub policies: usize,
 }
 
-/// How a server ended.
+/// How a server stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Stopped {
     /// All requests in flight were answered.
     Drained,
-    /// So many connections were cut, at the deadline or on a second signal.
+    /// Some connections were cut, at the deadline or on a second signal.
     Cut {
-        /// How many.
+        /// How many connections.
         connections: usize,
     },
 }
@@ -94,11 +95,11 @@ pub enum Stopped {
 impl Server {
     /// Reads the configuration and listens.
     ///
-    /// Must be called inside a tokio runtime with time. Takes milliseconds: a thread has the system hand out the store's
-    /// table. A configuration that is not read within 10 s is an error.
+    /// Must be called inside a tokio runtime with time enabled. Takes some milliseconds, mostly to allocate the store's
+    /// table on a thread of its own. A configuration that is not read within 10 s is an error.
     ///
     /// # Errors
-    /// [`ServeError`]: the configuration, the address, a missing token, a certificate that cannot be used.
+    /// [`ServeError`]: the configuration, the address, a missing token, an unusable certificate.
     pub async fn bind(options: ServerOptions, source: Source) -> Result<Self, ServeError> {
         options.check_token()?;
         options.check_plain_doors()?;
@@ -114,7 +115,8 @@ impl Server {
         for warning in settings.warnings.iter().chain(&options.tickets.warnings).chain(&unknown) {
             tracing::warn!("{warning}");
         }
-        // First of all: whoever sees that it listens may send one, and without this it would end the process at once.
+        // Before listening: a program that sees the open port may send a signal, which would end the process at once
+        // without this.
         let signals = options.signals.then(Signals::listen).transpose().map_err(ServeError::Signals)?;
         let (listener, addr) = listen(&options.http)?;
         let (admin, admin_addr) = options.admin.as_ref().map(listen).transpose()?.unzip();
@@ -172,42 +174,44 @@ impl Server {
         })
     }
 
-    /// Returns the address it listens on; 127.0.0.1:0 where that is a Unix socket, which [`Server::ready`] names.
+    /// Returns the address that it listens on. For a Unix socket this is 127.0.0.1:0; [`Server::ready`] names the
+    /// socket.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
         self.ready.addr.tcp().unwrap_or_else(|| SocketAddr::from(([127, 0, 0, 1], 0)))
     }
 
-    /// Returns where it can be reached: what to print once it runs.
+    /// Returns the addresses of the server, to print once it runs.
     #[must_use]
     pub fn ready(&self) -> Ready {
         self.ready.clone()
     }
 
-    /// Returns a handle that stops or reloads it.
+    /// Returns a handle that stops or reloads the server.
     #[must_use]
     pub fn handle(&self) -> ServerHandle {
         self.handle.clone()
     }
 
-    /// Returns what encrypts a door.
+    /// Returns the TLS settings of a door.
     fn tls(&self, door: DoorName, transport: Transport) -> Option<Tls> {
         let certificates = self.app.certificates.as_ref().filter(|_| self.ready.encrypted.contains(&door))?;
         Some(Tls::new(Arc::clone(certificates), transport))
     }
 
-    /// Serves until it is stopped.
+    /// Serves until the server is stopped.
     ///
-    /// Tells systemd when it is ready, reloads and stops, where there is one.
+    /// Tells systemd, if present, when the server is ready, reloads and stops.
     ///
     /// # Cancel safety
-    /// Dropping the future stops accepting at once and cuts the connections of the doors that decide.
+    /// Dropping the future stops accepting at once, and cuts the connections of the doors that decide.
     pub async fn run(self) -> Stopped {
         self.running().await
     }
 
-    /// In a box that is made in this crate: an async function is compiled by whoever polls it, with all that it calls, so the doors would be
-    /// compiled by the settings of each program that serves. The command is compiled for size.
+    /// Boxes the future in this crate. An async function is compiled in the crate that polls it, with everything that
+    /// it calls, so the doors would be compiled with the settings of each program that serves. The command-line program
+    /// is compiled for size.
     #[inline(never)]
     fn running(self) -> Pin<Box<dyn Future<Output = Stopped> + Send>> {
         Box::pin(self.serve())
@@ -254,7 +258,7 @@ impl Server {
             match admin {
                 Some(admin) => {
                     let door = http(Serves::Operations, tls_admin);
-                    // On the runtime of the server: what takes an operation long holds up no decision.
+                    // On the server's own runtime, so that slow operations do not delay decisions.
                     let serving = Serving { threads: None, ..serving };
                     connections::serve(admin, door, serving, phase()).await
                 }
@@ -269,7 +273,7 @@ impl Server {
         };
         let closing = async {
             let drained = ending.await;
-            // Whoever is impatient with the last counters too asks again.
+            // A second stop request ends the wait for the last counters too.
             let mut phase = handle.phase.subscribe();
             tokio::select! {
                 () = handle.app.close() => {}
@@ -290,7 +294,7 @@ impl Server {
     }
 }
 
-/// Serves Envoy's rate limit service, where it was asked for.
+/// Serves Envoy's rate limit service, if it has an address.
 #[cfg(feature = "grpc")]
 async fn serve_grpc(
     listener: Option<Listener>,
@@ -304,7 +308,7 @@ async fn serve_grpc(
     connections::serve(listener, door, serving, phase).await
 }
 
-/// Without the feature nothing listens.
+/// Without the feature there is no listener.
 #[cfg(not(feature = "grpc"))]
 async fn serve_grpc(
     _: Option<Listener>,
@@ -316,7 +320,7 @@ async fn serve_grpc(
     Drained::All
 }
 
-/// Listens on an address; returns it with its port filled in.
+/// Listens on an address. Returns the address with its port filled in.
 fn listen(addr: &Address) -> Result<(Listener, Address), ServeError> {
     Listener::bind(addr).map_err(|source| ServeError::Listen { addr: addr.clone(), source })
 }

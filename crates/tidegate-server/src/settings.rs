@@ -1,4 +1,4 @@
-//! What the server takes from a configuration, and where it gets it again.
+//! The settings that the server takes from a configuration, and the source that provides them.
 
 mod with_api;
 
@@ -21,24 +21,24 @@ pub struct Settings {
     pub policies: Arc<PolicySet>,
     /// How a caller's address is found behind proxies.
     pub client_ip: ClientIp,
-    /// Which proxy asks `/v1/forward-auth`; with `None` that door refuses everyone, and says why.
+    /// The proxy that asks `/v1/forward-auth`; `None`: that door refuses all requests, and says why.
     pub forward_auth: Option<ForwardAuth>,
-    /// Which rate-limit headers answers carry.
+    /// The rate-limit headers of answers.
     pub headers: HeaderForm,
-    /// The header in which answers tell the priority that is left of a request which a policy demotes; with `None`, or where no header can have
-    /// that name, `x-tidegate-priority`.
+    /// The header in which answers state the lowered priority of a request that a policy demoted. `None` or an invalid
+    /// header name: `x-tidegate-priority`.
     pub priority_header: Option<String>,
-    /// Warnings about what works and was hardly meant; logged when the settings are put in force.
+    /// Warnings about settings that work but are probably not intended; logged when the settings come into force.
     pub warnings: Vec<String>,
-    /// The file as it was written, to add policies to; `None` of settings that come from no file.
+    /// The file as it was written, to add policies to; `None` for settings that do not come from a file.
     pub(crate) written: Option<Written>,
-    /// The policies that were put through the API, which are among [`Settings::policies`].
+    /// The policies that were put through the API. They are included in [`Settings::policies`].
     pub(crate) api: Arc<ApiPolicies>,
-    /// What the file says of things that cannot change while the server runs; `None` of settings that come from no file.
+    /// The file's settings that cannot change while the server runs; `None` for settings that do not come from a file.
     pub(crate) at_start: Option<AtStart>,
 }
 
-/// The part of a file that is read at the start only; kept so that a reload can tell that it has changed.
+/// The part of a file that is read only at the start; kept so that a reload can detect changes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct AtStart {
     pub(crate) server: config::Server,
@@ -47,7 +47,7 @@ pub(crate) struct AtStart {
 }
 
 impl Settings {
-    /// Makes settings of policies, with nobody trusted as a proxy, no forward-auth and the default headers.
+    /// Makes settings from policies, with no trusted proxies, no forward-auth and the default headers.
     #[must_use]
     pub fn new(policies: impl Into<Arc<PolicySet>>) -> Self {
         Self { policies: policies.into(), ..Self::default() }
@@ -92,7 +92,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Makes a refusal of its lines.
+    /// Makes a refusal from these lines.
     #[must_use]
     pub fn new(diagnostics: Vec<String>) -> Self {
         Self { diagnostics }
@@ -109,7 +109,7 @@ impl From<String> for Refused {
     }
 }
 
-/// Where a configuration comes from: asked at start and at every reload.
+/// The source of a configuration; read at start and at every reload.
 ///
 /// # Examples
 /// ```
@@ -126,21 +126,21 @@ pub struct Source {
 
 type Load = dyn Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync;
 
-/// Policies that were put for all nodes.
+/// Policies that were published for all nodes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SharedPolicies {
     /// Their version.
     pub version: u64,
-    /// What was put, as it stands.
+    /// The text as it was published.
     pub text: String,
 }
 
 impl SharedPolicies {
-    /// Puts them in the place of those of a node's own file.
+    /// Replaces the policies of a node's own file by these.
     ///
     /// # Errors
-    /// [`Refused`] with every mistake in them; places are of `policies@` and the version.
+    /// [`Refused`] with every mistake in them. Positions refer to a file named `policies@` and the version.
     pub fn over(&self, own: &Config) -> Result<(Config, Vec<String>), Refused> {
         let lines = |found: Vec<Diagnostic>| found.iter().map(ToString::to_string).collect();
         match own.with_policies(&self.text, &format!("policies@{}", self.version)) {
@@ -151,25 +151,26 @@ impl SharedPolicies {
 }
 
 impl Source {
-    /// Makes a source of a function that reads and checks the whole configuration.
+    /// Makes a source from a function that reads and checks the whole configuration.
     ///
-    /// It may block: it runs on a thread of its own and is given up after 10 s, as a refusal. Until it returns it is not
-    /// called again.
+    /// The function may block: it runs on its own thread, and is given up after 10 s, which counts as a refusal. It is
+    /// not called again until it returns.
     pub fn new(load: impl Fn() -> Result<Settings, Refused> + Send + Sync + 'static) -> Self {
         Self::sharing(move |_| load())
     }
 
-    /// Makes a source of a function that reads this node's own configuration, and takes the policies of all nodes over it where there
-    /// are some ([`SharedPolicies::over`]). Otherwise as [`Source::new`].
+    /// Makes a source from a function that reads this node's own configuration, and replaces its policies by those of
+    /// all nodes, if given ([`SharedPolicies::over`]). Otherwise as [`Source::new`].
     pub fn sharing(
         load: impl Fn(Option<&SharedPolicies>) -> Result<Settings, Refused> + Send + Sync + 'static,
     ) -> Self {
         Self { load: Arc::new(load), watched: None }
     }
 
-    /// Makes a source of a config file, YAML or TOML, that reloads whenever the file holds something else.
+    /// Makes a source from a config file, YAML or TOML, that reloads whenever the content of the file changes.
     ///
-    /// The server's address and its store are read by who starts it ([`crate::ServerOptions::of`]); they need a restart.
+    /// The server's addresses and its store are read by the program that starts it ([`crate::ServerOptions::of`]);
+    /// changing them needs a restart.
     pub fn file(path: impl AsRef<Path>) -> Self {
         let watched = path.as_ref().to_owned();
         let load = {
@@ -188,7 +189,7 @@ impl Source {
         Self::sharing(load).watching(watched)
     }
 
-    /// Reloads whenever this file holds something else.
+    /// Also reloads whenever the content of this file changes.
     #[must_use]
     pub fn watching(mut self, file: impl AsRef<Path>) -> Self {
         self.watched = Some(file.as_ref().to_owned());

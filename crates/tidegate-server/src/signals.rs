@@ -1,11 +1,11 @@
-//! Signals as the server means them: stop and reload.
+//! The signals that the server handles: stop and reload.
 
 use std::io;
 
-/// What a signal asks for.
+/// The request that a signal makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Signal {
-    /// Stop, by this name.
+    /// Stop; holds the name of the signal.
     Stop(&'static str),
     /// Read the configuration again.
     #[cfg_attr(not(unix), allow(dead_code, reason = "only Unix has a signal for it"))]
@@ -21,7 +21,7 @@ mod unix {
 
     use super::{Signal, io};
 
-    /// Receives `SIGHUP`, `SIGTERM` and `SIGINT`, from the moment it is made.
+    /// Receives `SIGHUP`, `SIGTERM` and `SIGINT`, from the moment that it is made.
     #[derive(Debug)]
     pub(crate) struct Signals {
         hangup: Stream,
@@ -38,7 +38,7 @@ mod unix {
             })
         }
 
-        /// Waits for the next. Cancel safe.
+        /// Waits for the next signal. Cancel safe.
         pub(crate) async fn next(&mut self) -> Signal {
             tokio::select! {
                 _ = self.terminate.recv() => Signal::Stop("SIGTERM"),
@@ -60,7 +60,7 @@ impl Signals {
         Ok(Self)
     }
 
-    /// Waits for the next. Cancel safe.
+    /// Waits for the next signal. Cancel safe.
     pub(crate) async fn next(&mut self) -> Signal {
         match tokio::signal::ctrl_c().await {
             Ok(()) => Signal::Stop("Ctrl-C"),

@@ -1,15 +1,16 @@
-//! Moments as answers write them, rounded up as spans are: a client that is told one second must not come early.
+//! Formats moments for answers. They are rounded up like durations: a client that is told one second must not return
+//! early.
 
 use std::time::Duration;
 
 use jiff::fmt::temporal::DateTimePrinter;
 use tidegate::Tick;
 
-/// With milliseconds.
+/// Prints milliseconds.
 const PRINTER: DateTimePrinter = DateTimePrinter::new().precision(Some(3));
 
-/// Writes the moment that lies `after` a tick in RFC 3339, to the next millisecond; the server's ticks count from 1970. `None` for
-/// moments beyond the year 9999.
+/// Formats the moment `after` a tick in RFC 3339, rounded up to a millisecond. Ticks of the server count from 1970.
+/// `None` for moments after the year 9999.
 pub(crate) fn moment(at: Tick, after: Duration) -> Option<String> {
     let nanos = u128::from(at.as_nanos()) + after.as_nanos();
     let millis = i64::try_from(nanos.div_ceil(1_000_000)).ok()?;

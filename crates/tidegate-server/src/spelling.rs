@@ -1,8 +1,8 @@
-//! Words that callers wrote: quoted in messages, and the name that was probably meant by a misspelt one.
+//! Quotes words of callers for messages, and finds the name that a misspelt word probably meant.
 
-/// Characters of a word that are compared: the time for a comparison grows with the word's length, which a caller chooses.
+/// How many characters of a word are compared. The time grows with the length of the word, which a caller chooses.
 const COMPARED_CHARS: usize = 64;
-/// Names that are compared: a file may have ten thousand policies, and a caller may misspell as often as he likes.
+/// How many names are compared: a file may have ten thousand policies, and a caller may misspell as often as it likes.
 const COMPARED_NAMES: usize = 500;
 
 /// Finds the name that was probably meant by a misspelt word.
@@ -17,7 +17,8 @@ pub(crate) fn nearest<'a>(word: &str, names: impl IntoIterator<Item = &'a str>) 
         .map(|(_, name)| name)
 }
 
-/// Quotes a caller's text as JSON has it, so that it is told from a number; escaped and cut as by [`quoted`].
+/// Quotes a caller's text like a JSON string, so that it is distinguishable from a number. Escaped and cut as by
+/// [`quoted`].
 pub(crate) fn quoted_text(text: &str) -> String {
     format!("\"{}\"", tidegate::visible::excerpt(text))
 }

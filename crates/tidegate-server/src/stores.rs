@@ -1,7 +1,7 @@
 //! Opens the store that a file names.
 //!
-//! Heavy clients are built in where they are asked for: the features `redis`, `etcd` and `zookeeper`. A file that names an engine whose client
-//! is not there is refused, with the words to build it.
+//! Heavy clients are built in only with their features: `redis`, `etcd` and `zookeeper`. A file that names an engine
+//! without a built-in client is refused, with the command to build it.
 
 #[cfg_attr(
     not(any(feature = "redis", feature = "etcd", feature = "zookeeper")),
@@ -33,12 +33,13 @@ pub(crate) use self::opened::Kept;
 pub use self::opened::{OpenStore, OpenStoreError, Region, Sharing};
 pub use self::round_trips::{DecidedIn, PolicyCost, round_trips};
 
-/// Opens the store that a file names, with room for `keys` in place of its own number where one is named; `http` is where the server listens, by
-/// which a folder that the file does not name is called. A folder that another process has is waited for as long as `patience`: that
-/// process may be the one before this, which still answers its last requests.
+/// Opens the store that a file names. `keys`, if given, replaces the file's number of keys. `http` is the server's
+/// address; the default folder of a disk store is named after it. If another process uses the folder, waits for up to
+/// `patience`: it may be this server's predecessor, which still answers its last requests.
 ///
-/// Waits for an engine, a few seconds at most. One that does not answer is dialled in the background until it does, and meanwhile policies
-/// go by their `on_store_error`: nodes that start while their engine is away serve all the same. A store on disk is read on a thread of its own.
+/// Waits a few seconds at most for an engine. One that does not answer is dialled in the background until it does;
+/// meanwhile the `on_store_error` of each policy decides, so a node can start while its engine is away. A store on disk
+/// is read on its own thread.
 ///
 /// # Errors
 /// [`OpenStoreError`].
@@ -57,7 +58,7 @@ pub async fn open_store(
     }
 }
 
-/// Says whether this program has what the store that a file names needs, without opening anything.
+/// Checks that this program has the client for the store that a file names. Opens nothing.
 ///
 /// # Errors
 /// [`OpenStoreError::NotBuilt`].
@@ -70,7 +71,7 @@ pub fn check_store(settings: &StoreSettings) -> Result<(), OpenStoreError> {
     })
 }
 
-/// Says whether this program has the client of an engine.
+/// Checks that this program has the client of an engine.
 fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
     match engine {
         EngineKind::Redis { .. } if cfg!(feature = "redis") => Ok(()),
@@ -80,10 +81,11 @@ fn check_engine(engine: &EngineKind) -> Result<(), OpenStoreError> {
     }
 }
 
-/// Reaches the engine through which the nodes of a file agree, without being one of them.
+/// Connects to the engine by which the nodes of a file agree, without becoming one of the nodes.
 ///
 /// # Errors
-/// [`OpenStoreError`], also where the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store through which nodes agree on nothing.
+/// [`OpenStoreError`], also if the engine does not answer; [`OpenStoreError::NoCoordinator`] for a store that cannot
+/// coordinate nodes.
 pub async fn open_coordinator(settings: &StoreSettings) -> Result<Arc<dyn Coordinator>, OpenStoreError> {
     let kind = settings.word();
     let StoreKind::Engine(engine) = &settings.kind else {
@@ -130,8 +132,8 @@ async fn open_engine(
     Ok(OpenStore { sharing: Some(sharing), away, warnings, ..opened })
 }
 
-/// Reaches the engine through which regions agree, or has it dialled until it answers; returns the region, and what whoever starts the server should
-/// read.
+/// Connects to the engine by which regions agree, or dials it in the background. Returns the region, and a warning for
+/// the operator.
 async fn open_region(settings: &RegionSettings) -> Result<(Region, Option<String>), OpenStoreError> {
     let kind = settings.through.engine.word();
     let (dialled, away) = dial::first(kind, dial_of(kind, &settings.through)?).await?;

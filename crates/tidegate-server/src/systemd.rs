@@ -1,10 +1,11 @@
-//! Tells the service manager where the server stands.
+//! Reports the state of the server to the service manager (systemd).
 //!
-//! Does nothing outside systemd: without `NOTIFY_SOCKET` there is nobody to tell. For `Type=notify-reload` a reload is
-//! announced with the monotonic time; without it `systemctl reload` cannot tell this reload from an earlier one.
+//! Does nothing outside systemd, that is, without `NOTIFY_SOCKET`. For `Type=notify-reload`, a reload is announced with
+//! the monotonic time, by which `systemctl reload` distinguishes it from an earlier one.
 //!
-//! Telling waits while the manager's queue is full, for good if it hangs. So it is done on a thread of its own, waited for
-//! only briefly, and left out, for good, while an earlier telling hangs: the server starts, serves and stops all the same.
+//! Sending blocks while the manager's queue is full, forever if the manager hangs. So messages are sent on their own
+//! thread and waited for only briefly. While an earlier message hangs, further ones are dropped. The server starts,
+//! serves and stops all the same.
 
 use std::convert::Infallible;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError, sync_channel};
@@ -13,19 +14,19 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use sd_notify::NotifyState;
 
-/// The longest wait for the manager to take a message; it takes microseconds.
+/// The longest wait for the manager to take a message, which usually takes microseconds.
 const PATIENCE: Duration = Duration::from_millis(100);
 
-/// The message that the manager has not taken yet, if there is one; its channel closes when it is taken. One message at a time, so that
-/// they arrive in order.
+/// The message that the manager has not taken yet, if any; the channel closes once it is taken. Only one message is
+/// sent at a time, so that they arrive in order.
 static HANGING: Mutex<Option<Receiver<()>>> = Mutex::new(None);
 
-/// Says that the server is ready, or that a reload is over.
+/// Reports that the server is ready, or that a reload is over.
 pub(crate) fn ready() {
     tell([NotifyState::Ready]);
 }
 
-/// Says that a reload begins.
+/// Reports that a reload begins.
 pub(crate) fn reloading() {
     match NotifyState::monotonic_usec_now() {
         Ok(now) => tell([NotifyState::Reloading, now]),
@@ -33,12 +34,12 @@ pub(crate) fn reloading() {
     }
 }
 
-/// Says that the server stops.
+/// Reports that the server stops.
 pub(crate) fn stopping() {
     tell([NotifyState::Stopping]);
 }
 
-/// Pets the watchdog as often as the service manager wants, if it does; never returns.
+/// Sends watchdog messages as often as the service manager asks, if it does. Never returns.
 pub(crate) async fn watchdog() -> Infallible {
     let Some(period) = sd_notify::watchdog_enabled() else { return std::future::pending().await };
     // Half the period, as sd_watchdog_enabled(3) advises.
@@ -49,7 +50,7 @@ pub(crate) async fn watchdog() -> Infallible {
     }
 }
 
-/// Blocks the calling thread for 200 ms at most: 100 ms for its turn, 100 ms for the message.
+/// Blocks the calling thread for at most 200 ms: 100 ms until an earlier message is taken, 100 ms for this one.
 fn tell<const N: usize>(state: [NotifyState<'static>; N]) {
     if std::env::var_os("NOTIFY_SOCKET").is_none() {
         return;

@@ -1,4 +1,4 @@
-//! How decisions are settled: the key of the deployment, how long a ticket lives, and whose it is.
+//! The settings of tickets: the keys of the deployment, the lifetime of a ticket, and the name of this node.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -10,25 +10,27 @@ use tidegate::gate::ticket::{KeyError, Ticket, TicketKeys};
 
 use crate::file_mode;
 
-/// The most bytes of a file that holds ticket keys: more is another file.
+/// The most bytes of a file that holds ticket keys. A larger file is probably a different one.
 const MOST_FILE_BYTES: u64 = 64 << 10;
 
-/// What the tickets of a server are made with. Read at the start only.
+/// The settings of a server's tickets. Read only at the start.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct TicketOptions {
-    /// The keys. `None`: a random one, so that tickets end with the process, as counters in its memory do.
+    /// The keys. `None`: a random one, so that tickets become invalid when the process ends, like the counters in its
+    /// memory.
     pub keys: Option<TicketKeys>,
-    /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls of language models and logins end within. What was
-    /// settled is remembered for as long, at one key of the store each.
+    /// How long a ticket can be settled, 1 ns to 30 days. 10 minutes by default: calls of language models and logins
+    /// end within that. Settled tickets are remembered for as long, each under one key of the store.
     pub ttl: Duration,
-    /// The name of this node, for those who are handed its tickets. `None`: the address it listens on.
+    /// The name of this node, shown to callers who hand its tickets to another node. `None`: the address that it
+    /// listens on.
     pub issuer: Option<String>,
     /// Warnings about the keys; the server logs them when it starts.
     pub warnings: Vec<String>,
 }
 
-/// Keys as they were read.
+/// The keys that were read.
 struct Found {
     keys: TicketKeys,
     warnings: Vec<String>,
@@ -40,7 +42,7 @@ impl Default for TicketOptions {
     }
 }
 
-/// Why keys of tickets cannot be used.
+/// Why ticket keys cannot be used.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TicketKeyError {
@@ -52,18 +54,19 @@ pub enum TicketKeyError {
         /// Why.
         why: Arc<ReadError>,
     },
-    /// What was read is no key.
+    /// What was read is not a key.
     #[error("{from}: {why}")]
     Key {
-        /// Where it was read.
+        /// Where it was read from.
         from: String,
         /// Why.
         why: KeyError,
     },
-    /// A variable is set to bytes that are no text. Taken for unset, it would make tickets that nobody else can settle.
+    /// A variable holds bytes that are not UTF-8. Treating it as unset would make tickets that no other node can
+    /// settle.
     #[error("{variable} is set to bytes that are not UTF-8 text; set it to a key, or unset it")]
     NotText {
-        /// Which.
+        /// The name of the variable.
         variable: &'static str,
     },
     /// Both variables are set.
@@ -74,10 +77,11 @@ pub enum TicketKeyError {
 impl TicketOptions {
     const TTL: Duration = Duration::from_secs(600);
 
-    /// Takes from a config file what it says of tickets, and the keys from the environment, else from the file that it names.
+    /// Takes the ticket settings from a config file. The keys come from the environment, otherwise from the file that
+    /// the config file names.
     ///
     /// # Errors
-    /// [`TicketKeyError`] when the keys cannot be read.
+    /// [`TicketKeyError`] if the keys cannot be read.
     pub fn of(said: &TicketSettings) -> Result<Self, TicketKeyError> {
         let found = match (from_variables(|name| std::env::var_os(name))?, &said.key_file) {
             (Some(found), _) => Some(found),
@@ -92,19 +96,19 @@ impl TicketOptions {
         Ok(Self { keys, ttl, issuer: said.issuer.clone(), warnings })
     }
 
-    /// Reads keys from a file: a regular one, of at most 64 KiB, one key a line and the current one first.
+    /// Reads keys from a regular file of at most 64 KiB, one key a line, the current one first.
     ///
     /// # Errors
-    /// [`TicketKeyError`] when it cannot be read or holds no key.
+    /// [`TicketKeyError`] if it cannot be read or holds no key.
     pub fn keys_from_file(path: &Path) -> Result<TicketKeys, TicketKeyError> {
         from_file(path).map(|found| found.keys)
     }
 
-    /// Reads keys from the environment: `TIDEGATE_TICKET_KEY`, or the file that `TIDEGATE_TICKET_KEY_FILE` names. `None` when
-    /// neither is set.
+    /// Reads keys from the environment: from `TIDEGATE_TICKET_KEY`, or from the file that `TIDEGATE_TICKET_KEY_FILE`
+    /// names. `None` if neither is set.
     ///
     /// # Errors
-    /// As [`TicketOptions::keys_from_file`]; when both are set; when a variable is no text.
+    /// As [`TicketOptions::keys_from_file`]; also if both are set, or a variable is not UTF-8.
     pub fn keys_from_env() -> Result<Option<TicketKeys>, TicketKeyError> {
         Ok(from_variables(|name| std::env::var_os(name))?.map(|found| found.keys))
     }

@@ -1,9 +1,11 @@
-//! What encrypts the doors: the server's certificate, its key, and whose certificates callers may show.
+//! TLS for the doors: the server's certificate, its key, and the authorities of client certificates.
 //!
-//! Files are read at the start and again when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]). Files that cannot be used
-//! then change nothing: the log, a metric and `readyz?verbose` say so. A connection keeps what it began with.
+//! The files are read at the start, and again when they change, on `SIGHUP` and on a reload ([`Certificates::renew`]).
+//! Unusable files then change nothing; the log, a metric and `readyz?verbose` report them. An open connection keeps the
+//! certificate that it began with.
 //!
-//! TLS is rustls with the cryptography of ring, versions 1.2 and 1.3, with the defaults of rustls for everything else.
+//! TLS is provided by rustls with the cryptography of ring, versions 1.2 and 1.3, with the defaults of rustls for
+//! everything else.
 
 #[cfg(not(feature = "tls"))]
 mod absent;

@@ -1,15 +1,16 @@
-//! The keys that a policy refuses most, in bounded memory.
+//! Counts the keys that a policy refuses most, in bounded memory.
 //!
-//! A label per key would make as many time series as an attacker has addresses, so metrics name policies only and keys are
-//! counted here, in one sketch per policy. Only refusals and near-limit passes are counted, so an allowed request far from its
-//! limit costs nothing here.
+//! A metrics label per key would make as many time series as an attacker has addresses. So metrics name only policies,
+//! and keys are counted here, in one sketch per policy. Only refusals and passes near the limit are counted, so an
+//! allowed request far from its limit costs nothing here.
 
 use tidegate::Tick;
 use tidegate::hot_keys::{Counted, HotKeys};
 
-/// Counters per sketch: finds every key with more than 0.2 % of the refusals, in about 100 KB at ordinary key lengths.
+/// Counters per sketch. It finds every key with more than 0.2 % of the refusals, in about 100 KB for keys of ordinary
+/// length.
 pub(crate) const KEYS: usize = 512;
-/// The longest key that is kept, in bytes; a longer one is cut.
+/// The longest key that is kept, in bytes. Longer ones are cut.
 pub(crate) const MAX_KEY: usize = 256;
 
 /// The sketch of one policy.
@@ -23,17 +24,17 @@ impl Default for TopKeys {
 }
 
 impl TopKeys {
-    /// Counts one more of a key.
+    /// Counts a key once more.
     pub(crate) fn add(&self, key: &str) {
         let mut cut = key.len().min(MAX_KEY);
         while !key.is_char_boundary(cut) {
             cut -= 1;
         }
-        // The counts do not fade, so the time does not matter.
+        // The counts do not decay, so the time does not matter.
         self.0.add(&key[..cut], 1, Tick::EPOCH);
     }
 
-    /// Returns the `most` largest, largest first, and how many were counted in all.
+    /// Returns the `most` largest counts, largest first, and the total count.
     pub(crate) fn largest(&self, most: usize) -> (Vec<Counted<String>>, u64) {
         self.0.largest(most)
     }

@@ -1,13 +1,14 @@
-//! Warnings about numbers that policies go by and that this server never knows.
+//! Warns of numbers that policies depend on and that this server never knows.
 //!
-//! A condition on a number that is absent does not hold, and a rate that follows one stays at its ceiling: both would pass without a word, and the
-//! policy would do nothing.
+//! A condition on an unknown number does not hold, and a rate that follows one stays at its ceiling. Without a warning,
+//! the policy would silently do nothing.
 
 use tidegate::policy::{Policy, PolicySet, Source};
 
-/// Returns a warning for each policy and each number that it goes by and that a server never knows: the machine's numbers where the system does
-/// not tell them, as all but Linux do not. Signals that nobody reports, `in-flight` and `latency` where nobody asks for tickets, and
-/// `policy NAME` where an engine keeps the counters, are not among them: that shows only while the server runs.
+/// Returns a warning for each policy and each number that the policy depends on and that a server never knows: the
+/// machine's numbers, on systems that do not report them, which is all but Linux. There is no warning about signals
+/// that nobody reports, `in-flight` and `latency` if nobody asks for tickets, and `policy NAME` if an engine keeps the
+/// counters: that shows only while the server runs.
 ///
 /// # Examples
 /// ```
@@ -49,7 +50,7 @@ fn of_policy(policy: &Policy) -> Vec<String> {
     found
 }
 
-/// Says what to go by in place of a number that the server never knows; `None` for all others.
+/// Suggests what to use in place of a number that the server never knows; `None` for all other numbers.
 fn instead_of(source: &Source) -> Option<&'static str> {
     match source {
         Source::Cpu | Source::Memory | Source::Load if !cfg!(target_os = "linux") => {

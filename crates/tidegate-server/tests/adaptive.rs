@@ -1,4 +1,4 @@
-//! A limit that a law moves, over HTTP: checks take places, settlements teach the law, metrics show where it stands.
+//! An adaptive limit over HTTP: checks take places, settlements train the limit, metrics show its value.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -11,7 +11,7 @@ use http::StatusCode;
 use running::{Answer, Running, start};
 use serde_json::json;
 
-/// Falls by a tenth with each call above 50 ms, and grows by one with each other.
+/// Falls by a tenth with each call above 50 ms, and grows by one with each faster call.
 const BACKEND: &str = "
 version: 1
 policies:
@@ -23,7 +23,7 @@ async fn check(server: &Running) -> Answer {
     server.post("/v1/check", r#"{"attributes": {}}"#).await
 }
 
-/// Returns how many places came back.
+/// Settles a ticket, and returns how many places came back.
 async fn settle(server: &Running, ticket: &str, outcome: &str) -> u64 {
     let body = format!(r#"{{"ticket": "{ticket}", "outcome": "{outcome}"}}"#);
     let settled = server.post("/v1/settle", &body).await;
@@ -31,7 +31,7 @@ async fn settle(server: &Running, ticket: &str, outcome: &str) -> u64 {
     settled.json()["policies"][0]["returned"].as_u64().unwrap()
 }
 
-/// The value of a series.
+/// The value of a series; `None` if it does not exist.
 async fn metric(server: &Running, series: &str) -> Option<u64> {
     let text = server.get("/metrics").await.text;
     let line = text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned));
@@ -42,7 +42,8 @@ async fn limit(server: &Running) -> u64 {
     metric(server, "tidegate_concurrency_limit{policy=\"backend\"}").await.unwrap()
 }
 
-/// Rounds of a load that takes every place there is, each of which is returned after `took`. Returns how many were refused.
+/// Runs rounds of a load that takes every free place and returns each after `took`. Returns how many requests were
+/// refused.
 async fn load(server: &Running, rounds: usize, took: Duration) -> usize {
     let mut refused = 0;
     for _ in 0..rounds {
@@ -108,7 +109,7 @@ async fn a_refusal_is_our_shortage_and_the_policy_shows_its_places() {
     );
     assert_eq!(reason["allowed_with"]["burst_at_least"], json!(null), "no word of the file makes it larger");
 
-    // What nobody tells, and what comes after the time to live, teaches nothing.
+    // Ignored outcomes, and reports after the time to live, do not change the limit.
     settle(&server, tickets[0].as_str().unwrap(), "ignored").await;
     server.clock.advance(Duration::from_secs(31));
     settle(&server, tickets[1].as_str().unwrap(), "overloaded").await;
@@ -134,7 +135,7 @@ async fn a_reload_keeps_who_is_inside_and_what_was_learnt() {
     assert_eq!(metric(&server, "tidegate_concurrency_limit{policy=\"backend\"}").await, None);
 }
 
-/// The server sees by tickets how long work takes.
+/// The server measures by tickets how long work takes.
 #[tokio::test]
 async fn a_policy_goes_by_the_latency_that_tickets_tell() {
     let server = start(

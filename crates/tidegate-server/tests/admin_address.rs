@@ -1,4 +1,4 @@
-//! Operations at an address of their own: nowhere else, and nothing else there.
+//! Operations at their own address: served only there, and nothing else is served there.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -39,7 +39,7 @@ async fn each_address_serves_its_part() {
         let cells: Vec<_> = line.split(" | ").collect();
         for path in cells[0].split('`').skip(1).step_by(2) {
             let path = path.replace("NAME", "p").replace("POLICY", "p");
-            // Answered for as long as the caller listens.
+            // The answer goes on for as long as the caller listens.
             if path == "/v1/events" {
                 continue;
             }
@@ -70,7 +70,7 @@ async fn each_address_serves_its_part() {
     let mut client = sent(resp, b"TG.CHECK p client.ip a\r\nTG.RESET p client.ip a\r\nPING\r\n").await;
     let told = read_until(&mut client, "+PONG\r\n").await;
     assert!(told.contains("*8\r\n") && told.contains("-ERR TG.RESET is not served here"), "{told}");
-    // Both addresses stop.
+    // A stop ends both addresses.
     server.handle.stop();
     server.stopped().await;
     assert!(tokio::net::TcpStream::connect(admin).await.is_err());

@@ -1,4 +1,5 @@
-//! A batch over a store that answers later: one exchange, an answer for each check, and tickets that are settled each by itself.
+//! A batch over a store that answers later: one exchange, an answer for each check, and tickets that are settled one by
+//! one.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -73,7 +74,7 @@ async fn a_batch_is_one_exchange_and_each_check_has_its_own_answer() {
     );
 }
 
-/// A place that nobody could return is given back, and that check alone is an error.
+/// A place that nobody could return is undone, and only that check gets an error.
 #[tokio::test]
 async fn an_error_of_one_check_is_that_checks_alone() {
     let file = "
@@ -99,7 +100,7 @@ policies:
     );
 }
 
-/// Some 5 MB are the most that is answered, whatever the checks ask.
+/// An answer has at most some 5 MB, whatever the checks ask.
 #[tokio::test]
 async fn an_answer_is_bounded_by_the_limits_that_it_tells_of() {
     let limits: String =

@@ -1,4 +1,4 @@
-//! The keys of a policy: listed, looked at, blocked for a while and let go.
+//! The keys of a policy: listed, read, blocked for a while and released.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -56,7 +56,7 @@ async fn a_blocked_key_is_refused_until_the_block_ends_or_is_ended() {
     {
         assert!(metrics.lines().any(|have| have == line), "{line}: {metrics}");
     }
-    // A reload keeps it.
+    // A reload keeps the block.
     server.post("/v1/reload", "").await;
     assert_eq!(server.check("203.0.113.9").await.status, StatusCode::FORBIDDEN);
     let gone = send(server.addr, Method::DELETE, "/v1/keys/per-ip?client.ip=203.0.113.9", &[], "").await;

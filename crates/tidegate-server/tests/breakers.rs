@@ -1,4 +1,4 @@
-//! A breaker over HTTP: entered by a check, left by its ticket, listed and forced by a person.
+//! A breaker over HTTP: entered by a check, left by its ticket, listed and forced by an operator.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -114,7 +114,7 @@ async fn failures_open_it_probes_close_it_and_all_of_it_is_told_golden() {
     assert_eq!(check(&server).await.status, StatusCode::OK);
 }
 
-/// A probe whose caller never came back kept breakers of others half-open for ever.
+/// Regression: a probe whose caller never came back kept the breaker half-open for ever.
 #[tokio::test]
 async fn a_probe_that_is_lost_gives_its_place_up_and_one_undone_says_nothing() {
     let server = start(ONE).await;
@@ -176,7 +176,7 @@ async fn a_person_forces_it_for_a_time_and_a_reason() {
     }
     let shown = only(&server, "/v1/breakers").await;
     assert_eq!((&shown["state"], &shown["until"]), (&json!("metrics-only"), &json!(null)));
-    // Two failures in a row open it, and its window is begun anew each time.
+    // Two failures in a row open it, and its window begins anew each time.
     assert_eq!(
         shown["would_have_opened"],
         json!({ "times": 2, "last": "2027-01-15T12:05:00.000Z", "by": "2 calls in a row failed" })
@@ -248,7 +248,7 @@ async fn mistakes_are_named_and_change_nothing() {
     assert_eq!((post.status, post.header("allow")), (StatusCode::METHOD_NOT_ALLOWED, "GET, HEAD, PUT"));
 }
 
-/// What is noted for people is bounded, and the breakers themselves do not depend on it.
+/// The notes for people are bounded, and the breakers themselves do not depend on them.
 #[tokio::test]
 async fn more_breakers_than_are_listed_open_all_the_same() {
     let server = start(KEYED).await;

@@ -1,4 +1,4 @@
-//! A place over HTTP: taken by a check, returned by its ticket, or by its time to live.
+//! Places over HTTP: taken by a check, returned by its ticket or at the end of the time to live.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -67,7 +67,7 @@ async fn a_ticket_returns_its_place_once() {
         (&json!("returned"), &json!(1), &json!(1))
     );
     assert_eq!(settle(&server, &first).await.status, StatusCode::CONFLICT);
-    // It said that the place waits for a report, which had come.
+    // Regression: it said that the place waits for a report, although that had come.
     let refund = server.post("/v1/refund", &format!(r#"{{"ticket": "{first}"}}"#)).await;
     assert_eq!(refund.status, StatusCode::CONFLICT);
     assert!(refund.detail().contains("charged is settled by a report"), "{}", refund.detail());
@@ -161,7 +161,8 @@ policies:
     limit: { rate: 100/h }
 ";
 
-/// One caller with a header of 800 bytes held all places until their time to live was over: no ticket fit the answer's head.
+/// Regression: one caller with a header of 800 bytes held all places until their time to live was over, because no
+/// ticket fit the answer's head.
 #[tokio::test]
 async fn a_place_that_nobody_could_return_is_not_taken() {
     for (proxy, status) in
@@ -218,13 +219,13 @@ async fn a_check_whose_place_nobody_could_return_is_refused() {
     assert!(detail.contains("bytes is too long, at most 16384 are possible"), "{detail}");
     assert!(detail.ends_with("send less in request.header.x-key, b"), "{detail}");
     let batch = server.post("/v1/check/batch", &format!("[{body}, {body}, {body}]")).await;
-    // All are decided before any of them is undone, so the third finds both places taken.
+    // All checks are decided before any is undone, so the third finds both places taken.
     for (one, status) in batch.json().as_array().unwrap().iter().zip([400, 400, 503]) {
         assert_eq!((&one["status"], &one["policy"]), (&json!(status), &json!("places")), "{one}");
     }
     let left = server.post("/v1/peek", r#"{"attributes": {}, "policies": ["places"]}"#).await.json();
     assert_eq!(left["remaining"], 2, "and both have come back");
-    // A caller who wants no ticket keeps his place until its time to live is over.
+    // A caller that wants no ticket keeps its place until the time to live is over.
     let body = body.replacen('{', r#"{"ticket": false, "#, 1);
     for status in [StatusCode::OK, StatusCode::OK, StatusCode::SERVICE_UNAVAILABLE] {
         assert_eq!(server.post("/v1/check", &body).await.status, status);

@@ -1,4 +1,4 @@
-//! What a reload says of counters that do not go on as they are, and of changes that wait for a restart.
+//! Warnings of a reload about counters that are not carried over, and about changes that need a restart.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -13,7 +13,7 @@ use serde_json::Value;
 use tidegate::config::{Config, Format};
 use tidegate_server::{Server, ServerOptions, Settings, Source};
 
-/// A server whose configuration is changed by the test and reloaded only when it is asked to.
+/// A server whose configuration the test changes. It reloads only on request.
 struct Changing {
     text: Arc<Mutex<String>>,
     addr: SocketAddr,
@@ -47,7 +47,7 @@ impl Changing {
 
 const GCRA: &str = "  - { name: login, by: [client.ip], limit: { rate: 5/h } }\n";
 
-/// From one algorithm to another every counter was forgotten, with `"warnings": []`.
+/// Regression: a change to another algorithm reset every counter, with `"warnings": []`.
 #[tokio::test]
 async fn another_algorithm_says_what_becomes_of_the_counters() {
     let server = Changing::start(GCRA).await;
@@ -68,7 +68,7 @@ async fn another_algorithm_says_what_becomes_of_the_counters() {
     );
 }
 
-/// Five an hour, spent, and edited to another algorithm of five an hour: five more passed.
+/// Regression: with five an hour spent, and a change to another algorithm of five an hour, five more passed.
 #[tokio::test]
 async fn a_caller_gets_no_second_burst_out_of_another_algorithm() {
     let server = Changing::start(GCRA).await;
@@ -87,7 +87,7 @@ async fn a_caller_gets_no_second_burst_out_of_another_algorithm() {
     }
 }
 
-/// Places are no units: the warning promised to carry what nothing carries.
+/// Regression: places are not units, but the warning promised that they would be carried over.
 #[tokio::test]
 async fn a_change_from_or_to_places_says_that_nothing_goes_on() {
     let server = Changing::start(GCRA).await;
@@ -139,7 +139,7 @@ async fn a_reload_that_changes_all_policies_names_a_hundred() {
     assert!(warnings[100].starts_with("50 more warnings"), "{}", warnings[100]);
 }
 
-/// A larger `store.keys` was put in force with `"warnings": []`, and the store stayed as small as it was.
+/// Regression: a larger `store.keys` was put in force with `"warnings": []`, and the store stayed as small as before.
 #[tokio::test]
 async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
     let server = Changing::start(GCRA).await;
@@ -153,7 +153,8 @@ async fn what_is_read_at_the_start_only_is_warned_of_until_it_is_as_it_was() {
     assert!(server.to(GCRA).await.is_empty(), "as it was at the start");
 }
 
-/// The file was put in force, and each request was refused, or nothing was on disk that was said to be.
+/// Regression: the file was put in force, and each request was refused, or counters were not on disk although the file
+/// said so.
 #[tokio::test]
 async fn a_file_for_another_store_is_refused_where_this_one_cannot_keep_its_words() {
     let running = start(TWO).await;

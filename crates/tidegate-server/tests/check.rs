@@ -1,4 +1,4 @@
-//! The check API: what is taken, what is answered, what is refused.
+//! The check API: what requests may contain, what is answered, what is refused.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 

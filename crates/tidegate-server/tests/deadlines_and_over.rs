@@ -31,7 +31,7 @@ policies:
     limit: { algorithm: leaky-bucket, rate: 1/s, queue: 10, max_wait: 5s }
 ";
 
-/// The problem of those who are short themselves.
+/// The problem type for a server that is itself short of capacity.
 const SHORT: &str = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity";
 
 async fn check(server: &Running, attributes: &str) -> Answer {
@@ -179,7 +179,7 @@ async fn over_the_limit_a_request_is_marked_then_demoted_and_charged_nothing_mor
     assert_eq!(explained.json()["reasons"][0]["limits"][0]["result"], "marked", "{explained:?}");
 }
 
-/// A batch is decided in one exchange, and each of its checks with the priority that is left of its own.
+/// A batch is decided in one exchange, and each of its checks with its own lowered priority.
 #[tokio::test]
 async fn checks_of_a_batch_are_demoted_by_what_came_before() {
     let server = start(OVER).await;
@@ -193,7 +193,7 @@ async fn checks_of_a_batch_are_demoted_by_what_came_before() {
     }
 }
 
-/// Whoever calls through the proxy reads nothing there, and the application is told by the proxy alone.
+/// The caller behind the proxy is told nothing; only the proxy tells the application.
 #[tokio::test]
 async fn a_proxy_is_told_by_headers_however_long_names_are() {
     let long = "x".repeat(120);
@@ -209,7 +209,7 @@ async fn a_proxy_is_told_by_headers_however_long_names_are() {
     assert_eq!(marked.header("x-tidegate-marked"), format!("{}, {}", names[0], names[1]), "what fits");
 }
 
-/// Where the services of a company have agreed on another name for the header, answers go by that one, behind a proxy too.
+/// A company may use another name for the header; then answers use it too, also behind a proxy.
 #[tokio::test]
 async fn the_header_of_the_lowered_priority_is_chosen_in_the_file() {
     let file =

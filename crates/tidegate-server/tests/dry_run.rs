@@ -1,4 +1,4 @@
-//! How a request would be answered, under the policies in force and under proposed ones.
+//! Dry runs: how a request would be answered, under the policies in force and under proposed ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -54,7 +54,7 @@ async fn a_request_is_tried_under_proposed_policies_over_the_counters_that_are_t
     assert_eq!(tried(&server, Some(toml)).await.json()["policy"], "x");
 }
 
-/// A caller who proposes policies of ever other names would make a series of each.
+/// Otherwise a caller that proposes policies under ever new names would make a series for each.
 #[tokio::test]
 async fn proposed_policies_leave_no_series_and_are_found_nowhere_else() {
     let server = start(FILE).await;

@@ -1,4 +1,4 @@
-//! What happens in the server, told while it happens.
+//! The event stream: events are sent as they happen.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -20,7 +20,7 @@ policies:
     limit: { algorithm: gcra, rate: 10/min, burst: 3 }
 ";
 
-/// Listens, and waits until the server says so.
+/// Listens, and waits until the server confirms it.
 async fn listen(server: &Running) -> TcpStream {
     let mut stream = sent(server.addr, b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     let begun = read_until(&mut stream, "Last-Event-ID means nothing here").await;
@@ -62,7 +62,7 @@ async fn so_many_listen_at_once_and_whoever_goes_makes_room() {
     assert!(full.detail().contains("16 callers listen already"));
     drop(streams.pop());
     running::until("the place of the one who went is free", async || {
-        // A listener who is gone is found when something is told.
+        // The server notices that a listener is gone when it sends an event.
         server.post("/v1/reload", "").await;
         let asked = b"GET /v1/events HTTP/1.1\r\nhost: localhost\r\n\r\n";
         let mut stream = sent(server.addr, asked).await;

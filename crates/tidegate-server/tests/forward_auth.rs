@@ -1,4 +1,4 @@
-//! Forward-auth as the three proxies ask, without the proxies; `proxies.rs` has the real ones.
+//! Forward-auth with the requests of the three proxies, without the proxies. `proxies.rs` tests the real ones.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,7 +22,7 @@ policies:
     limit: { rate: 2/min }
 ";
 
-/// Starts a server that this proxy asks; `door` is what the file says of it.
+/// Starts a server for this proxy; `door` is the `forward_auth` setting of the file.
 async fn asked_by(door: &str) -> Running {
     start(&FILE.replacen("version: 1\n", &format!("version: 1\nforward_auth: {door}\n"), 1)).await
 }
@@ -31,7 +31,7 @@ async fn ask(server: &Running, path: &str, headers: &[(&str, &str)]) -> Answer {
     send(server.addr, Method::GET, path, headers, "").await
 }
 
-/// What Caddy sends of a request, with more headers of its caller.
+/// The headers that Caddy sends for a request, with further headers of its caller.
 fn caddy<'h>(method: &'h str, uri: &'h str, more: &[(&'h str, &'h str)]) -> Vec<(&'h str, &'h str)> {
     let mut headers = vec![
         ("x-forwarded-method", method),
@@ -82,7 +82,7 @@ async fn the_original_request_is_what_is_limited() {
     }
 }
 
-/// What a stranger may read of a refusal, and nothing beside.
+/// The members of a refusal's body, which strangers may read.
 fn members_of(refusal: &Answer) -> Vec<String> {
     assert_eq!(refusal.header("content-type"), "application/problem+json", "{refusal:?}");
     assert_eq!(refusal.header("cache-control"), "no-store", "{refusal:?}");
@@ -100,8 +100,9 @@ const PUBLIC: [&str; 8] = [
     "violated-policies",
 ];
 
-/// Caddy and Traefik hand the body to their client, who was told of the experiments in shadow and of everybody's limit. The token does not
-/// change it: it is the proxy's, and the same body goes to its client.
+/// Regression: Caddy and Traefik pass the body to their client, which was told of shadow policies and of the limits
+/// that all callers share. A token does not change the body: the token is the proxy's, and the same body goes to its
+/// client.
 #[tokio::test]
 async fn strangers_are_told_which_policy_refused_and_until_when_and_nothing_else() {
     let file = "
@@ -173,7 +174,8 @@ async fn a_refusal_for_strangers_has_the_status_that_is_answered() {
     assert_eq!(members_of(&denied), PUBLIC);
 }
 
-/// `curl -H 'X-Original-URI: /free'` through Caddy was never limited: the door took the first family that it found.
+/// Regression: `curl -H 'X-Original-URI: /free'` through Caddy was never limited, because the door used the first
+/// family of headers that it found.
 #[tokio::test]
 async fn a_caller_cannot_speak_in_another_family() {
     let server = asked_by("{ proxy: caddy }").await;

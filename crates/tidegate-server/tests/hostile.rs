@@ -1,4 +1,4 @@
-//! What an outsider may send: whatever it is, the next caller is served.
+//! Hostile input: whatever an outsider sends, the next caller is served.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -22,11 +22,11 @@ policies:
   - { name: windows, by: [user.id], limit: { algorithm: sliding-window, rate: 100/min } }
 ";
 
-/// Sends bytes as they are, and reads until the server has answered or hung up.
+/// Sends raw bytes, and reads until the server has answered or closed the connection.
 async fn raw(addr: SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(addr).await.unwrap();
     let mut answer = Vec::new();
-    // Either may fail: the server hangs up on nonsense before all of it is written.
+    // Either may fail: the server closes the connection on nonsense before everything is written.
     if stream.write_all(bytes).await.is_ok() && stream.shutdown().await.is_ok() {
         let _ = stream.read_to_end(&mut answer).await;
     }

@@ -1,4 +1,4 @@
-//! `when: in-flight`: the server counts the tickets that it has handed out and that nobody has settled.
+//! `when: in-flight`: the server counts the tickets that it has handed out and that are not settled.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -9,7 +9,7 @@ use std::time::Duration;
 use http::{Method, StatusCode};
 use running::{Running, send, start, start_with};
 
-/// Work that is under way, by its tickets; and what is limited while there is much of it.
+/// Work that is in flight, by its tickets, and a policy that limits reads while there is much of it.
 const FILE: &str = "
 version: 1
 policies:
@@ -22,7 +22,7 @@ policies:
     limit: { algorithm: fixed-window, rate: 1/s }
 ";
 
-/// Longer than the server goes between two readings.
+/// Longer than the time between two readings by the server.
 const A_SECOND: Duration = Duration::from_secs(1);
 
 async fn write(server: &Running) -> String {
@@ -31,7 +31,7 @@ async fn write(server: &Running) -> String {
     answer["ticket"].as_str().unwrap().to_owned()
 }
 
-/// Returns how many of five reads pass, a second after what was before.
+/// Returns how many of five reads pass, one second later.
 async fn reads(server: &Running) -> usize {
     server.clock.advance(A_SECOND);
     let mut passed = 0;
@@ -70,7 +70,7 @@ async fn reads_give_way_while_much_is_under_way() {
     assert_eq!((reads(&server).await, in_flight(&server).await), (5, Some(1.0)));
 }
 
-/// A caller that dies holds reads back for as long as its ticket lives, and no longer.
+/// A caller that dies holds reads back only as long as its ticket lives.
 #[tokio::test]
 async fn tickets_that_nobody_settles_count_until_they_expire() {
     let server = start_with(FILE, |mut options| {
@@ -88,7 +88,7 @@ async fn tickets_that_nobody_settles_count_until_they_expire() {
     assert_eq!((reads(&server).await, in_flight(&server).await), (5, Some(0.0)));
 }
 
-/// Whoever hangs up while held back gets no ticket, so he can hold nobody else back by it.
+/// A caller that hangs up while it is delayed gets no ticket, so it cannot hold others back by one.
 #[tokio::test]
 async fn who_hangs_up_while_held_back_is_not_in_flight() {
     let server = start(

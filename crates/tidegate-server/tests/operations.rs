@@ -1,4 +1,4 @@
-//! What operators ask: policies, keys, health, metrics, tokens, reload.
+//! Operations: policies, keys, health, metrics, tokens, reload.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -59,12 +59,13 @@ async fn the_keys_denied_most_are_listed_hidden_and_can_be_let_go() {
     assert_eq!(server.check("203.0.113.9").await.json()["remaining"], 2);
     assert!(reset("").await.detail().contains("`client.ip` is missing"));
     assert!(reset("?user.id=1").await.detail().contains("`user.id` is not part of the key"));
-    // The first of the two was reset, whichever the operator meant.
+    // Regression: the first of the two was reset, whichever the operator meant.
     let twice = reset("?client.ip=203.0.113.9&client%2Eip=203.0.113.8").await;
     assert!(twice.detail().contains("`client.ip` is given twice"), "{}", twice.text);
 }
 
-/// `DELETE /v1/keys/top` was answered with 405, for the list of keys has that path, and such a policy could not be reset.
+/// Regression: `DELETE /v1/keys/top` was answered with 405, because the list of keys has that path, so a policy of this
+/// name could not be reset.
 #[tokio::test]
 async fn a_policy_of_any_name_can_be_shown_and_let_go() {
     let names = ["top", "a/b", "a+b", "a b", "..."];
@@ -183,7 +184,7 @@ async fn a_token_is_asked_for_everywhere_but_health() {
         assert_eq!(answer.status, StatusCode::UNAUTHORIZED, "{path}");
         assert_eq!(answer.header("www-authenticate"), "Bearer realm=\"tidegate\"");
     }
-    // Health is for everybody; what the checks found is not.
+    // Health is public; the results of the checks are not.
     let public = "[+] serving\nready\n";
     let wrong = [("x-tidegate-token", "0123456789abcdef0124")];
     for headers in [&[][..], &wrong] {
@@ -210,7 +211,7 @@ async fn web_pages_cannot_use_a_server_without_a_token() {
     }
 }
 
-/// What replaced the file was read without bound, or waited for, or taken for no change at all.
+/// Regression: a file that replaced the config file was read without a bound, or waited for, or not noticed at all.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_file_that_became_something_else_is_refused_at_once_and_reloads_go_on() {

@@ -1,4 +1,4 @@
-//! A server whose store answers later, hangs, or is gone: every door answers, and says so.
+//! A server whose store answers late, hangs, or is gone: every door answers, and reports the outage.
 
 #![allow(clippy::unwrap_used, reason = "tests may, their helpers too")]
 
@@ -32,7 +32,7 @@ policies:
     charge: on-failure
 ";
 
-/// Sends a request that waits for an engine which hangs, and turns the clock to its deadline.
+/// Sends a request that waits for a hanging engine, and advances the clock to its deadline.
 async fn after_the_deadline(server: &Running, path: &str, body: &str) -> Answer {
     let turn = async {
         until("somebody waits for the engine", async || server.clock.sleepers() > 0).await;
@@ -183,7 +183,7 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
     assert!(attempt().await.is_none(), "two of two are held here");
     engine.be(ANSWERS);
     server.clock.advance(PROBE_EVERY);
-    // Made in the outage, told after it.
+    // Decided during the outage, reported after it.
     let forgotten = report(&second, 200).await;
     assert_eq!(forgotten.json()["policies"][0]["effect"], "forgotten", "{forgotten:?}");
     assert_eq!(server.post("/v1/peek", OF_A).await.json()["remaining"], 1, "the engine has what it had");
@@ -192,7 +192,7 @@ async fn what_was_charged_in_an_outage_is_settled_here_and_the_rest_when_the_sto
     assert!(server.clock.now() > running::NOON);
 }
 
-/// A sliding log remembers each charge: what an engine takes of one key is soon too little for it.
+/// A sliding log remembers each charge, so its state soon exceeds what an engine accepts for one key.
 #[tokio::test]
 async fn a_limit_whose_states_are_too_large_for_the_store_is_refused_when_the_file_is_read() {
     let log = |most| PER_IP.replace("rate: 2/min", &format!("algorithm: sliding-log, rate: {most}/min"));

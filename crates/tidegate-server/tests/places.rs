@@ -1,4 +1,4 @@
-//! Whoever takes places and does nothing with them keeps nobody out.
+//! Connections that take places and do nothing do not keep others out.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,13 +18,13 @@ version: 1
 policies:
   - { name: all, limit: { rate: 1000000/s } }
 ";
-/// A request that is being answered for as long as its body does not come.
+/// A request that stays in flight as long as its body does not come.
 const BUSY: &str =
     "POST /v1/check HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\ncontent-length: 9\r\n\r\n";
 const HALF: &str = "GET /livez HTTP/1.1\r\nhost: localh";
 const WHOLE: &str = "GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
 
-/// Waits that no test outlasts, so that only the order of places decides.
+/// Timeouts longer than any test, so that only the order of places decides.
 async fn with_places(places: usize) -> Running {
     start_with(FILE, |mut options| {
         let hour = Duration::from_secs(3600);
@@ -46,7 +46,7 @@ async fn many(count: usize, from: [u8; 4], to: SocketAddr, bytes: &str) -> Vec<T
     streams
 }
 
-/// Connections that are being answered, and go on being.
+/// Opens connections with requests that stay in flight.
 async fn busy(count: usize, from: [u8; 4], to: SocketAddr) -> Vec<TcpStream> {
     let mut streams = many(count, from, to, BUSY).await;
     for stream in &mut streams {
@@ -55,7 +55,7 @@ async fn busy(count: usize, from: [u8; 4], to: SocketAddr) -> Vec<TcpStream> {
     streams
 }
 
-/// One short request from an address of its own; returns its status.
+/// Sends a short request from another address; returns its status.
 async fn ask(from: [u8; 4], to: SocketAddr, path: &str) -> String {
     let mut stream = connect_from(from, to).await;
     let request = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
@@ -64,7 +64,8 @@ async fn ask(from: [u8; 4], to: SocketAddr, path: &str) -> String {
     statuses(&answer)[0].to_owned()
 }
 
-/// Half a head held a place for as long as 75 seconds, and ten thousand of them kept everybody out, health included.
+/// Regression: an incomplete head held a place for up to 75 seconds, and ten thousand of them kept everybody out,
+/// health checks included.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn half_open_heads_keep_nobody_out() {
     let server = with_places(40).await;
@@ -93,7 +94,7 @@ async fn the_connection_that_idles_longest_makes_room_and_is_told_so_cleanly() {
         read_until(&mut stream, "ok\n").await;
         held.push(stream);
     }
-    // The first speaks again, so the second idles longest now.
+    // The first connection sends again, so the second has idled longest now.
     held[0].write_all(WHOLE.as_bytes()).await.unwrap();
     read_until(&mut held[0], "ok\n").await;
     let mut new = many(1, [127, 0, 0, 9], server.addr, WHOLE).await.remove(0);
@@ -110,7 +111,7 @@ async fn the_connection_that_idles_longest_makes_room_and_is_told_so_cleanly() {
     assert!(!counted.ends_with(" 0"), "{counted}");
 }
 
-/// Who gives a place up in the middle of a head is told why.
+/// A connection that loses its place in the middle of a head is told why.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_oldest_half_open_head_makes_room_after_the_idle_ones() {
     let server = with_places(2).await;
@@ -128,7 +129,7 @@ async fn the_oldest_half_open_head_makes_room_after_the_idle_ones() {
     drop(busy);
 }
 
-/// When every place is being answered, nobody is interrupted; the reserve answers operators and tells the rest to come back.
+/// When every place is busy, no request is interrupted. The reserve answers operators, and tells others to come back.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn operators_are_answered_when_every_place_is_busy() {
     let server = with_places(4).await;
@@ -145,7 +146,7 @@ async fn operators_are_answered_when_every_place_is_busy() {
     assert_eq!((refused.header("retry-after"), refused.header("connection")), ("1", "close"));
     let metrics = server.get("/metrics").await.text;
     assert!(metrics.contains("tidegate_connections_cut_total{reason=\"full\"} 1\n"), "{metrics}");
-    // The reserve is no place to sit in either.
+    // Incomplete heads cannot fill the reserve either.
     let _held = many(300, [127, 0, 0, 8], server.addr, HALF).await;
     assert_eq!(ask([127, 0, 0, 9], server.addr, "/livez").await, "200");
     for stream in &mut answering {
@@ -161,19 +162,19 @@ async fn one_address_never_has_all_places() {
     let _busy = busy(30, [127, 0, 0, 2], server.addr).await;
     assert_eq!(ask([127, 0, 0, 2], server.addr, "/v1/policies").await, "503");
     assert_eq!(ask([127, 0, 0, 3], server.addr, "/v1/policies").await, "200");
-    // A connection of its own that only waits makes room for its next.
+    // A waiting connection of the same address makes room for that address's next one.
     let _more = busy(9, [127, 0, 0, 3], server.addr).await;
     assert_eq!(ask([127, 0, 0, 4], server.addr, "/v1/policies").await, "200");
 }
 
-/// Sends requests and never reads, until the server lets go; returns how many bytes went.
+/// Sends requests and never reads, until the server closes. Returns how many bytes were sent.
 async fn send_only(to: SocketAddr, request: &str) -> usize {
     let socket = TcpSocket::new_v4().unwrap();
     socket.set_recv_buffer_size(8 * 1024).unwrap();
     let mut stream = socket.connect(to).await.unwrap();
     let many = request.repeat(1000);
     let mut sent = 0;
-    // Bounded, lest a server that takes everything be fed for ever.
+    // Bounded, so that a server that takes everything does not make the test endless.
     while sent < 2 << 30 {
         match stream.write(many.as_bytes()).await {
             Ok(written) => sent += written,
@@ -183,7 +184,7 @@ async fn send_only(to: SocketAddr, request: &str) -> usize {
     panic!("the server took {sent} bytes of requests whose answers nobody reads");
 }
 
-/// One such connection cost 70 to 110 MiB of memory a second, without end.
+/// Regression: one such connection cost 70 to 110 MiB of memory a second, without end.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_peer_that_never_reads_is_answered_no_further_and_cut() {
     let server = start_with(FILE, |mut options| {
@@ -194,7 +195,7 @@ async fn a_peer_that_never_reads_is_answered_no_further_and_cut() {
     let check = r#"{"attributes": {"client.ip": "a"}}"#;
     let length = check.len();
     for (request, least) in [
-        // Answers with a body; answers without one; answers made before the body was read.
+        // Answers with a body, without one, and made before the body of the request was read.
         (format!("POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: {length}\r\n\r\n{check}"), 300),
         ("HEAD /livez HTTP/1.1\r\nhost: localhost\r\n\r\n".to_owned(), 80),
         ("POST /livez HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1\r\n\r\nx".to_owned(), 200),
@@ -207,14 +208,14 @@ async fn a_peer_that_never_reads_is_answered_no_further_and_cut() {
     ] {
         let sent = tokio::time::timeout(Duration::from_secs(30), send_only(server.addr, &request));
         let sent = sent.await.unwrap_or_else(|_| panic!("not cut: {request}"));
-        // What the system holds of answers and of requests is its own business: some megabytes each.
+        // The operating system buffers some megabytes of answers and requests, which the test cannot control.
         let answers = sent / request.len() * least;
         assert!(answers < 64 << 20, "{sent} bytes of {request}");
         assert_eq!(server.check("a").await.status, StatusCode::OK);
     }
 }
 
-/// Who reads slowly but reads is answered, in order and whole.
+/// A client that reads slowly gets all answers, in order and complete.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_pipeline_that_is_read_is_answered_whole() {
     let server = with_places(4).await;

@@ -1,4 +1,4 @@
-//! Priorities at the doors: who may say one, and what a refusal tells of the part that is kept.
+//! Priorities at the doors: who may set one, and what a refusal says about the part that is kept back.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -135,7 +135,8 @@ async fn a_proxy_of_ours_tells_the_priority_of_what_it_asks() {
     );
 }
 
-/// A header that goes missing on the way made its caller as important as everybody; now the file says how important.
+/// Regression: a request that lost its priority header on the way had the default priority. Now the file sets the
+/// priority for that case.
 #[tokio::test]
 async fn a_request_that_lost_its_priority_has_the_one_that_the_file_says() {
     for trusted in ["127.0.0.0/8", "10.0.0.0/8"] {
@@ -156,7 +157,7 @@ async fn a_request_that_lost_its_priority_has_the_one_that_the_file_says() {
     }
 }
 
-/// Whoever reaches the door without one of our proxies has the priority of everybody, whatever he sends.
+/// A request that does not come through a trusted proxy has the default priority, whatever it sends.
 #[tokio::test]
 async fn the_word_of_a_stranger_is_not_read() {
     let server = behind("10.0.0.0/8").await;

@@ -1,7 +1,7 @@
-//! Real nginx, Caddy and HAProxy in front of a small site, with the blocks that the manual prints, asking a running server about
-//! each request.
+//! Real nginx, Caddy and HAProxy in front of a small site, with the configuration blocks from the manual. They ask a
+//! running server about each request.
 //!
-//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. Where one is missing its test says so and skips, unless
+//! Needs the Debian packages `nginx`, `caddy` and `haproxy`. If one is missing, its test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -22,7 +22,7 @@ use running::{Answer, Running, send, start};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-/// How one more of the manual's recipes begins.
+/// The beginning of another recipe in the manual.
 const TELLS_WHAT_IS_MARKED: &str = "# in server\nauth_request_set $tidegate_marked";
 
 const FILE: &str = "
@@ -36,12 +36,12 @@ policies:
     limit: { rate: 2/min }
 ";
 
-/// The policies, for a server that this proxy asks.
+/// The policies, with the setting for this proxy.
 fn asked_by(proxy: &str) -> String {
     FILE.replacen("version: 1\n", &format!("version: 1\nforward_auth: {{ proxy: {proxy} }}\n"), 1)
 }
 
-/// Asks from another address of this machine, with these bytes as `X-Forwarded-For`; returns the status.
+/// Sends a request from another address of this machine, with these bytes as `X-Forwarded-For`; returns the status.
 async fn status_from(client: [u8; 4], proxy: SocketAddr, forwarded: &[u8]) -> u16 {
     let socket = TcpSocket::new_v4().unwrap();
     socket.bind(SocketAddr::from((client, 0))).unwrap();
@@ -54,7 +54,8 @@ async fn status_from(client: [u8; 4], proxy: SocketAddr, forwarded: &[u8]) -> u1
     status.parse().unwrap_or_else(|_| panic!("{}", String::from_utf8_lossy(&answer)))
 }
 
-/// A caller who writes into `X-Forwarded-For` was taken for the proxy: off every deny-list, under nobody's limit.
+/// Regression: a caller that wrote into `X-Forwarded-For` was taken for the proxy, so no deny-list and no limit applied
+/// to it.
 async fn nobody_is_taken_for_the_proxy(proxy: SocketAddr, barred: u16) {
     let written: [&[u8]; 9] = [
         b"",
@@ -82,7 +83,7 @@ async fn get(addr: SocketAddr, path: &str) -> Answer {
     send(addr, Method::GET, path, &[("host", "example.org")], "").await
 }
 
-/// What all proxies must do: let two through, refuse the third with a time, leave other paths alone.
+/// Requirements for all proxies: let two requests pass, refuse the third with a time, leave other paths alone.
 async fn limits(server: &Running, addr: SocketAddr, refused: StatusCode) {
     for _ in 0..2 {
         let passed = get(addr, "/api/thing?q=1").await;
@@ -106,7 +107,7 @@ async fn nginx_asks_and_obeys() {
     let Some(nginx) = Proxy::nginx(server.addr) else { return };
     limits(&server, nginx.addr, StatusCode::TOO_MANY_REQUESTS).await;
     assert!(get(nginx.addr, "/api/thing").await.header("ratelimit").starts_with("\"per-ip\";r=0;t="));
-    // The block's `error_page` makes 429 of every 403.
+    // The `error_page` of the block turns every 403 into 429.
     nobody_is_taken_for_the_proxy(nginx.addr, 429).await;
 }
 
@@ -123,14 +124,14 @@ async fn nginx_that_fails_open_limits_while_it_can_and_serves_when_it_cannot() {
         let passed = get(nginx.addr, "/api/thing").await;
         assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, "a thing"), "nobody listens");
     }
-    // Takes connections and answers nothing: nginx gives up after the time in the recipe.
+    // Accepts connections and never answers: nginx gives up after the time in the recipe.
     let hanging = tokio::net::TcpListener::bind(addr).await.unwrap();
     let passed = get(nginx.addr, "/api/thing").await;
     assert_eq!((passed.status, passed.text.as_str()), (StatusCode::OK, "a thing"), "nobody answers");
     drop(hanging);
 }
 
-/// What is told of a server that answers is not thrown away with the answers that never come.
+/// Failing open applies only to missing answers. If the server answers with an error, nginx refuses the request.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_that_fails_open_does_not_open_for_an_answer_that_is_an_error() {
     let server = start(FILE).await;
@@ -176,7 +177,8 @@ policies:
     }
 }
 
-/// What the recipe hands to the application is shown to the caller here, since this site is made of files.
+/// The recipe passes headers to the application. This site consists of files, so the test shows them to the caller
+/// instead.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nginx_can_tell_what_is_marked_and_refuse_what_is_too_late() {
     let file = "

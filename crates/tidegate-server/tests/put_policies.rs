@@ -1,4 +1,4 @@
-//! Policies that are put and deleted through the API, each with one owner.
+//! Policies that are put and deleted through the API. Each has one owner.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -91,7 +91,7 @@ async fn a_name_has_one_owner() {
         );
     }
     assert_eq!(put(&server, "per-user", &[], PER_USER).await.status, StatusCode::CREATED);
-    // A reload keeps what the API owns, and cannot take it.
+    // A reload keeps the API's policies, and the file cannot take their names.
     std::fs::write(&server.file, FILE.replace("burst: 3", "burst: 5")).unwrap();
     assert_eq!(server.post("/v1/reload", "").await.json()["policies"], 2);
     std::fs::write(&server.file, format!("{FILE}  - {{ name: per-user, limit: {{ rate: 1/s }} }}\n"))
@@ -101,7 +101,7 @@ async fn a_name_has_one_owner() {
     let said = refused.json()["diagnostics"][0].as_str().unwrap().to_owned();
     assert!(said.contains("tidegate.yaml:8:5  error  policy \"per-user\" is owned by the API"), "{said}");
     assert_eq!(server.get("/v1/policies/per-user").await.json()["owner"], "api");
-    // Deleted, the name is free, and the file may have it.
+    // After the deletion the name is free, and the file may use it.
     assert_eq!(delete(&server, "per-user", &[]).await.status, StatusCode::OK);
     assert_eq!(server.post("/v1/reload", "").await.json()["policies"], 2);
     assert_eq!(server.get("/v1/policies/per-user").await.json()["owner"], "file");
@@ -156,7 +156,7 @@ async fn a_policy_is_validated_with_all_others_before_it_is_in_force() {
         assert!(said.contains(words), "{text}: {said}");
     }
     assert_eq!(server.get("/v1/policies").await.json()["config"]["number"], 1, "nothing was put in force");
-    // One that others go by cannot be taken from under them.
+    // A policy that others depend on cannot be deleted.
     assert_eq!(put(&server, "busy", &[], "limit: { rate: 5/s }").await.status, StatusCode::CREATED);
     let goes_by = "limit: { rate: 1/s }\nwhen: policy busy above 80%\n";
     assert_eq!(put(&server, "y", &[], goes_by).await.status, StatusCode::CREATED);
@@ -213,7 +213,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
     server.handle.stop();
     server.stopped().await;
 
-    // A file that has taken the name meanwhile does not start: one of both would be lost.
+    // With a file that has taken the name meanwhile, the server does not start: otherwise one of the two would be lost.
     let taken = folder.path().join("taken.yaml");
     std::fs::write(&taken, format!("{FILE}  - {{ name: per-user, limit: {{ rate: 1/s }} }}\n")).unwrap();
     let bind = async || {
@@ -230,7 +230,7 @@ async fn with_a_store_on_disk_a_restart_keeps_them() {
     assert!(error.contains("api-policies.json: ") && error.contains("move it away"), "{error}");
 }
 
-/// What cannot be kept is not in force: a restart would take back what was answered.
+/// A policy that cannot be stored is not put in force: otherwise a restart would undo what was acknowledged.
 #[cfg(unix)]
 #[tokio::test]
 async fn a_policy_that_cannot_be_kept_is_not_put_in_force() {
@@ -241,7 +241,7 @@ async fn a_policy_that_cannot_be_kept_is_not_put_in_force() {
         options
     })
     .await;
-    // A folder in the way of the file: even root cannot rename over it.
+    // A folder at the path of the file: even root cannot rename over it.
     std::fs::create_dir(folder.path().join("api-policies.json")).unwrap();
     let answer = put(&server, "per-user", &[], PER_USER).await;
     assert_eq!(answer.status, StatusCode::SERVICE_UNAVAILABLE);

@@ -1,4 +1,4 @@
-//! What cannot be served is refused with an answer, and the answer arrives.
+//! Requests that cannot be served get an answer, and the answer arrives.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -30,9 +30,9 @@ fn lines(count: usize) -> String {
     format!("GET /livez HTTP/1.1\r\nconnection: close\r\nhost: localhost\r\n{lines}\r\n")
 }
 
-/// With `pipeline_flush`, hyper sent none of its own answers while unread bytes were left, as they are after every head that
-/// it gives up on: the connection just closed. nginx takes that for a broken server and stops asking it, so one request with
-/// many headers took the limits, and with them the site, from everybody.
+/// Regression: with `pipeline_flush`, hyper sent none of its own answers while unread bytes were left, as there are
+/// after every head that it gives up on, so the connection just closed. nginx takes that for a broken server and stops
+/// asking it. So one request with many headers removed the limits, and with them the site, for everybody.
 #[tokio::test]
 async fn a_head_beyond_the_bounds_is_answered_431_and_one_within_is_served() {
     let server = start(FILE).await;
@@ -67,7 +67,7 @@ async fn what_is_no_request_is_answered_400_after_the_answers_before_it() {
         "GET / HTTP/1.1\r\na: b\rc: d\r\n\r\n",
         "GE(T / HTTP/1.1\r\n\r\n",
         "\u{16}\u{3}\u{1}\u{2}\0\u{1}\0\u{1}\u{fc}\u{3}\u{3} a hello of TLS",
-        // Where a body ends must not be a matter of opinion.
+        // The end of a body must be unambiguous.
         "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\ncontent-length: 6\r\n\r\n123456",
         "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5, 5\r\n\r\n12345",
         "POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: +5\r\n\r\n12345",
@@ -90,7 +90,7 @@ async fn what_is_no_request_is_answered_400_after_the_answers_before_it() {
         let answers = exchange(server.addr, &bytes).await;
         let answers = answers.replace("HTTP/1.0 ", "HTTP/1.1 ");
         assert_eq!(statuses(&answers), ["400"], "to {shown:?}: {answers}");
-        // The same behind two good requests, and with more behind it than anybody reads.
+        // The same after two valid requests, and with more data after it than anybody reads.
         let more = [&before[..], before, &bytes, &vec![b'z'; 300_000]].concat();
         let answers = exchange(server.addr, &more).await.replace("HTTP/1.0 ", "HTTP/1.1 ");
         assert_eq!(statuses(&answers)[..2], ["200", "200"], "to {shown:?}");
@@ -98,8 +98,8 @@ async fn what_is_no_request_is_answered_400_after_the_answers_before_it() {
     }
 }
 
-/// RFC 9112 lets a server that knows chunks go by them when a length is given as well, and then it has to close: who sent
-/// both may be hiding a second request from a proxy, and it is never read.
+/// RFC 9112 lets a server use the chunks if a length is given as well, and then it must close. A client that sent both
+/// may be hiding a second request from a proxy, and that one is never read.
 #[tokio::test]
 async fn a_request_hidden_behind_two_lengths_is_never_read() {
     let server = start(FILE).await;
@@ -193,9 +193,9 @@ async fn a_head_or_a_body_that_takes_too_long_is_answered_408() {
     let late = exchange(server.addr, b"GET /livez HTTP/1.1\r\nhost: localh").await;
     assert_eq!(statuses(&late), ["408"]);
     assert!(late.contains("the head of the request did not arrive within 100 ms"), "{late}");
-    // Nobody is told anything who said nothing.
+    // A client that sent nothing gets no answer.
     assert_eq!(exchange(server.addr, b"").await, "");
-    // On a kept connection the time begins with the first byte.
+    // On a kept connection the time begins with the first byte of the head.
     let mut stream = sent(server.addr, b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n").await;
     read_until(&mut stream, "ok\n").await;
     stream.write_all(b"GET /livez").await.unwrap();
@@ -207,7 +207,7 @@ async fn a_head_or_a_body_that_takes_too_long_is_answered_408() {
     assert!(late.contains("the body did not arrive within 100 ms"), "{late}");
 }
 
-/// Bytes that keep coming prolong nothing: the time is for the whole.
+/// Bytes that keep coming do not extend the time, which is for the whole head or body.
 #[tokio::test]
 async fn dripping_bytes_gain_no_time() {
     let server = start_with(FILE, |mut options| {
@@ -221,7 +221,7 @@ async fn dripping_bytes_gain_no_time() {
         let stream = sent(server.addr, head.as_bytes()).await;
         let (mut read, mut write) = stream.into_split();
         let dripping = tokio::spawn(async move {
-            // Ends when the server closes; 60,000 drops are more than a minute.
+            // Ends when the server closes; 60,000 bytes take more than a minute.
             for _ in 0..60_000 {
                 tokio::time::sleep(Duration::from_millis(2)).await;
                 if write.write_all(b" ").await.is_err() {
@@ -231,7 +231,7 @@ async fn dripping_bytes_gain_no_time() {
         });
         let mut answer = String::new();
         let reading = tokio::io::AsyncReadExt::read_to_string(&mut read, &mut answer);
-        // A drop that meets the closed socket resets it; the answer was read before.
+        // A byte that meets the closed socket resets it. The answer was read before.
         let _ = tokio::time::timeout(Duration::from_secs(30), reading).await.expect("closed");
         assert_eq!(statuses(&answer), ["408"], "{answer}");
         dripping.abort();

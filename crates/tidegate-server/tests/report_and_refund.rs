@@ -1,4 +1,4 @@
-//! `/v1/report` and `/v1/refund`: how work ended, and what comes back of it.
+//! `/v1/report` and `/v1/refund`: report how work ended, and return charges.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -47,8 +47,8 @@ async fn failures_are_charged_by_report_and_a_success_forgets_them() {
     assert_eq!(denied.json()["policy"], "login");
 }
 
-/// Headers that hold secrets were taken out before a decision was remembered, and a report planned what was left: a policy that
-/// speaks of one was never charged, and the report was answered with 200.
+/// Regression: headers with secrets were removed before a decision was remembered, and a report was computed from the
+/// rest. So a policy that depends on such a header was never charged, and the report was answered with 200.
 #[tokio::test]
 async fn failures_are_charged_whatever_header_a_policy_speaks_of() {
     let headers = ["authorization", "cookie", "x-api-key", "proxy-authorization"];
@@ -83,7 +83,7 @@ policies:
     }
 }
 
-/// What was taken from the store that stood in was given back to the real one, which had never been charged.
+/// Regression: what was charged to the stand-in store was returned to the real one, which had never been charged.
 #[tokio::test]
 async fn a_decision_is_reported_and_refunded_once() {
     let server = start(LOGIN).await;

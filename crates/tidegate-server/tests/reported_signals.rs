@@ -1,4 +1,4 @@
-//! Signals that users report, and the policies that go by them.
+//! Signals that users report, and the policies that depend on them.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -95,8 +95,8 @@ policies:
     limit: { algorithm: fixed-window, rate: 1/day }
 ";
 
-/// A switch is turned by hand or by a signal, for all or below a level, with an end and a reason; policies go by it at once, and a reload
-/// leaves it as it is.
+/// A switch is turned by hand or by a signal, for all requests or below a level, with an end and a reason. Policies
+/// follow it at once, and a reload leaves it unchanged.
 #[tokio::test]
 async fn a_switch_is_turned_over_http_and_policies_go_by_it() {
     let server = start(SWITCHED).await;

@@ -1,4 +1,4 @@
-//! Every route asks for its scope, and every door: what a token is not for, it does not open.
+//! Every route and every door checks the scope of tokens.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -24,7 +24,7 @@ policies:
     limit: { algorithm: breaker, consecutive: 2, open_for: 5s }
 ";
 
-/// The secret of a token for one scope.
+/// The secrets of tokens, each for one scope.
 const CHECK: &str = "for-check-0123456";
 const READ: &str = "for-read-01234567";
 const ADMIN: &str = "for-admin-0123456";
@@ -42,7 +42,7 @@ async fn server(dir: &tempfile::TempDir, change: impl FnOnce(&mut ServerOptions)
     start_with(FILE, with_tokens).await
 }
 
-/// What the manual's table of paths says: method, path with a name in it, scope.
+/// The manual's table of paths: method, path with a name filled in, scope.
 fn manual() -> Vec<(Method, String, String)> {
     let text = include_str!("../../../docs/http-api.md");
     let table =
@@ -67,7 +67,7 @@ async fn every_route_takes_its_scope_and_no_other() {
     let dir = tempfile::tempdir().unwrap();
     let server = server(&dir, |_| {}).await;
     for (method, path, asks) in manual() {
-        // Answered for as long as the caller listens; without a body at once.
+        // The answer goes on for as long as the caller listens; without a body it ends at once.
         let method = if path == "/v1/events" { Method::HEAD } else { method };
         let answered = async |token: &str| {
             let headers = [("x-tidegate-token", token)];
@@ -96,7 +96,7 @@ async fn every_route_takes_its_scope_and_no_other() {
     assert!(!scrape.contains("tidegate_auth_failures_total{transport=\"http\"} 0"), "{scrape}");
 }
 
-/// An address that does not exist is told to whoever has a token at all, and to nobody else.
+/// Unknown paths are answered with 404 only to callers with some token.
 #[tokio::test]
 async fn strangers_are_not_told_which_paths_there_are() {
     let dir = tempfile::tempdir().unwrap();
@@ -129,7 +129,7 @@ async fn tokens_are_changed_while_the_server_runs_and_the_one_of_all_scopes_stay
         send(server.addr, Method::GET, path, &[("x-tidegate-token", token)], "").await.status.as_u16()
     };
     assert_eq!((status("/metrics", sole).await, status("/metrics", READ).await), (200, 200));
-    // The watch sees it; nobody has to ask.
+    // The file watch notices it; no reload is needed.
     std::fs::write(&file, "next read for-read-next-0123\n").unwrap();
     until("the new token holds", async || status("/metrics", "for-read-next-0123").await == 200).await;
     assert_eq!(status("/metrics", READ).await, 401, "the old one is gone");

@@ -1,4 +1,4 @@
-//! The second half of a decision: its ticket, what is told of its work, and a caller who hangs up in between.
+//! The second half of a decision: its ticket, the report about its work, and callers that hang up in between.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -14,7 +14,7 @@ use tidegate::config::{Config, Format};
 use tidegate::gate::ticket::TicketKeys;
 use tidegate::store::MemoryStore;
 
-/// A user's requests and tokens, a model over all users, and a team's money: what one call of a language model spends.
+/// The policies of a language model gateway: a user's requests and tokens, a model over all users, and a team's money.
 const GATEWAY: &str = "
 version: 1
 policies:
@@ -47,7 +47,7 @@ async fn settle(server: &Running, ticket: &str, told: &str) -> Answer {
     server.post("/v1/settle", &format!(r#"{{"ticket": "{ticket}", {told}}}"#)).await
 }
 
-/// One member of each policy's part.
+/// One member of each entry in `policies`.
 fn each(answer: &Answer, member: &str) -> Vec<Value> {
     answer.json()["policies"].as_array().unwrap().iter().map(|part| part[member].clone()).collect()
 }
@@ -66,7 +66,7 @@ async fn one_call_is_settled_under_each_policy_by_its_own_weights() {
     assert_eq!(each(&told, "effect"), ["kept", "owed", "returned", "owed"]);
     assert_eq!(each(&told, "remaining"), [59, 700, 99_600, 991_300]);
     assert_eq!(told.json()["outcome"], "success");
-    // A debt is booked, never refused: the next call is estimated at 800, and used 2,000.
+    // A debt is booked, never refused: the next call is estimated at 800, and the last one used 2,000.
     let answer = server.post("/v1/check", CALL).await;
     assert_eq!(answer.status, StatusCode::TOO_MANY_REQUESTS, "700 of 2000 are left");
     server.clock.advance(Duration::from_secs(6));
@@ -118,12 +118,12 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
     );
     assert!(misspelt.detail().ends_with("did you mean llm.output?"), "{misspelt:?}");
     assert_eq!(misspelt.json()["attribute"], "llm.outptu");
-    // The mistake has not settled it.
+    // The invalid request has not settled the ticket.
     let told = settle(&server, &ticket, r#""attributes": {"llm.input": 9}"#).await;
     assert_eq!(each(&told, "effect"), ["kept", "kept", "kept", "kept"]);
     assert_eq!(each(&told, "note")[1], "llm.output was not told; what was charged stands");
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
-    // A cost speaks to policies that go by the caller's cost, and there are none.
+    // A cost affects policies that settle by the caller's cost, and there are none.
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
     let told = settle(&server, &ticket, r#""cost": 0"#).await;
     assert_eq!(each(&told, "used"), [1, 800, 800, 4000]);
@@ -131,7 +131,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         told.json()["note"],
         "no policy that this decision charged settles by `cost`, so the cost changes nothing"
     );
-    // Values that are all null, and none at all.
+    // All values null, and no values at all.
     server.clock.advance(Duration::from_secs(60));
     for nothing in [r#""attributes": {"llm.output": null}"#, r#""attributes": {}"#] {
         server.clock.advance(Duration::from_secs(60));
@@ -143,7 +143,7 @@ async fn what_is_left_out_or_misspelt_is_not_free() {
         assert!(each(&told, "note")[1].as_str().unwrap().contains("llm.output"), "{told:?}");
         assert_eq!(told.json().get("note"), None);
     }
-    // Undone is another thing.
+    // `undone` is different.
     server.clock.advance(Duration::from_secs(60));
     let ticket = ticket_of(&server.post("/v1/check", CALL).await);
     let told = settle(&server, &ticket, r#""outcome": "undone""#).await;
@@ -176,7 +176,7 @@ policies:
     let learned = server.post("/v1/peek", &body(20)).await.json()["policies"][0]["cost"].as_u64().unwrap();
     assert!((480..=510).contains(&learned), "{learned}");
     assert_eq!(server.get("/v1/policies/tokens").await.json()["estimate"].as_u64(), Some(learned));
-    // Undone work says nothing of what work costs, and a reload forgets nothing.
+    // Undone work says nothing about what work costs, and a reload forgets nothing.
     let ticket = ticket_of(&server.post("/v1/check", &body(21)).await);
     settle(&server, &ticket, r#""outcome": "undone""#).await;
     assert_eq!(server.post("/v1/reload", "").await.status, StatusCode::OK);
@@ -240,7 +240,7 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     );
     assert!(elsewhere.detail().contains("made by `one`"), "{elsewhere:?}");
     assert_eq!(settle(&one, &ticket, told).await.status, StatusCode::OK);
-    // Two doors of one process: one name, one store. What one has charged the other settles, and once.
+    // Two servers in one process with one name and one store. Each can settle what the other charged, once.
     let store = MemoryStore::with_capacity(1000).unwrap();
     let (left, right) = (node("both", Some(store.clone())).await, node("both", Some(store)).await);
     let ticket = ticket_of(&left.post("/v1/check", CALL).await);
@@ -249,7 +249,8 @@ async fn nodes_with_one_key_settle_what_they_share_and_name_whose_the_rest_is() 
     assert_eq!(settle(&left, &ticket, told).await.status, StatusCode::CONFLICT);
 }
 
-/// A report first and then a settlement with the status once more: refused as settled, and the units were never booked.
+/// Regression: after a report, a settlement with a status was refused as settled already, and its units were never
+/// booked.
 #[tokio::test]
 async fn the_half_that_is_open_is_settled_whatever_was_told_before() {
     let server = start(
@@ -302,7 +303,8 @@ policies:
     assert_eq!(each(&peek, "remaining"), [json!(1000 - 250 - 40 - 250), json!(2)]);
 }
 
-/// A proxy's caller who hung up while his request was held back had spent his place in the queue, and those behind him waited for nobody.
+/// Regression: a proxy's caller that hung up while its request was delayed had spent its place in the queue, and those
+/// behind it waited for nothing.
 #[tokio::test]
 async fn a_caller_who_hangs_up_while_delayed_has_not_spent() {
     let server = start(
@@ -340,11 +342,11 @@ policies:
     until("he is held back", async || left().await == (7_200_000, 8)).await;
     held.abort();
     until("he has given back what he took", async || left().await == (3_600_000, 9)).await;
-    // Who waits is answered, and has spent: as above.
+    // A caller that waits gets its answer, and has spent.
     assert_eq!(server.get("/readyz?verbose").await.status, StatusCode::OK);
 }
 
-/// The files of the page are files, and the first does what the page prints.
+/// The files on the page are valid, and the first does what the page prints.
 #[tokio::test]
 async fn the_example_of_the_page_holds() {
     let page = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/settling.md");

@@ -1,4 +1,4 @@
-//! Signals and the service manager, in a process of its own: the test binary starts itself again as the server.
+//! Signals and the service manager. The server runs in its own process: the test binary starts itself again.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 #![cfg(unix)]
@@ -22,13 +22,13 @@ policies:
   - name: all
     limit: { rate: 10/min }
 ";
-/// Set in the process that is to serve: the file.
+/// Set in the server's process: the path of the policy file.
 const SERVE: &str = "TIDEGATE_TEST_SERVE";
 
-/// Set there too when every reading after the first is to hang for good.
+/// Also set there if every read after the first is to hang forever.
 const HANG: &str = "TIDEGATE_TEST_HANG";
 
-/// A source that reads a file once and never returns from its second reading, as on a file system whose server is gone.
+/// A source that reads a file once and never returns from its second read, as on a file system whose server is gone.
 fn hanging(file: &Path) -> Source {
     let file = file.to_owned();
     let first = AtomicBool::new(true);
@@ -44,7 +44,7 @@ fn hanging(file: &Path) -> Source {
     })
 }
 
-/// Not a test of its own: the server, when the test binary is started as one.
+/// Not a test of its own: runs the server when the test binary is started as one.
 #[test]
 fn server_process() {
     let Some(file) = std::env::var_os(SERVE) else { return };
@@ -158,7 +158,7 @@ async fn a_second_signal_leaves_at_once() {
     assert!(server.end().contains("Cut { connections: "));
 }
 
-/// A reload that hung kept the signals from being heard: the server could not be stopped but by killing it.
+/// Regression: a hanging reload blocked signals, so the server could be stopped only by killing it.
 #[tokio::test]
 async fn a_reload_that_hangs_keeps_no_signal_from_being_heard() {
     let dir = tempfile::tempdir().unwrap();
@@ -167,7 +167,7 @@ async fn a_reload_that_hangs_keeps_no_signal_from_being_heard() {
     let mut server = start_with(&file, None, true);
     server.signal("HUP");
     server.says("hanging");
-    // More of them wait for nothing.
+    // Further reloads do not wait.
     server.signal("HUP");
     let answer = running::send(server.addr, Method::POST, "/v1/check", &[], "{\"attributes\": {}}").await;
     assert_eq!(answer.status, http::StatusCode::OK);
@@ -177,7 +177,7 @@ async fn a_reload_that_hangs_keeps_no_signal_from_being_heard() {
     assert!(!server.end().is_empty());
 }
 
-/// A service manager that hangs kept the server from starting: what it is told waits for room in its queue.
+/// Regression: a hanging service manager kept the server from starting, since its queue was full.
 #[tokio::test]
 async fn a_service_manager_that_hangs_holds_nothing_up() {
     let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! How a server ends: what is in flight is answered, deadlines hold, signals mean what they mean.
+//! Stopping a server: requests in flight are answered, deadlines hold, signals work.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -53,7 +53,7 @@ async fn requests_in_flight_are_answered_while_the_server_drains() {
         let mut client = Client::connect(addr).await;
         flights.push(tokio::spawn(async move { client.send(Method::POST, "/v1/check", &[], body).await }));
     }
-    // A request after the two hundred on a connection of its own: the others were accepted before it.
+    // One more request, on its own connection, after the two hundred: so the others were accepted.
     let mut last = Client::connect(addr).await;
     assert_eq!(last.send(Method::GET, "/livez", &[], Body::empty()).await.unwrap().status, StatusCode::OK);
     running::until("all heads have arrived", async || {
@@ -110,7 +110,7 @@ async fn a_drain_ends_at_its_deadline_and_at_once_when_told_again() {
         if twice {
             server.handle.stop();
         }
-        // The connections that asked for readiness may be open still.
+        // The connections that asked for readiness may still be open.
         let stopped = server.stopped().await;
         assert!(matches!(stopped, Stopped::Cut { connections: 1.. }), "{stopped:?}");
         assert!(flight.await.unwrap().is_err());
@@ -118,7 +118,7 @@ async fn a_drain_ends_at_its_deadline_and_at_once_when_told_again() {
     }
 }
 
-/// Half a head could hold up a stop until the deadline, each time anew.
+/// Regression: an incomplete head could hold up a stop until the deadline.
 #[tokio::test]
 async fn half_a_head_does_not_hold_up_a_drain() {
     let server = start_with(FILE, |mut options| {
@@ -128,7 +128,7 @@ async fn half_a_head_does_not_hold_up_a_drain() {
     })
     .await;
     let mut half = running::wire::sent(server.addr, b"GET /livez HTTP/1.1\r\nhost: loc").await;
-    // Another connection, accepted after it.
+    // Another connection, accepted after the first.
     assert_eq!(server.get("/livez").await.status, StatusCode::OK);
     server.handle.stop();
     assert!(running::wire::rest(&mut half).await.starts_with("HTTP/1.1 408 "));
@@ -136,8 +136,9 @@ async fn half_a_head_does_not_hold_up_a_drain() {
     assert_eq!(server.stopped().await, Stopped::Drained);
 }
 
-/// Callers beyond the places are told to come back, or take the place of one between requests, who connects anew as every
-/// client of a server that keeps connections must. Neither loses a request that was answered, nor is one charged twice.
+/// Callers beyond the places are told to come back, or take the place of a connection that idles, whose client
+/// reconnects as for any server that keeps connections. No request that was answered is lost, and none is charged
+/// twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn more_callers_than_places_are_all_served_in_the_end() {
     let server = start_with(FILE, |mut options| {
@@ -152,7 +153,7 @@ async fn more_callers_than_places_are_all_served_in_the_end() {
                 let mut client = Client::connect(addr).await;
                 let body = r#"{"attributes": {"user.id": 7}}"#;
                 let mut served = 0;
-                // Bounded, lest a server that refuses everybody be asked for ever.
+                // Bounded, so that a server that refuses everything does not make the test endless.
                 for _ in 0..100_000 {
                     match client.send(Method::POST, "/v1/check", &[], Body::from(body)).await {
                         Ok(answer) if answer.status == StatusCode::OK => served += 1,

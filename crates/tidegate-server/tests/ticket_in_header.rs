@@ -1,4 +1,4 @@
-//! The ticket that forward-auth answers in a header, which has room for 1,024 characters.
+//! The ticket of forward-auth in a header, which has room for 1,024 characters.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -59,7 +59,7 @@ policies:
     assert_eq!(too_long.status, StatusCode::OK, "an estimate stands");
 }
 
-/// Makes a file of places, and of so many limits that expect to be settled.
+/// Makes a file with places, and with this many limits that expect to be settled.
 fn places_beside(limits: usize) -> String {
     let mut file = "
 version: 1
@@ -83,7 +83,8 @@ async fn remaining(server: &Running) -> Vec<Value> {
     peek["policies"].as_array().unwrap().iter().map(|part| part["remaining"].clone()).collect()
 }
 
-/// A place beside six limits that expect to be settled made a ticket that no header carries, and every such request was refused.
+/// Regression: a place beside six limits that expect to be settled made a ticket too long for a header, and every such
+/// request was refused.
 #[tokio::test]
 async fn a_ticket_that_is_too_long_returns_at_least_the_place() {
     let mut largest_whole = 0;
@@ -115,7 +116,7 @@ async fn a_ticket_that_is_too_long_returns_at_least_the_place() {
     assert!((3..6).contains(&largest_whole), "{largest_whole} limits beside a place fit");
 }
 
-/// Places under keys that are too long for a header cannot be returned at all.
+/// Places under keys that are too long for a ticket in a header could not be returned.
 #[tokio::test]
 async fn places_whose_own_keys_are_too_long_are_refused() {
     let file = places_beside(2).replacen("by: [client.ip]", "by: [request.header.x-key]", 1);

@@ -1,4 +1,4 @@
-//! Doors on Unix sockets: who may connect, what was left behind, and what is answered there.
+//! Doors on Unix sockets: permissions, stale sockets, and requests.
 
 #![cfg(unix)]
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
@@ -24,7 +24,7 @@ policies:
     limit: { rate: 2/min }
 ";
 
-/// A folder with a policy file, and room for sockets.
+/// A folder with a policy file, and with room for sockets.
 struct Desk(tempfile::TempDir);
 
 impl Desk {
@@ -57,7 +57,7 @@ fn run(server: Server) -> (ServerHandle, JoinHandle<Stopped>) {
     (server.handle(), tokio::spawn(server.run()))
 }
 
-/// Sends bytes and reads until these words have come.
+/// Sends bytes, and reads until these words arrive.
 async fn said(socket: &Path, bytes: &[u8], words: &str) -> String {
     let mut stream = UnixStream::connect(socket).await.unwrap();
     stream.write_all(bytes).await.unwrap();
@@ -84,7 +84,7 @@ async fn every_door_may_be_a_socket_and_its_file_goes_with_the_server() {
 
     let check = b"POST /v1/check HTTP/1.1\r\nhost: localhost\r\ncontent-length: 41\r\n\r\n{\"attributes\": {\"client.ip\": \"10.0.0.1\"}}";
     assert!(said(&http, check, "\"policies\"").await.starts_with("HTTP/1.1 200 OK\r\n"));
-    // The proxy behind a socket is on this machine: it is believed as one at 127.0.0.1 is.
+    // A proxy behind a socket is on this machine, so it is trusted like one at 127.0.0.1.
     let asked = b"GET /v1/forward-auth HTTP/1.1\r\nhost: t\r\nx-original-method: GET\r\nx-original-uri: /\r\nx-original-host: a\r\nx-forwarded-for: 10.0.0.2\r\n\r\n";
     for expected in ["HTTP/1.1 200", "HTTP/1.1 200", "HTTP/1.1 403"] {
         assert!(said(&http, asked, "\r\n\r\n").await.starts_with(expected), "{expected}");
@@ -101,14 +101,14 @@ async fn every_door_may_be_a_socket_and_its_file_goes_with_the_server() {
 async fn only_what_nobody_listens_on_is_taken_away() {
     let desk = Desk::new();
     let path = desk.path("s");
-    // A program that was killed leaves its socket behind.
+    // A killed program leaves its socket behind.
     drop(std::os::unix::net::UnixListener::bind(&path).unwrap());
     assert!(path.metadata().unwrap().file_type().is_socket());
     let (handle, task) = run(desk.bind(options(desk.socket("s"))).await.unwrap());
     let health = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
     assert!(said(&path, health, "ok\n").await.starts_with("HTTP/1.1 200"));
 
-    // Somebody listens there.
+    // Another server listens there.
     let second = options(desk.socket("s"));
     let refused = second.check_addresses().unwrap_err();
     assert!(
@@ -117,7 +117,7 @@ async fn only_what_nobody_listens_on_is_taken_away() {
     assert!(desk.bind(second).await.is_err());
     assert!(said(&path, health, "ok\n").await.starts_with("HTTP/1.1 200"), "it is served as before");
 
-    // Another was put in its place: it is not ours to take away.
+    // Another program has put a new socket in its place, which must not be removed.
     std::fs::remove_file(&path).unwrap();
     let other = std::os::unix::net::UnixListener::bind(&path).unwrap();
     handle.stop();
@@ -125,7 +125,7 @@ async fn only_what_nobody_listens_on_is_taken_away() {
     assert!(path.exists());
     drop(other);
 
-    // A file that is no socket stays, and so does what a link leads to.
+    // A file that is not a socket stays, and so does the target of a link.
     let file = desk.path("tidegate.yaml");
     assert!(desk.bind(options(desk.socket("tidegate.yaml"))).await.is_err());
     std::os::unix::fs::symlink(&file, desk.path("link")).unwrap();

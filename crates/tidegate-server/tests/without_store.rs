@@ -1,4 +1,4 @@
-//! What each policy does while the store cannot decide.
+//! The behaviour of each policy while the store cannot decide.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -17,7 +17,7 @@ policies:
     limit: { algorithm: gcra, rate: 1/s, burst: 2 }
 ";
 
-/// A store that is gone.
+/// A store that is away.
 #[derive(Debug)]
 struct Gone;
 
@@ -74,7 +74,7 @@ async fn a_refund_goes_to_the_store_that_was_charged() {
     }
 }
 
-/// The store's own words, an address among them, are for operators.
+/// The error text of the store, which contains an address, is only for operators.
 #[tokio::test]
 async fn strangers_are_not_told_what_is_wrong_with_the_store() {
     let file = PER_IP.replacen("version: 1\n", "version: 1\nforward_auth: { proxy: caddy }\n", 1);

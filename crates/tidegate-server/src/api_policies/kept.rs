@@ -1,7 +1,8 @@
-//! The file in which policies put through the API outlive the process: `api-policies.json`, beside the counters of the disk store.
+//! The file that keeps policies put through the API across restarts: `api-policies.json`, beside the counters of the
+//! disk store.
 //!
-//! JSON, `{"version": 1, "policies": {NAME: TEXT}}`. It is replaced as a whole by a rename, so after a power cut the old one is there or
-//! the new one. The store's own lock keeps a second process out of the folder.
+//! Its content is JSON, `{"version": 1, "policies": {NAME: TEXT}}`. It is replaced as a whole by a rename, so after a
+//! power cut either the old or the new file is there. The store's own lock keeps other processes out of the folder.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,12 +16,12 @@ use tidegate::config::{ReadError, read_text};
 
 use super::ApiPolicies;
 
-/// The most bytes of the file: all texts with every letter escaped, and the words between them.
+/// The most bytes of the file: all texts with every character escaped, and the syntax between them.
 const MAX_BYTES: u64 = 32 << 20;
 const NAME: &str = "api-policies.json";
 const VERSION: u32 = 1;
 
-/// Where policies are kept.
+/// The folder and the file where policies are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct KeptPolicies {
     path: PathBuf,
@@ -50,10 +51,10 @@ impl KeptPolicies {
         Self { path: folder.join(NAME) }
     }
 
-    /// Reads what is kept; nothing where there is no file yet. Holds the thread.
+    /// Reads the kept policies; none if there is no file yet. Blocks the thread.
     ///
     /// # Errors
-    /// What is wrong with the file, and what to do about it.
+    /// What is wrong with the file, and how to repair it.
     pub(crate) fn read(&self) -> Result<ApiPolicies, String> {
         let path = self.path.display();
         let text = match read_text(&self.path, MAX_BYTES) {
@@ -76,10 +77,11 @@ impl KeptPolicies {
         Ok(policies)
     }
 
-    /// Replaces what is kept, unless that is `given_up` by the time all is written. When it returns, it is on disk. Holds the thread.
+    /// Replaces the kept policies, unless `given_up` is true once everything is written. When it returns, the new file
+    /// is on disk. Blocks the thread.
     ///
     /// # Errors
-    /// What the system said; what was kept before is still there.
+    /// The system's error. The file is unchanged then.
     pub(crate) fn write(&self, policies: &ApiPolicies, given_up: &AtomicBool) -> Result<(), String> {
         let write = || -> io::Result<()> {
             let folder = self.path.parent().unwrap_or(Path::new("."));
@@ -88,12 +90,13 @@ impl KeptPolicies {
             serde_json::to_writer_pretty(&mut new, &written)?;
             new.write_all(b"\n")?;
             new.as_file().sync_all()?;
-            // Whoever waited for a slow disk was told that nothing has changed.
+            // A caller that gave up on a slow disk was told that nothing has changed.
             if given_up.load(Ordering::Acquire) {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             new.persist(&self.path).map_err(|error| error.error)?;
-            // The rename, too, is to be there after a power cut; where a folder cannot be opened as a file, the system sees to that.
+            // Syncs the folder too, so that the rename survives a power cut. On systems where a folder cannot be opened
+            // as a file, the system does this itself.
             let _ = File::open(folder).and_then(|folder| folder.sync_all());
             Ok(())
         };

@@ -1,4 +1,4 @@
-//! Which tokens hold now, and what a request may do that shows one.
+//! The tokens in force, and what a request with one of them may do.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,26 +20,27 @@ use crate::problem::Problem;
 const TOKEN_HEADER: HeaderName = HeaderName::from_static("x-tidegate-token");
 /// The longest wait for the file of tokens, as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// What the one token without a name is called where a refusal names it.
+/// The name by which refusals call the single token that has no name.
 const NAMELESS: &str = "token";
 
-/// Who may do what. The tokens of the file change while the server runs; whether a token is needed at all does not.
+/// Decides who may do what. The tokens of the file may change while the server runs; whether a token is needed does not
+/// change.
 #[derive(Debug)]
 pub(crate) struct Access {
-    /// The one token of every scope.
+    /// The single token that has every scope.
     sole: Option<Token>,
     file: Option<PathBuf>,
     tokens: ArcSwap<Tokens>,
     jobs: BlockingJobs,
-    /// Held while the files are read and stored, so that two renewals do not overlap and the later one wins.
+    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
     turn: Turn<()>,
 }
 
 impl Access {
-    /// Reads the file of tokens, where there is one.
+    /// Reads the file of tokens, if there is one.
     ///
     /// # Errors
-    /// [`TokensError`], also when the file cannot be read within 10 s.
+    /// [`TokensError`], also if the file cannot be read within 10 s.
     pub(crate) async fn open(sole: Option<Token>, file: Option<PathBuf>) -> Result<Self, TokensError> {
         let (jobs, turn) = (BlockingJobs::new(PATIENCE), Turn::new(()));
         let access = Self { sole, file, tokens: ArcSwap::default(), jobs, turn };
@@ -68,7 +69,7 @@ impl Access {
         Ok(())
     }
 
-    /// Reads the file of tokens again; one that is refused changes nothing, and the log says why.
+    /// Reads the file of tokens again. A refused file changes nothing and is logged.
     pub(crate) async fn renew(&self) {
         if self.file.is_none() {
             return;
@@ -84,27 +85,27 @@ impl Access {
         }
     }
 
-    /// Returns the file of tokens.
+    /// Returns the path of the file of tokens.
     pub(crate) fn file(&self) -> Option<&Path> {
         self.file.as_deref()
     }
 
-    /// Says whether callers must show a token.
+    /// Returns whether callers must show a token.
     pub(crate) fn needs_token(&self) -> bool {
         self.sole.is_some() || self.file.is_some()
     }
 
-    /// Returns the tokens that hold now.
+    /// Returns the tokens in force.
     pub(crate) fn tokens(&self) -> Guard<Arc<Tokens>> {
         self.tokens.load()
     }
 
-    /// Says whether whoever sent these headers may do what asks for this scope; `None` asks for any token. `encrypted` says that they came
-    /// over TLS.
+    /// Checks that a caller with these headers may act in this scope; `None`: any token will do. `encrypted`: the
+    /// request came over TLS.
     ///
     /// # Errors
-    /// 401 without a token, where one is needed; 403 for a token without the scope, and for what only a web page would send where no
-    /// token is needed.
+    /// 401 without a valid token, if one is needed. 403 for a token without the scope, and, if no token is needed, for
+    /// requests that only a web page would send.
     pub(crate) fn authorize(
         &self,
         headers: &HeaderMap,
@@ -200,7 +201,7 @@ mod tests {
         access.renew().await;
         assert_eq!(status(&access, "0123456789abcdef", Some(Scope::Check)), wrong);
         assert_eq!(status(&access, "0123456789abcdeh", Some(Scope::Check)), Ok(()));
-        // A file that is gone takes nobody's token away, and lets nobody in.
+        // A missing file revokes no token, and admits no new one.
         std::fs::remove_file(&file).unwrap();
         access.renew().await;
         assert_eq!(status(&access, "0123456789abcdeh", Some(Scope::Check)), Ok(()));

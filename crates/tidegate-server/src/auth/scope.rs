@@ -1,9 +1,9 @@
-//! What a token lets its holder do.
+//! Scopes: what a token allows its holder to do.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// One thing that callers may be allowed.
+/// A kind of access that a token can grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Scope {
     /// Ask for decisions, and settle them.
@@ -15,10 +15,10 @@ pub enum Scope {
 }
 
 impl Scope {
-    /// All of them.
+    /// All scopes.
     pub const ALL: [Self; 3] = [Self::Check, Self::Read, Self::Admin];
 
-    /// Returns its name in files and answers.
+    /// Returns the name of the scope in files and answers.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -39,7 +39,7 @@ impl fmt::Display for Scope {
     }
 }
 
-/// Several scopes. None includes another: whoever may change things does not thereby see them.
+/// A set of scopes. None includes another: the right to change things does not include the right to see them.
 ///
 /// # Examples
 /// ```
@@ -51,7 +51,7 @@ impl fmt::Display for Scope {
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
 pub struct Scopes(u8);
 
-/// A text that is no list of scopes. The text is not repeated: it may be a secret that stands in the wrong place.
+/// A text is not a list of scopes. The error does not repeat the text, which may be a secret in the wrong place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "these are not scopes; write check, read or admin, or several with commas between them, as check,read"
@@ -64,19 +64,19 @@ impl Scopes {
     /// Every scope.
     pub const ALL: Self = Self::NONE.with(Scope::Check).with(Scope::Read).with(Scope::Admin);
 
-    /// Returns these and one more.
+    /// Returns this set with one more scope.
     #[must_use]
     pub const fn with(self, scope: Scope) -> Self {
         Self(self.0 | scope.bit())
     }
 
-    /// Returns what either has.
+    /// Returns the union of two sets.
     #[must_use]
     pub const fn or(self, other: Self) -> Self {
         Self(self.0 | other.0)
     }
 
-    /// Says whether this scope is one of them.
+    /// Returns whether the set contains this scope.
     #[must_use]
     pub const fn has(self, scope: Scope) -> bool {
         self.0 & scope.bit() != 0

@@ -1,4 +1,4 @@
-//! One secret that callers show.
+//! A secret that callers show.
 
 use std::ffi::OsString;
 use std::fmt;
@@ -8,9 +8,9 @@ use std::sync::Arc;
 use subtle::ConstantTimeEq as _;
 use tidegate::config::{ReadError, read_text};
 
-/// Below this many bytes a token can be guessed; asked for when the token is made.
+/// The shortest token, in bytes: shorter ones can be guessed. Checked when a token is made.
 pub(crate) const SHORTEST: usize = 16;
-/// The most bytes of a file that holds tokens: more is another file.
+/// The most bytes of a file that holds tokens. A larger file is probably a different one.
 pub(super) const MOST_FILE_BYTES: u64 = 64 << 10;
 
 /// The secret that callers show. Never printed.
@@ -19,7 +19,7 @@ pub struct Token {
     secret: String,
 }
 
-/// Why a text cannot be a token.
+/// Why a text is not a valid token.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokenError {
@@ -29,13 +29,13 @@ pub enum TokenError {
         /// Its length in bytes.
         length: usize,
     },
-    /// It holds something that no header can.
+    /// It has a character that cannot stand in a header.
     #[error("a token holds printable ASCII without spaces; byte {at} is something else")]
     Unprintable {
-        /// Where, counted from 0.
+        /// The index of the byte, counted from 0.
         at: usize,
     },
-    /// The file that is to hold it cannot be read.
+    /// The file that should hold the token cannot be read.
     #[error("the token's file {} {why}", path.display())]
     File {
         /// The file.
@@ -43,10 +43,10 @@ pub enum TokenError {
         /// Why.
         why: Arc<ReadError>,
     },
-    /// A variable is set to bytes that are no text. Taken for unset, it would leave the server open.
+    /// A variable holds bytes that are not UTF-8. Treating it as unset would leave the server open.
     #[error("{variable} is set to bytes that are not UTF-8 text; set it to printable ASCII, or unset it")]
     NotText {
-        /// Which.
+        /// The name of the variable.
         variable: &'static str,
     },
     /// Both variables are set.
@@ -55,10 +55,10 @@ pub enum TokenError {
 }
 
 impl Token {
-    /// Makes a token; white space around it, as files have at their end, is not part of it.
+    /// Makes a token. White space around it, such as a file's last line end, is removed.
     ///
     /// # Errors
-    /// [`TokenError`] when it is shorter than 16 bytes or cannot stand in a header.
+    /// [`TokenError`] if it is shorter than 16 bytes, or cannot stand in a header.
     pub fn new(secret: &str) -> Result<Self, TokenError> {
         let secret = secret.trim();
         if let Some(at) = secret.bytes().position(|byte| !byte.is_ascii_graphic()) {
@@ -70,10 +70,10 @@ impl Token {
         Ok(Self { secret: secret.to_owned() })
     }
 
-    /// Reads the token from a file: a regular one, of at most 64 KiB. White space around the token is not part of it.
+    /// Reads the token from a regular file of at most 64 KiB. White space around the token is removed.
     ///
     /// # Errors
-    /// As [`Token::new`], and when the file cannot be read.
+    /// As [`Token::new`]; also if the file cannot be read.
     pub fn from_file(path: &Path) -> Result<Self, TokenError> {
         match read_text(path, MOST_FILE_BYTES) {
             Ok(secret) => Self::new(&secret),
@@ -81,11 +81,11 @@ impl Token {
         }
     }
 
-    /// Reads the token from the environment: `TIDEGATE_TOKEN`, or the file that `TIDEGATE_TOKEN_FILE` names. `None` when
-    /// neither is set. One that is set to nothing is a token too short: an empty secret must not open the server.
+    /// Reads the token from the environment: from `TIDEGATE_TOKEN`, or from the file that `TIDEGATE_TOKEN_FILE` names.
+    /// `None` if neither is set. An empty value is an error (a token too short), since it must not open the server.
     ///
     /// # Errors
-    /// As [`Token::new`]; when both are set; when the file cannot be read; when a variable is no text.
+    /// As [`Token::new`]; also if both are set, the file cannot be read, or a variable is not UTF-8.
     pub fn from_env() -> Result<Option<Self>, TokenError> {
         Self::from_variables(|name| std::env::var_os(name))
     }
@@ -102,18 +102,18 @@ impl Token {
         }
     }
 
-    /// Returns the token as it is sent. Whoever asks sees to it that it is not printed.
+    /// Returns the token in plain text. The caller must not print it.
     #[must_use]
     pub fn secret(&self) -> &str {
         &self.secret
     }
 
-    /// Compares in a time that tells how long the token is and nothing else of it.
+    /// Compares in constant time: the time reveals the length of the token, and nothing else.
     pub(crate) fn is(&self, shown: &[u8]) -> bool {
         self.secret.as_bytes().ct_eq(shown).into()
     }
 
-    /// Says whether two tokens have one secret.
+    /// Returns whether two tokens have the same secret.
     pub(super) fn is_same(&self, other: &Self) -> bool {
         self.is(other.secret.as_bytes())
     }
@@ -157,7 +157,7 @@ mod tests {
         assert_eq!(error, "the token's file /dev/zero is a device; only a regular file is read");
     }
 
-    /// Bytes that are no text were taken for no token, and the server let everybody in.
+    /// Regression: bytes that are not UTF-8 were taken for no token, and the server admitted everybody.
     #[cfg(unix)]
     #[test]
     fn a_variable_that_is_no_text_is_not_unset() {

@@ -1,4 +1,4 @@
-//! A file of tokens: each with a name, what it is for, and its secret.
+//! A file of tokens: each has a name, scopes and a secret.
 //!
 //! ```text
 //! # name     scopes        secret
@@ -8,7 +8,7 @@
 //! on-call    read,admin    77b1…
 //! ```
 //!
-//! No message repeats a word of the file: a secret may stand in the wrong place.
+//! No message repeats a word of the file, since it may be a secret in the wrong place.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -19,12 +19,12 @@ use tidegate::config::{ReadError, read_text};
 use super::scope::Scopes;
 use super::token::{MOST_FILE_BYTES, Token};
 
-/// The most tokens of a file: every one is compared with what a caller shows.
+/// The most tokens of a file. Each is compared with the secret that a caller shows.
 const MOST: usize = 256;
-/// The longest name of a token, in bytes: names are shown in refusals.
+/// The longest name of a token, in bytes. Names are shown in refusals.
 const LONGEST_NAME: usize = 64;
 
-/// A token with its name and what it is for.
+/// A token with its name and scopes.
 #[derive(Clone, Debug)]
 pub(crate) struct Grant {
     pub(crate) name: Box<str>,
@@ -32,7 +32,7 @@ pub(crate) struct Grant {
     pub(crate) token: Token,
 }
 
-/// Tokens that callers may show, each for its scopes. Prints no secret.
+/// The tokens that callers may show, each with its scopes. `Debug` prints no secret.
 #[derive(Clone, Debug, Default)]
 pub struct Tokens {
     grants: Vec<Arc<Grant>>,
@@ -42,7 +42,7 @@ pub struct Tokens {
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TokensError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("the tokens' file {} {why}", path.display())]
     File {
         /// The file.
@@ -50,20 +50,20 @@ pub enum TokensError {
         /// Why.
         why: Arc<ReadError>,
     },
-    /// It has mistakes, one text for each.
+    /// The file has mistakes, with one text for each.
     #[error("{}", mistakes.join("\n"))]
     Mistakes {
-        /// File, line, what is wrong, and what would work.
+        /// Each with file, line, what is wrong, and what would work.
         mistakes: Vec<String>,
     },
 }
 
 impl Tokens {
-    /// Reads a file: a regular one, of at most 64 KiB and 256 tokens.
+    /// Reads a regular file of at most 64 KiB and 256 tokens.
     ///
-    /// A line is a name (letters, digits, `-`, `_`, `.`), scopes with commas between them, and a secret of 16 or more printable ASCII
-    /// characters, with blanks between the three. What begins with `#` is no token. Several tokens may have one name, so that a secret can
-    /// be changed without a moment in which neither holds.
+    /// Each line has a name (letters, digits, `-`, `_`, `.`), comma-separated scopes, and a secret of 16 or more
+    /// printable ASCII characters, separated by blanks. Lines that begin with `#` are comments. Several tokens may have
+    /// the same name, so that a secret can be replaced while the old one is still valid.
     ///
     /// # Errors
     /// [`TokensError`] with every mistake.
@@ -73,13 +73,13 @@ impl Tokens {
         Self::parse(&text, &path.display().to_string()).map_err(|mistakes| TokensError::Mistakes { mistakes })
     }
 
-    /// Returns how many there are.
+    /// Returns the number of tokens.
     #[must_use]
     pub fn len(&self) -> usize {
         self.grants.len()
     }
 
-    /// Says whether there is none.
+    /// Returns whether there are no tokens.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
@@ -116,13 +116,14 @@ impl Tokens {
         if mistakes.is_empty() { Ok(Self { grants }) } else { Err(mistakes) }
     }
 
-    /// Adds a token of every scope, under this name.
+    /// Adds a token with every scope, under this name.
     pub(crate) fn with_all_scopes(mut self, name: &str, token: Token) -> Self {
         self.grants.push(Arc::new(Grant { name: name.into(), scopes: Scopes::ALL, token }));
         self
     }
 
-    /// Finds what was granted to whoever shows this. All tokens are compared, so that the time does not tell which one it is.
+    /// Finds the grant of the secret that a caller shows. Compares it with all tokens, so that the time does not reveal
+    /// which one matched.
     pub(crate) fn of(&self, shown: &[u8]) -> Option<&Arc<Grant>> {
         let mut found = None;
         for grant in &self.grants {
@@ -134,7 +135,7 @@ impl Tokens {
     }
 }
 
-/// Reads the words of one line. Errors say nothing of what the words are.
+/// Parses the words of one line. Errors do not repeat the words.
 fn grant(words: &[&str]) -> Result<Grant, Wrong> {
     let [name, scopes, secret] = words else { return Err(Wrong::Words(words.len())) };
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);

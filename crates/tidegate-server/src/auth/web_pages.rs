@@ -1,4 +1,4 @@
-//! What only a web page would send, refused where no token keeps it out.
+//! Refuses requests that only a web page would send, on servers without tokens.
 
 use std::net::IpAddr;
 
@@ -7,21 +7,23 @@ use http::{HeaderName, StatusCode};
 
 use crate::problem::Problem;
 
-/// From where the page is that makes a browser ask, and what for (W3C, Fetch Metadata Request Headers).
+/// The origin of the page that made the browser send the request, and the use of the answer (W3C, Fetch Metadata
+/// Request Headers).
 const FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
 const FETCH_DEST: HeaderName = HeaderName::from_static("sec-fetch-dest");
 
-/// Refuses what only a web page would send to a server without a token.
+/// Refuses requests that only a web page would send to a server without a token.
 ///
-/// A page can have its own name lead to this machine, and then its requests are of one origin. Over TLS (`encrypted`) it cannot: the browser
-/// wants a certificate for that name, so any name is served.
+/// A page can map its own name to this machine; then its requests are same-origin. Over TLS (`encrypted`) that does not
+/// work, since the browser wants a certificate for that name. So any host name is accepted there.
 ///
 /// # Errors
-/// 403 for a foreign origin, and without TLS for a host name that is not this machine's.
+/// 403 for a foreign origin, and without TLS also for a host name that is not this machine's.
 pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem> {
     let text = |name: &HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let (host, origin) = (once(headers, &HOST)?, once(headers, &ORIGIN)?);
-    // A picture or a script of a page is asked for without an origin, and holds what it asks for open. A link is followed by a person.
+    // A page's images and scripts are requested without an `Origin` header, so they are refused here: a pending request
+    // holds a connection open. Followed links (`document`) are allowed, because a person clicked them.
     let of_a_page = text(&FETCH_SITE).is_some_and(|site| matches!(site, "cross-site" | "same-site"));
     if of_a_page && text(&FETCH_DEST) != Some("document") {
         let detail =
@@ -44,10 +46,10 @@ pub(super) fn refuse(headers: &HeaderMap, encrypted: bool) -> Result<(), Problem
     Ok(())
 }
 
-/// Returns the value of a header that is there at most once.
+/// Returns the value of a header that may be present at most once.
 ///
 /// # Errors
-/// 403 where it is there twice, or cannot be read: it is there all the same.
+/// 403 if it is present twice, or cannot be read.
 fn once<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, Problem> {
     let mut lines = headers.get_all(name).iter();
     let Some(line) = lines.next() else { return Ok(None) };

@@ -1,29 +1,31 @@
-//! Letting everybody else who is ready go first.
+//! Lets all other ready tasks of a thread run first.
 //!
-//! When an answer is sent to a caller whose thread sleeps, the kernel has to wake that thread, which takes as long as deciding a request. So a
-//! connection makes its answers in its turn, and sends them after all other connections that were ready have made theirs. Then the first
-//! answer wakes a caller that has many connections, and the others find it awake. Where no other connection is ready, the next turn comes at once.
+//! When an answer is sent to a caller whose thread sleeps, the kernel must wake that thread, which takes as long as
+//! deciding a request. So a connection makes its answers in its turn, and sends them after all other ready connections
+//! have made theirs. The first answer then wakes a caller that has many connections, and the others find it awake. If
+//! no other connection is ready, the next turn comes at once.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
 
-/// Whether a task has stood behind the others that are ready.
+/// Whether a task has queued behind the other ready tasks.
 #[derive(Debug, Default)]
 pub(super) struct AfterOthers {
     waited: bool,
 }
 
 impl AfterOthers {
-    /// Says whether the task stands behind the others now.
+    /// Returns whether the task is queued behind the others now.
     pub(super) fn waits(&self) -> bool {
         self.waited
     }
 
-    /// Ready the second time; the first time puts the task behind all that are ready now, so that it is polled again after them.
+    /// The first call returns pending and queues the task behind all that are ready now. The second call returns ready.
     pub(super) fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
         self.waited = !self.waited;
         if self.waited {
-            // A runtime with one thread has one queue, in order; one with several puts a task that wakes itself last in it.
+            // A single-threaded runtime has one FIFO queue. A multi-threaded runtime also queues a task that wakes
+            // itself last.
             cx.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -31,10 +33,10 @@ impl AfterOthers {
     }
 }
 
-/// Waits until all other tasks of this thread that are ready now have had their turn.
+/// Waits until all other tasks of this thread that are ready now have had a turn.
 ///
 /// # Cancel safety
-/// Yes.
+/// Cancel safe.
 pub(crate) async fn after_others() {
     let mut after = AfterOthers::default();
     poll_fn(|cx| after.poll(cx)).await;

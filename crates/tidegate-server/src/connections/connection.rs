@@ -1,13 +1,13 @@
-//! One connection from accept to close.
+//! Serves one connection from accept to close.
 //!
-//! hyper reads requests and writes answers; this loop around it decides how long each stage may last, sends what hyper has
-//! written, obeys the server's orders, answers what hyper cannot, and closes so that the last answer arrives.
+//! hyper reads requests and writes answers. The loop around it enforces how long each stage may last, sends what hyper
+//! has written, obeys the server's orders, answers what hyper cannot, and closes so that the last answer arrives.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
 //! | the head, from accept or from its first byte after the last answer | [`Timeouts::head`] | 408 if any of it came, and closed |
 //! | idle between requests | [`Timeouts::idle`] | closed |
-//! | the body, as long as somebody waits for it | [`Timeouts::body`] | 408, and closed |
+//! | the body, while somebody waits for it | [`Timeouts::body`] | 408, and closed |
 //! | an answer that is not read | [`Timeouts::unread`] | cut |
 //! | closing | [`LINGER`], [`LINGER_BYTES`] | cut |
 
@@ -44,33 +44,34 @@ use super::woken::Woken;
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
-/// The most bytes of a request's line and headers: long cookies and URLs, copied by a proxy, fit. More is answered 431.
+/// The most bytes of a request line with its headers. Long cookies and URLs fit, even when a proxy copies them. Longer
+/// heads are answered 431.
 const HEAD_BYTES: usize = 64 * 1024;
-/// The most header lines of a request, several times what browsers and proxies send. More is answered 431.
+/// The most header lines of a request, several times what browsers and proxies send. More are answered 431.
 const HEAD_LINES: usize = 256;
-/// The longest time for a head on a connection of the reserve, and on every connection once the server drains.
+/// The longest time for a head on a connection of the reserve, and on every connection while the server drains.
 pub(super) const SHORT_HEAD: Duration = Duration::from_secs(2);
-/// How often the timer rings in stages without a deadline, so that one timer serves all stages.
+/// How often the timer fires in stages without a deadline. One timer serves all stages.
 const LOOK_AGAIN: Duration = Duration::from_secs(3600);
-/// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
+/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 pub(super) const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
-/// Why a connection is served no longer.
+/// Why serving a connection ended.
 enum Ended {
-    /// hyper says so.
+    /// hyper ended it.
     Served(hyper::Result<()>),
-    /// The stage lasted too long.
+    /// A stage lasted too long.
     Late(Stand),
-    /// The place is given away.
+    /// The place was given to another connection.
     Vacated(Stand),
-    /// It is not served at all, and told why.
+    /// The connection was never served; this is the answer that says why.
     Refused(Response),
-    /// The peer is gone, or the server leaves.
+    /// The peer is gone, or the server cuts the connection.
     Cut,
 }
 
 impl Ended {
-    /// Returns the reason under which metrics count it, if they do.
+    /// Returns the reason that metrics count, if any.
     fn cut(&self) -> Option<CutReason> {
         match self {
             Self::Vacated(_) => Some(CutReason::vacated),
@@ -105,7 +106,7 @@ pub(super) async fn serve<H: Handler>(
     let (seen, reserved, handler) = (Arc::clone(&line), place.is_reserved(), &*handler);
     let service = service_fn(move |request: http::Request<Incoming>| {
         seen.begin();
-        // Before anything is answered: from here on the place is not given away.
+        // Before anything is answered: from now on the place is not given away.
         place.note_busy();
         let answering = Answering(Arc::clone(&seen));
         let operational = H::is_operational(request.uri().path());
@@ -139,7 +140,7 @@ pub(super) async fn serve<H: Handler>(
     let mut sleep = pin!(sleep_until(after(now(), timeouts.head)));
     let ended = poll_fn(|cx| watch.poll(&mut http, sleep.as_mut(), cx)).await;
     let timeouts = watch.timeouts;
-    // A connection that idled ends by hyper's own shutdown, and has given its place up all the same.
+    // An idle connection that gives up its place ends by hyper's own shutdown. It counts as vacated too.
     let yielded = matches!(ended, Ended::Served(Ok(()))) && place.is_vacated();
     if let Some(reason) = ended.cut().or(yielded.then_some(CutReason::vacated)) {
         handler.connection_cut(reason);
@@ -148,35 +149,36 @@ pub(super) async fn serve<H: Handler>(
     close(&mut wire, ended, peer, place, timeouts).await;
 }
 
-/// Tells a caller of plain text that this door is encrypted, and closes.
+/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, peer: SocketAddr, place: &Place, timeouts: Timeouts) {
     let mut wire = Wire(Arc::new(Line::new(stream)));
     close(&mut wire, Ended::Refused(protocol_errors::plain_text()), peer, place, timeouts).await;
 }
 
-/// Returns a body that must arrive in time; one that is empty is there already.
+/// Returns a body that must arrive in time. An empty body has arrived already and needs no timer.
 fn timed(body: Incoming, time: Duration) -> Body {
     if body.is_end_stream() { Body::empty() } else { Body::new(TimedBody::new(body, time)) }
 }
 
 fn builder(reserved: bool) -> http1::Builder {
     let mut http = http1::Builder::new();
-    // The watch has one timer for all stages; hyper's would cost one for each request.
+    // `Watch` has one timer for all stages; hyper's would cost one timer per request.
     http.header_read_timeout(None).keep_alive(!reserved);
-    // The buffer alone is no bound of the head: it may be read into beyond its size.
+    // The buffer size alone does not bound the head: hyper may read beyond it.
     http.max_header_size(HEAD_BYTES).max_buf_size(HEAD_BYTES).max_headers(HEAD_LINES);
     http
 }
 
-/// Notes the end of an answer, however it ends.
+/// Records the end of an answer when dropped, however the answer ended.
 struct Answering(Arc<Line>);
 
 impl Answering {
-    /// Waits while the peer does not take what it was answered before.
+    /// Waits until the peer has taken the earlier answers.
     ///
-    /// hyper can come here with the last answer unsent: when the one before was made without reading its request's body.
+    /// hyper can start a request while the last answer is unsent: it does when the answer before was made without
+    /// reading its request's body.
     async fn unblocked(&self) {
-        // Polled again by the watch when the line is free.
+        // No waker needed: `Watch` polls again when the line is free.
         poll_fn(|_| if self.0.stand().blocked() { Poll::Pending } else { Poll::Ready(()) }).await;
     }
 }
@@ -187,18 +189,18 @@ impl Drop for Answering {
     }
 }
 
-/// Polls hyper, and looks after what it does not.
+/// Polls hyper, and does what hyper does not: timeouts, orders and sending.
 struct Watch<'c> {
     line: &'c Line,
     place: &'c Place,
     timeouts: Timeouts,
     stand: Option<Stand>,
-    /// When the present stage has lasted too long.
+    /// When the present stage times out; `None` if it has no deadline.
     due: Option<Instant>,
     finishing: bool,
-    /// Before answers are sent.
+    /// The turn that is given to other connections before answers are sent.
     after: AfterOthers,
-    /// Tells whether hyper has something to do.
+    /// Whether hyper was woken since it was last polled.
     woken: Woken,
 }
 
@@ -217,7 +219,7 @@ impl Watch<'_> {
         if order == Order::Cut {
             return Poll::Ready(Ended::Cut);
         }
-        // Behind all others, there are answers to be sent, and usually nothing more for hyper to do.
+        // When this task runs again after the others, it has answers to send and usually no more work for hyper.
         let mut only_send = !self.woken.look(cx) && self.after.waits() && order == Order::Stay;
         loop {
             let blocked = self.line.stand().blocked();
@@ -226,7 +228,7 @@ impl Watch<'_> {
             {
                 return Poll::Ready(Ended::Served(ended));
             }
-            // Before the answer is sent: whoever has read it may take the connection to be idle.
+            // Before the answer is sent: a caller that has read it may count on the connection being idle.
             self.note(self.line.stand(), sleep.as_mut());
             if order == Order::Stay && self.line.stand().has_answers() && self.after.poll(cx).is_pending() {
                 return Poll::Pending;
@@ -246,8 +248,8 @@ impl Watch<'_> {
                 Pin::new(&mut *http).graceful_shutdown();
                 continue;
             }
-            // When the line is free again no waker is called, so hyper is polled once more for what waited for it. So it is where it was kept from
-            // reading until the last request had been polled.
+            // No waker is called when the line becomes free, so hyper is polled once more for what waited for that. The
+            // same applies if reads were held back until the last request had been polled.
             let unread = self.line.was_polled();
             if !unread && (!blocked || stand.blocked()) {
                 break;
@@ -264,7 +266,7 @@ impl Watch<'_> {
         Poll::Pending
     }
 
-    /// Leaves a head that is not complete a short time only, so that no half of one holds up a drain.
+    /// Shortens the time for an incomplete head, so that it does not hold up a drain.
     fn hurry(&mut self, mut sleep: Pin<&mut Sleep>) {
         self.timeouts.head = self.timeouts.head.min(SHORT_HEAD);
         if self.stand.is_some_and(|stand| stand.stage() == Stage::Head) {
@@ -284,7 +286,7 @@ impl Watch<'_> {
         let before = self.stand.replace(stand).map(|before| (before.stage(), before.requests()));
         let stage = stand.stage();
         if before == Some((stage, stand.requests())) {
-            // The first bytes of the first head: its time began with the connection.
+            // These are the first bytes of the connection's first head. Its time began with the connection.
             return;
         }
         let most = match stage {
@@ -300,7 +302,8 @@ impl Watch<'_> {
         self.place.note(stage, now);
         let due = after(now, most);
         self.due = Some(due);
-        // A later end is found when the timer rings: requests that follow each other do not touch it.
+        // The timer is not moved later here: it fires, finds the later end and is reset then. So a sequence of requests
+        // does not touch it.
         if due < sleep.deadline() {
             sleep.as_mut().reset(due);
         }
@@ -321,7 +324,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             if stand.blocked() {
                 line.forget_unsent();
             } else if stand.received() {
-                // The place is needed now: what the system does not take at once is not sent.
+                // The place is needed now, so whatever the system does not take at once is dropped.
                 let _ = protocol_errors::answer(wire, protocol_errors::full()).now_or_never();
             }
             return;
@@ -344,7 +347,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             } else if error.is_incomplete_message() && in_head {
                 Some(protocol_errors::cut_short())
             } else {
-                // hyper answers what it cannot parse. Whatever else it was, answers made before it may be unsent.
+                // hyper has answered what it could not parse. In all cases, earlier answers may still be unsent.
                 None
             }
         }
@@ -358,7 +361,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
             poll_fn(|cx| line.poll_send(cx)).await
         };
         match timeout(timeouts.unread, sending).await {
-            // What was sent still arrives when the peer closes later than this.
+            // Data that was sent still arrives if the peer closes later than this.
             Ok(Ok(())) => {
                 let closing = poll_fn(|cx| line.poll_close(cx));
                 drop(timeout(LINGER, linger(closing, wire)).await);
@@ -372,7 +375,7 @@ async fn close(wire: &mut Wire, ended: Ended, peer: SocketAddr, place: &Place, t
         Order::Yield | Order::Cut => Poll::Ready(()),
     });
     tokio::select! {
-        // First, so that a connection that yields its place while idle still says that no more comes.
+        // Polled first, so that an idle connection that gives up its place still sends its closing message.
         biased;
         () = closing => {}
         () = ordered => {}

@@ -1,4 +1,4 @@
-//! What serves connections: one door for each protocol.
+//! The trait of a door, which serves the connections of one protocol.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -12,7 +12,8 @@ use crate::options::Timeouts;
 
 /// Serves connections of one protocol.
 pub(crate) trait Door: Send + Sync + 'static {
-    /// Serves one connection from accept to close. Dropped unfinished when the server leaves; who serves elsewhere keeps the place.
+    /// Serves one connection from accept to close. The future is dropped unfinished when the server leaves. An
+    /// implementation that serves in another task must keep `place` there.
     fn serve(
         self: Arc<Self>,
         stream: Stream,
@@ -22,11 +23,11 @@ pub(crate) trait Door: Send + Sync + 'static {
     ) -> impl Future<Output = ()> + Send;
 }
 
-/// The door of connections that carry requests of HTTP.
+/// The door for connections that carry HTTP requests.
 #[derive(Debug)]
 pub(crate) struct Http<H> {
     pub(crate) handler: Arc<H>,
-    /// What encrypts its connections, if anything.
+    /// The TLS settings of its connections, if they are encrypted.
     pub(crate) tls: Option<Tls>,
 }
 
@@ -40,7 +41,7 @@ impl<H: Handler> Door for Http<H> {
     ) {
         let stream = match &self.tls {
             None => stream,
-            // In a box, so that connections without TLS have no room for it.
+            // Boxed, so that connections without TLS do not reserve space for it.
             Some(tls) => match Box::pin(tls.encrypt(stream, peer, place, timeouts)).await {
                 Ok(stream) => stream,
                 Err(NotEncrypted::PlainText(stream)) => {

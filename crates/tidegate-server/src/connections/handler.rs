@@ -1,4 +1,4 @@
-//! What a door does for the connections that bring its requests.
+//! The trait by which a door answers the requests of its connections.
 
 use std::net::SocketAddr;
 
@@ -8,19 +8,20 @@ use http::Request;
 
 use crate::metrics::CutReason;
 
-/// An extension of answers whose body goes on for as long as the caller listens: until its end, the connection does not count as idle.
+/// A response extension: the body goes on for as long as the caller listens, and until its end the connection does not
+/// count as idle.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Streamed;
 
 /// Answers the requests that connections read.
 pub(crate) trait Handler: Send + Sync + 'static {
-    /// Answers one request of the other end of a connection. Called once for each; dropped unfinished when the caller hangs up or the
-    /// connection is cut.
+    /// Answers one request of the peer. Called once for each request; the future is dropped unfinished if the caller
+    /// hangs up or the connection is cut.
     fn answer(&self, request: Request<Body>, peer: SocketAddr) -> impl Future<Output = Response> + Send;
 
-    /// Says whether a path is for operators, who must get in when nobody else does.
+    /// Returns whether a path is for operators, who must get in even when the server is full.
     fn is_operational(path: &str) -> bool;
 
-    /// Counts a connection that is ended for want of room or time.
+    /// Counts a connection that was ended for lack of room or time.
     fn connection_cut(&self, reason: CutReason);
 }

@@ -1,7 +1,8 @@
 //! The TLS handshake of a connection, before a door serves it.
 //!
-//! It has a time of its own, [`Timeouts::head`], and its connection gives its place up as one does whose head is not complete. The first byte is
-//! looked at before the handshake begins: a caller who does not speak TLS is told so in its own protocol.
+//! The handshake has its own time limit, [`Timeouts::head`], and its connection can lose its place like one with an
+//! incomplete head. The first byte is checked before the handshake begins, so that a caller that does not speak TLS is
+//! told so in its own protocol.
 //!
 //! [`Timeouts::head`]: crate::options::Timeouts::head
 
@@ -16,7 +17,7 @@ use super::stream::Stream;
 use crate::metrics::{CutReason, Transport};
 use crate::tls::Certificates;
 
-/// What encrypts the connections of one door.
+/// The TLS settings of one door's connections.
 #[derive(Clone, Debug)]
 pub(crate) struct Tls {
     certificates: Arc<Certificates>,
@@ -28,11 +29,11 @@ pub(crate) struct Tls {
 #[derive(Debug)]
 #[cfg_attr(not(feature = "tls"), expect(dead_code, reason = "nothing is encrypted"))]
 pub(crate) enum NotEncrypted {
-    /// The caller does not speak TLS; it waits for an answer.
+    /// The caller does not speak TLS and waits for an answer.
     PlainText(Stream),
-    /// It took too long, or the place is given away.
+    /// The handshake took too long, or the place was given to another connection.
     Cut(CutReason),
-    /// It failed, or the server stops; all is said.
+    /// The handshake failed, or the server stops; nothing is left to report.
     Over,
 }
 

@@ -1,7 +1,8 @@
-//! Sockets that whoever started this process listens on already, and hands over.
+//! Listening sockets that the parent process hands over (socket activation).
 //!
-//! The service manager keeps them while the program is started anew, so that whoever connects in between waits in the queue and is not refused.
-//! A socket belongs to the door that is configured for its address; no names are needed, and a door without one binds its address as ever.
+//! The service manager keeps them open while the program restarts, so that callers who connect in between wait in the
+//! queue instead of being refused. A socket goes to the door that is configured for its address, so no names are
+//! needed. A door without such a socket binds its address itself.
 //!
 //! # Source
 //! `sd_listen_fds(3)`: `LISTEN_FDS` and `LISTEN_PID`.
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use tidegate::config::Address;
 use tidegate::visible::excerpt;
 
-/// A socket that is listened on.
+/// A listening socket that was handed over.
 #[derive(Debug)]
 pub(super) enum Inherited {
     Tcp(TcpListener),
@@ -25,30 +26,30 @@ pub(super) enum Inherited {
     Unix(UnixListener),
 }
 
-/// The sockets that this process was handed and that no door has taken yet. They are handed over once, at its start.
+/// The sockets handed over to this process that no door has taken yet. They are read once, at the first use.
 static INHERITED: LazyLock<Mutex<Vec<Inherited>>> = LazyLock::new(|| Mutex::new(handed_over()));
 
-/// Takes the socket of an address, where there is one.
+/// Takes the socket of this address, if there is one.
 pub(super) fn take(address: &Address) -> Option<Inherited> {
     let mut inherited = INHERITED.lock();
     let at = inherited.iter().position(|socket| socket.is_at(address))?;
     Some(inherited.swap_remove(at))
 }
 
-/// Says whether there is a socket of an address.
+/// Returns whether there is a socket of this address.
 pub(super) fn has(address: &Address) -> bool {
     INHERITED.lock().iter().any(|socket| socket.is_at(address))
 }
 
-/// Returns the addresses of those that no door has taken.
+/// Returns the addresses of the sockets that no door has taken.
 pub(crate) fn unclaimed() -> Vec<String> {
     INHERITED.lock().iter().map(Inherited::shown).collect()
 }
 
-/// The most sockets that are taken: far more than there are doors.
+/// The most sockets that are taken over: far more than there are doors.
 const MOST: usize = 64;
 
-/// Takes what was handed over out of the environment. What is no listening stream is told to the log.
+/// Takes the handed-over sockets out of the environment. Logs those that are not listening stream sockets.
 fn handed_over() -> Vec<Inherited> {
     let said = |name| std::env::var(name).ok();
     if let Err(why) = believable(said("LISTEN_FDS").as_deref(), said("LISTEN_PID").as_deref()) {
@@ -66,11 +67,11 @@ fn handed_over() -> Vec<Inherited> {
     sockets
 }
 
-/// Says whether `LISTEN_FDS` and `LISTEN_PID` may be followed. Without the second, the first may have been meant for another process, and its
-/// numbers are files of our own.
+/// Checks whether `LISTEN_FDS` and `LISTEN_PID` can be trusted. Without `LISTEN_PID`, `LISTEN_FDS` may have been meant
+/// for another process, and the descriptors that it names are other files of this one.
 ///
 /// # Errors
-/// Names the variable, what it says, and what would work.
+/// Names the variable, its value, and what would work.
 fn believable(fds: Option<&str>, pid: Option<&str>) -> Result<(), String> {
     let Some(fds) = fds else { return Ok(()) };
     match fds.parse::<usize>() {
@@ -127,7 +128,7 @@ impl Inherited {
 mod tests {
     use super::*;
 
-    /// A billion of them were a start that did not end.
+    /// Regression: a count of a billion made a start that did not end.
     #[test]
     fn what_the_environment_says_is_followed_within_bounds() {
         assert_eq!(believable(None, None), Ok(()));

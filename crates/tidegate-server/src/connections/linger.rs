@@ -1,4 +1,4 @@
-//! The end of a connection: closing without losing the last answer.
+//! Closes a connection without losing the last answer.
 
 use std::future::poll_fn;
 use std::io;
@@ -10,17 +10,18 @@ use tokio::io::{AsyncRead, ReadBuf};
 
 /// How long a closing connection waits for its peer to close too.
 pub(crate) const LINGER: Duration = Duration::from_secs(2);
-/// The most bytes that a closing connection reads and drops: several of the longest bodies that are accepted.
+/// The most bytes that a closing connection reads and drops: several bodies of the greatest length that is accepted.
 pub(crate) const LINGER_BYTES: usize = 8 * 1024 * 1024;
 
-/// Bytes that are read at once, to be dropped.
+/// How many bytes are read and dropped at a time.
 const CHUNK: usize = 16 * 1024;
 
-/// Closes a connection so that its last answer, sent already, arrives: has the writing half closed, then reads and drops what the peer
-/// still sends, until the peer closes too or [`LINGER_BYTES`] came. Callers wait for [`LINGER`] at most.
+/// Closes a connection so that the last answer, which was sent already, arrives. Runs `closing`, which closes the
+/// writing half, then reads and drops what the peer still sends, until the peer closes too or [`LINGER_BYTES`] came.
+/// Has no timeout: callers bound it by [`LINGER`].
 ///
-/// Closing a socket with unread bytes resets the connection, and a reset takes back what the peer has not read yet. A proxy
-/// then reports a broken server instead of the answer, and stops asking it.
+/// Closing a socket with unread bytes resets the connection, and a reset discards what the peer has not read yet. A
+/// proxy then reports a broken server instead of the answer, and stops asking it.
 ///
 /// # Errors
 /// The socket's error: the peer is gone.

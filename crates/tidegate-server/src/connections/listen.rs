@@ -1,4 +1,4 @@
-//! Listens, with as long a queue as the system allows.
+//! Listens on addresses, with as long an accept queue as the system allows.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,11 +11,11 @@ use super::stream::Stream;
 #[cfg(unix)]
 use super::unix_socket::UnixSocket;
 
-/// Asks for the longest queue of connections that are not accepted yet; the system takes what it allows of it
-/// (`net.core.somaxconn` on Linux, 4,096 unless set).
+/// The length of the accept queue that is asked for. The system caps it (`net.core.somaxconn` on Linux, 4,096 by
+/// default).
 const QUEUE: u32 = i32::MAX as u32;
 
-/// What accepts connections.
+/// A listening socket that accepts connections.
 #[derive(Debug)]
 pub(crate) enum Listener {
     Tcp(TcpListener),
@@ -24,11 +24,11 @@ pub(crate) enum Listener {
 }
 
 impl Listener {
-    /// Listens on the address, by the socket that was handed over for it or by one of its own; returns it with its port filled in. Must be called
-    /// inside a tokio runtime.
+    /// Listens on the address, on the socket that was handed over for it or on a new one. Returns the address with its
+    /// port filled in. Must be called inside a tokio runtime.
     ///
     /// # Errors
-    /// What the system said: the address is taken, is not ours, needs a privilege.
+    /// The system's error: the address is taken, belongs to another machine, or needs a privilege.
     pub(crate) fn bind(address: &Address) -> io::Result<(Self, Address)> {
         if let Some(socket) = inherited::take(address) {
             tracing::info!(%address, "listens on a socket that was handed over");
@@ -52,8 +52,8 @@ impl Listener {
         }
     }
 
-    /// Says whether the address could be listened on, without leaving anything behind. It does not listen: a caller who connected meanwhile would
-    /// be cut off, or take the server for ready.
+    /// Checks whether the address could be listened on, and leaves nothing behind. Does not listen: a caller who
+    /// connected meanwhile would be cut off, or would think that the server is ready.
     ///
     /// # Errors
     /// As [`Listener::bind`].
@@ -71,7 +71,7 @@ impl Listener {
     /// Waits for the next connection.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) async fn accept(&self) -> io::Result<(Stream, SocketAddr)> {
         match self {
             Self::Tcp(listener) => listener.accept().await.map(|(stream, peer)| (Stream::Tcp(stream), peer)),
@@ -89,8 +89,8 @@ fn listen(addr: SocketAddr) -> io::Result<TcpListener> {
 
 fn bound(addr: SocketAddr) -> io::Result<TcpSocket> {
     let socket = if addr.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
-    // So that a restart need not wait for the last connections of the one before. Elsewhere the option means that two
-    // programs may take the same port.
+    // Lets a restart bind while the last connections of the previous process are still open. Not on other systems,
+    // where the option lets two programs take the same port.
     #[cfg(unix)]
     socket.set_reuseaddr(true)?;
     socket.bind(addr)?;

@@ -1,17 +1,17 @@
-//! How many connections the system lets the process hold.
+//! How many connections the system lets this process hold open.
 //!
-//! Many systems give a process 1,024 descriptors and let it raise that itself, up to a hard limit that is far higher. The
-//! low value is for programs that use `select`, which this one does not.
+//! Many systems give a process 1,024 descriptors, and let it raise that itself up to a far higher hard limit. The low
+//! value protects programs that use `select`, which this one does not.
 
 use super::places::RESERVE;
 
-/// Descriptors for all that is no connection: the listener, files, the log, the runtime's own.
+/// Descriptors for everything but connections: the listener, files, the log and the runtime's own.
 const OTHERS: usize = 64;
-/// Descriptors of the runtime of one thread of the doors.
+/// Descriptors that the runtime of each door thread needs.
 const PER_THREAD: usize = 4;
 
-/// Returns how many of the wanted connections each of `doors` may have under the limit of descriptors, which is raised if that helps; 1 or
-/// more. Their `threads` need some too.
+/// Returns how many of the `wanted` connections each of `doors` may have under the limit of descriptors; 1 or more.
+/// Raises the soft limit if that helps. Accounts for the descriptors that `threads` need.
 pub(crate) fn fitting(wanted: usize, doors: usize, threads: usize) -> usize {
     let (wanted, doors, others) = (wanted.max(1), doors.max(1), OTHERS + threads * PER_THREAD);
     let needed = wanted.saturating_add(RESERVE).saturating_mul(doors).saturating_add(others);
@@ -30,12 +30,13 @@ pub(crate) fn fitting(wanted: usize, doors: usize, threads: usize) -> usize {
     }
 }
 
-/// Returns how many connections each door may have, beside its reserve, under a limit of descriptors; 1 or more.
+/// Returns how many connections each door may have beside its reserve, under a limit of descriptors; 1 or more.
 fn under(limit: usize, doors: usize, others: usize) -> usize {
     (limit.saturating_sub(others) / doors).saturating_sub(RESERVE).max(1)
 }
 
-/// Raises the soft limit towards what is needed, and returns what it is then; `None` where there is no such limit.
+/// Raises the soft limit towards `needed`, and returns the limit that then applies; `None` if the system has no such
+/// limit.
 #[cfg(unix)]
 fn limit(needed: usize) -> Option<usize> {
     use nix::sys::resource::{Resource::RLIMIT_NOFILE, getrlimit, setrlimit};

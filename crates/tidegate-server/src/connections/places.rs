@@ -1,16 +1,17 @@
-//! Which connections have a place, and which give theirs up when all are taken.
+//! Decides which connections have a place, and which give theirs up when all are taken.
 //!
-//! When all places are taken, a new connection gets the place of one that only waits, in this order: one that is being
-//! closed, the one that idles longest between requests, the oldest whose head is not complete, the one that has longest not
-//! read its answers. A connection that is being answered is never interrupted. One address has three quarters of the places
-//! at most; beyond that its new connections take the places of its own, so no single caller keeps the others out. IPv6
-//! addresses count by /64, which is what one customer has.
+//! When all places are taken, a new connection gets the place of a waiting one, chosen in this order: one that is being
+//! closed, the one that has idled longest between requests, the oldest with an incomplete head, and the one that has
+//! longest not read its answers. A connection whose request is being answered is never interrupted. One address gets
+//! three quarters of the places at most. Beyond that, its new connections take the places of its own, so no single
+//! caller can keep others out. IPv6 addresses count by /64, which is what one customer has.
 //!
-//! When no connection only waits, the new one goes to the reserve: there health and administration are answered, and
-//! everything else is told to come back ([`super::Handler::is_operational`]). The reserve makes room for itself in the same way.
+//! If no connection is waiting, the new one goes to the reserve. There, health checks and administration are answered,
+//! and everything else is told to come back ([`super::Handler::is_operational`]). The reserve makes room for itself in
+//! the same way.
 //!
-//! The state of a connection is one atomic, written by its own task. All of them are looked at only when the server is full,
-//! and then several places are vacated at once.
+//! The state of a connection is one atomic, written by its own task. All connections are scanned only when the server
+//! is full, and then several places are vacated at once.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -26,14 +27,14 @@ use tokio::time::Instant;
 
 /// Connections beyond the ordinary places, for health and administration.
 pub(crate) const RESERVE: usize = 64;
-/// One place in this many is vacated per scan: a scan visits every connection, so it should free several.
+/// A scan vacates one of this many places: it visits every connection, so it should free several.
 const AT_ONCE: usize = 256;
 
-/// The stage of a connection. The stages that come first give up their place first.
+/// The stage of a connection. Earlier stages give up their place first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Stage {
-    /// Answered for the last time; waiting for the peer to close.
+    /// The last answer was sent; waiting for the peer to close.
     Closing,
     /// Between requests.
     Idle,
@@ -45,15 +46,15 @@ pub(crate) enum Stage {
     Busy,
 }
 
-/// What the server wants of a connection; a later one overrules an earlier one.
+/// What the server orders a connection to do. A later variant overrides an earlier one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u8)]
 pub(crate) enum Order {
-    /// Nothing.
+    /// Continue.
     Stay,
     /// Answer what is in flight, then close.
     Finish,
-    /// As `Finish`, and do not wait for anything else: the place is given away.
+    /// Like `Finish`, but wait for nothing else: the place is given to another connection.
     Yield,
     /// Close at once.
     Cut,
@@ -74,14 +75,14 @@ struct Taken {
     seats: HashMap<u64, Taker>,
     ordinary: usize,
     reserved: usize,
-    /// Ordinary places by address; never zero.
+    /// Ordinary places by address; entries are never zero.
     of: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
 struct Taker {
     seat: Arc<Seat>,
-    /// Its place is given away already; the connection is on its way out.
+    /// The place is given away already, and the connection is about to close.
     vacated: bool,
 }
 
@@ -89,13 +90,13 @@ struct Taker {
 struct Seat {
     address: IpAddr,
     reserved: bool,
-    /// The stage in the three lowest bits, above them the microseconds since the start at which it began.
+    /// The three lowest bits hold the stage; the others hold when it began, in microseconds since the start.
     state: AtomicU64,
     order: AtomicU8,
     waker: AtomicWaker,
 }
 
-/// A connection's place; given back when dropped.
+/// A connection's place; released when dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
     places: Arc<Places>,
@@ -104,19 +105,19 @@ pub(crate) struct Place {
 }
 
 impl Places {
-    /// Makes this many places, 1 or more, and the reserve.
+    /// Makes this many ordinary places, 1 or more, and the reserve.
     pub(super) fn new(most: usize) -> Self {
         let most = most.clamp(1, Semaphore::MAX_PERMITS.min(u32::MAX as usize) - RESERVE);
         let share = (most - most / 4).max(1);
         Self { most, share, start: now(), taken: Mutex::default() }
     }
 
-    /// Returns how many connections there may be at once, the reserve included.
+    /// Returns the most open connections at once, the reserve included.
     pub(super) fn sockets(&self) -> usize {
         self.most + RESERVE
     }
 
-    /// Gives a newcomer a place, if need be somebody else's or one in the reserve.
+    /// Gives a new connection a place: a free one, one of a waiting connection, or one in the reserve.
     pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Place {
         let address = block(address);
         let mut taken = self.taken.lock();
@@ -144,12 +145,12 @@ impl Places {
         Place { places: Arc::clone(self), number, seat }
     }
 
-    /// Vacates some places of whoever only waits, without a newcomer for them.
+    /// Vacates some places of waiting connections, without giving them to another.
     pub(super) fn make_room(&self) {
         self.taken.lock().vacate(self.at_once(), |_| true);
     }
 
-    /// Gives all connections an order.
+    /// Gives an order to all connections.
     pub(super) fn order(&self, order: Order) {
         for taker in self.taken.lock().seats.values() {
             taker.seat.tell(order);
@@ -162,7 +163,8 @@ impl Places {
 }
 
 impl Taken {
-    /// Tells those who wait longest to leave, among them that qualify; returns how many. Linear in the connections.
+    /// Orders connections that wait to yield, the earliest stage and longest wait first, among those that qualify.
+    /// Returns how many. Takes time linear in the number of connections.
     fn vacate(&mut self, most: usize, qualifies: impl Fn(&Seat) -> bool) -> usize {
         let takers = self.seats.iter().filter(|(_, taker)| !taker.vacated && qualifies(&taker.seat));
         let mut waiting: Vec<(Stage, u64, u64)> = takers
@@ -211,8 +213,8 @@ impl Taken {
 }
 
 impl Seat {
-    // Relaxed throughout: numbers and orders that stand alone. The waker's own ordering makes an order visible to the task
-    // that it wakes.
+    // Relaxed throughout: these numbers and orders stand alone. The waker's own ordering makes an order visible to the
+    // task that it wakes.
     fn note(&self, stage: Stage, start: Instant, since: Instant) {
         let micros = since.saturating_duration_since(start).as_micros() as u64;
         self.state.store(micros << 3 | stage as u64, Ordering::Relaxed);
@@ -246,35 +248,36 @@ impl Seat {
 }
 
 impl Place {
-    /// Says whether it is in the reserve.
+    /// Returns whether the place is in the reserve.
     pub(crate) fn is_reserved(&self) -> bool {
         self.seat.reserved
     }
 
-    /// Says whether the place was given to another connection.
+    /// Returns whether the place was given to another connection.
     pub(super) fn is_vacated(&self) -> bool {
         self.seat.order() == Order::Yield
     }
 
-    /// Notes the connection's stage, and since when it lasts.
+    /// Records the connection's stage, and when it began.
     pub(crate) fn note(&self, stage: Stage, since: Instant) {
         self.seat.note(stage, self.places.start, since);
     }
 
-    /// Notes that the connection is being answered; since when does not matter.
+    /// Records that a request of the connection is being answered. The time does not matter.
     pub(crate) fn note_busy(&self) {
         self.seat.state.store(Stage::Busy as u64, Ordering::Relaxed);
     }
 
-    /// Returns what is wanted of the connection at present.
+    /// Returns the present order.
     pub(crate) fn order_now(&self) -> Order {
         self.seat.order()
     }
 
-    /// Waits until so much is wanted of the connection, or more. Only its own task may wait: the last one that asks is woken.
+    /// Waits for an order that is `least` or later in [`Order`]. Only the connection's own task may wait: a second
+    /// waiter would replace the first one's waker.
     ///
     /// # Cancel safety
-    /// An order stands until the connection is gone.
+    /// Cancel safe: an order stays in force until the connection is gone.
     pub(crate) async fn ordered(&self, least: Order) {
         let wanted = |cx: &mut Context<'_>| {
             if self.order(cx.waker()) >= least { Poll::Ready(()) } else { Poll::Pending }
@@ -282,7 +285,7 @@ impl Place {
         poll_fn(wanted).await;
     }
 
-    /// Returns what is wanted of the connection; the task is woken when that changes.
+    /// Returns the present order, and wakes the task when it changes.
     pub(crate) fn order(&self, waker: &Waker) -> Order {
         self.seat.waker.register(waker);
         self.seat.order()
@@ -298,13 +301,13 @@ impl Drop for Place {
     }
 }
 
-/// Reads the clock that connections' waits are measured by.
+/// Reads the clock that measures how long connections wait.
 #[allow(clippy::disallowed_methods, reason = "the clock of connections, which tests pause")]
 pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
-/// Returns what counts as one address.
+/// Returns the block of addresses that counts as one: the /64 of an IPv6 address, or the IPv4 address itself.
 fn block(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & u128::MAX << 64)),
@@ -334,7 +337,7 @@ mod tests {
         let places = Arc::new(Places::new(4));
         let [closing, idle, head, stalled] = [0, 1, 2, 3].map(|at| places.admit(MANY[at]));
         let later = |seconds| places.start + Duration::from_secs(seconds);
-        // The later in the order, the longer it waits already.
+        // The later in the order, the longer it has waited.
         closing.note(Stage::Closing, later(4));
         idle.note(Stage::Idle, later(3));
         head.note(Stage::Head, later(2));
@@ -347,7 +350,7 @@ mod tests {
             assert!(!place.is_reserved());
             assert_eq!(order(victim), Order::Yield);
             admitted.push(place);
-            // One address may have three of the four.
+            // One address may have three of the four places.
             if admitted.len() == 3 {
                 break;
             }
@@ -358,7 +361,7 @@ mod tests {
         assert!(!last.is_reserved());
         assert_eq!(order(&stalled), Order::Yield);
         assert!(places.admit(MANY[1]).is_reserved(), "all four are busy");
-        // Who gave a place up gives none back when it goes.
+        // A connection that lost its place releases none when it is dropped.
         drop((closing, idle, head, stalled));
         assert!(places.admit(MANY[1]).is_reserved());
         drop(last);

@@ -1,4 +1,4 @@
-//! Errors of a connection that never became a request, or for which there is no place: how hyper is made to answer them.
+//! Answers errors of connections that have no readable request or no place, through hyper.
 
 use std::cell::Cell;
 use std::convert::Infallible;
@@ -13,7 +13,7 @@ use hyper_util::rt::TokioIo;
 use super::wire::Wire;
 use crate::problem::Problem;
 
-/// hyper answers requests only, so a peer that sent none that can be read is answered as if it had sent this one.
+/// hyper answers requests only, so a peer that sent no readable request is answered as if it had sent this one.
 const NO_REQUEST: &[u8] = b"GET / HTTP/1.1\r\nconnection: close\r\n\r\n";
 
 /// 503: only places of the reserve are left.
@@ -22,7 +22,7 @@ pub(super) fn full() -> Response {
     closing(StatusCode::SERVICE_UNAVAILABLE, detail)
 }
 
-/// 408: the head took too long.
+/// 408: the head of the request took too long.
 pub(super) fn late(most: std::time::Duration) -> Response {
     let detail = format!("the head of the request did not arrive within {} ms", most.as_millis());
     closing(StatusCode::REQUEST_TIMEOUT, detail)
@@ -34,12 +34,12 @@ pub(super) fn cut_short() -> Response {
     closing(StatusCode::BAD_REQUEST, detail)
 }
 
-/// 505: HTTP/2 was spoken.
+/// 505: the peer speaks HTTP/2.
 pub(super) fn other_version() -> Response {
     closing(StatusCode::HTTP_VERSION_NOT_SUPPORTED, "HTTP/2 is not spoken here; use HTTP/1.1")
 }
 
-/// 400: plain text where TLS is spoken.
+/// 400: the peer speaks plain text to a TLS address.
 pub(super) fn plain_text() -> Response {
     closing(StatusCode::BAD_REQUEST, "this address is served over TLS; write https:// in place of http://")
 }
@@ -54,7 +54,7 @@ fn closing(status: StatusCode, detail: impl Into<String>) -> Response {
     response
 }
 
-/// Answers a peer that sent no request that could be read, after the answers to its earlier requests.
+/// Answers a peer that sent no readable request, after the answers to its earlier requests.
 pub(super) async fn answer(wire: &mut Wire, response: Response) {
     let response = Cell::new(Some(response));
     let service = service_fn(move |_| {
@@ -62,8 +62,8 @@ pub(super) async fn answer(wire: &mut Wire, response: Response) {
         async move { Ok::<_, Infallible>(response) }
     });
     let io = TokioIo::new(tokio::io::join(NO_REQUEST, wire));
-    // Our request ends where its bytes end, which hyper would take for a peer that closed: half_close has it answered all the same. An
-    // error means that the peer is gone.
+    // The made-up request is followed by an end of input, which hyper would take for a peer that closed; `half_close`
+    // makes it answer all the same. An error means that the peer is gone.
     let _ =
         http1::Builder::new().half_close(true).header_read_timeout(None).serve_connection(io, service).await;
 }

@@ -1,4 +1,4 @@
-//! A connection's bytes, whatever carries them.
+//! The byte stream of a connection: TCP, a Unix socket or TLS.
 
 use std::io::{self, IoSlice};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -16,7 +16,7 @@ use tokio::net::UnixStream;
 #[cfg(feature = "tls")]
 use tokio_rustls::server::TlsStream;
 
-/// Whom a caller on a Unix socket counts as: somebody on this machine.
+/// The address that callers on a Unix socket count as: this machine's loopback address.
 pub(super) const THIS_MACHINE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
 
 /// A connection that was accepted.
@@ -25,12 +25,12 @@ pub(crate) enum Stream {
     Tcp(TcpStream),
     #[cfg(unix)]
     Unix(UnixStream),
-    /// After its handshake.
+    /// After the TLS handshake.
     #[cfg(feature = "tls")]
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// A connection on its way to another runtime.
+/// A connection that moves to another runtime.
 #[derive(Debug)]
 pub(super) enum Moving {
     Tcp(std::net::TcpStream),
@@ -38,7 +38,7 @@ pub(super) enum Moving {
     Unix(std::os::unix::net::UnixStream),
 }
 
-/// Calls a method of whatever carries the bytes.
+/// Calls a method of the stream that carries the bytes.
 macro_rules! carried {
     ($stream:expr, $inner:ident => $call:expr) => {
         match $stream {
@@ -52,20 +52,21 @@ macro_rules! carried {
 }
 
 impl Stream {
-    /// Sends what is written at once; waiting for more would only delay answers, which are written whole.
+    /// Turns off Nagle's algorithm. Answers are written whole, so waiting for more data would only delay them.
     pub(crate) fn send_at_once(&self) {
         match self {
-            // It fails on a socket that is gone already.
+            // This fails only on a socket that is gone already.
             Self::Tcp(stream) => drop(stream.set_nodelay(true)),
             #[cfg(unix)]
             Self::Unix(_) => {}
-            // Said before its handshake.
+            // Was set before the handshake.
             #[cfg(feature = "tls")]
             Self::Tls(_) => {}
         }
     }
 
-    /// Makes the system forget on close what the peer did not take; it would keep it for minutes. A Unix socket keeps nothing.
+    /// Makes the system discard on close what the peer did not take; otherwise it would keep it for minutes. A Unix
+    /// socket keeps nothing.
     pub(crate) fn forget_unsent(&self) {
         match self {
             Self::Tcp(stream) => drop(stream.set_zero_linger()),
@@ -76,8 +77,8 @@ impl Stream {
         }
     }
 
-    /// Sends the closing message of TLS (`close_notify`), without which clients take the end of a connection for an attack. A plain connection has
-    /// none. Does not wait until it is sent.
+    /// Sends the closing message of TLS (`close_notify`), without which clients take the end of a connection for an
+    /// attack. Does nothing on a plain connection. Does not wait until the message is sent.
     pub(crate) fn say_end(&mut self) {
         match self {
             Self::Tcp(_) => {}
@@ -88,10 +89,10 @@ impl Stream {
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads what has arrived, without waiting.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::WouldBlock`] when nothing has arrived.
+    /// The system's error; [`io::ErrorKind::WouldBlock`] if nothing has arrived.
     pub(crate) fn try_read_buf(&mut self, buffer: &mut Vec<u8>) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_read_buf(buffer),
@@ -104,11 +105,11 @@ impl Stream {
         }
     }
 
-    /// Writes what the system takes at once, and returns how many bytes that were. Whether they are on their way says
-    /// [`Stream::is_flushed`].
+    /// Writes as much as the system takes at once, and returns the number of bytes. [`Stream::is_flushed`] tells
+    /// whether they have left the TLS buffer.
     ///
     /// # Errors
-    /// The system's; [`io::ErrorKind::WouldBlock`] when it takes nothing.
+    /// The system's error; [`io::ErrorKind::WouldBlock`] if it takes nothing.
     pub(crate) fn try_write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
@@ -118,14 +119,14 @@ impl Stream {
             Self::Tls(stream) => {
                 let written =
                     stream.write(bytes).now_or_never().unwrap_or(Err(io::ErrorKind::WouldBlock.into()))?;
-                // What the system does not take now stays in the TLS buffer: [`Stream::is_flushed`] tells.
+                // What the system does not take now stays in the TLS buffer; see [`Stream::is_flushed`].
                 drop(stream.flush().now_or_never());
                 Ok(written)
             }
         }
     }
 
-    /// Says whether the system has taken all that was written. Only TLS has a buffer of its own before that.
+    /// Returns whether the system has taken everything that was written. Only TLS has a buffer of its own before that.
     pub(crate) fn is_flushed(&self) -> bool {
         match self {
             Self::Tcp(_) => true,
@@ -136,16 +137,16 @@ impl Stream {
         }
     }
 
-    /// Takes it away from the runtime it was made in.
+    /// Detaches the connection from the runtime that made it.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn into_moving(self) -> io::Result<Moving> {
         match self {
             Self::Tcp(stream) => stream.into_std().map(Moving::Tcp),
             #[cfg(unix)]
             Self::Unix(stream) => stream.into_std().map(Moving::Unix),
-            // Connections are moved to their thread before the handshake, so none that is encrypted comes here.
+            // Connections move to their thread before the handshake, so none is encrypted here.
             #[cfg(feature = "tls")]
             Self::Tls(_) => Err(io::ErrorKind::Unsupported.into()),
         }
@@ -153,10 +154,10 @@ impl Stream {
 }
 
 impl Moving {
-    /// Gives it to the runtime that this is called in.
+    /// Attaches the connection to the runtime that this is called in.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn arrive(self) -> io::Result<Stream> {
         match self {
             Self::Tcp(stream) => TcpStream::from_std(stream).map(Stream::Tcp),

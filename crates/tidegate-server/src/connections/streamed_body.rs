@@ -1,4 +1,4 @@
-//! An answer's body that goes on, and what lasts until its end.
+//! A response body that goes on for long, and a value that lives until its end.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 use axum::body::{Body, Bytes};
 use hyper::body::{Frame, SizeHint};
 
-/// A body that holds something until it has ended or is dropped.
+/// A body that holds a value until it has ended or is dropped.
 #[derive(Debug)]
 pub(super) struct StreamedBody<H> {
     body: Body,

@@ -1,7 +1,7 @@
-//! A thread per core for the connections of all doors, each with a runtime of its own.
+//! Runs the connections of all doors on one thread per core, each with its own runtime.
 //!
-//! A connection stays on the thread that it was given to. One runtime over all threads costs a call of gRPC half as much again: tasks move
-//! between cores, and each wakes another.
+//! A connection stays on its thread. One runtime over all threads would make a gRPC call half as expensive again: tasks
+//! would move between cores, and wake each other's threads.
 
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,16 +11,16 @@ use tokio::runtime::Builder;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 use tokio::sync::oneshot;
 
-/// Tasks that wait for their thread; of more, those who bring them wait.
+/// The most tasks that wait for one thread. Beyond that, [`Threads::run`] waits.
 const WAITING: usize = 256;
 
 type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
 
-/// The threads of a server. They end, and what runs on them is dropped, when this is dropped.
+/// The threads of a server. Dropping this ends them, and drops the tasks that run on them.
 #[derive(Debug)]
 pub(crate) struct Threads {
     threads: Vec<Sender<Task>>,
-    /// Counts tasks, so that threads get them in turn.
+    /// Counts tasks, so that the threads get them in turn.
     turn: AtomicUsize,
 }
 
@@ -28,7 +28,7 @@ impl Threads {
     /// Starts one thread for each core that this process may use.
     ///
     /// # Errors
-    /// The system's, if it starts no thread.
+    /// The system's error if a thread cannot be started.
     pub(crate) async fn start() -> io::Result<Self> {
         let cores = thread::available_parallelism().map_or(1, usize::from);
         let mut threads = Vec::with_capacity(cores);
@@ -38,19 +38,19 @@ impl Threads {
         Ok(Self { threads, turn: AtomicUsize::new(0) })
     }
 
-    /// Returns how many there are.
+    /// Returns the number of threads.
     pub(crate) fn count(&self) -> usize {
         self.threads.len()
     }
 
-    /// Runs a task on the thread whose turn it is. Waits where [`WAITING`] tasks wait for that thread already.
+    /// Runs a task on the thread whose turn it is. Waits while [`WAITING`] tasks wait for that thread already.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it has dropped the task.
+    /// If dropped before it ends, the task is dropped too.
     pub(super) async fn run(&self, task: impl Future<Output = ()> + Send + 'static) {
-        // Relaxed: any order is a turn.
+        // Relaxed: any order spreads the tasks.
         let turn = self.turn.fetch_add(1, Ordering::Relaxed);
-        // A thread ends only with this value; a task that it does not take is dropped.
+        // A thread ends only when `self` is dropped. A task that it does not take is dropped.
         let _ = self.threads[turn % self.threads.len()].send(Box::pin(task)).await;
     }
 }
@@ -58,7 +58,8 @@ impl Threads {
 async fn one(number: usize) -> io::Result<Sender<Task>> {
     let (sender, tasks) = channel(WAITING);
     let (tell, told) = oneshot::channel();
-    // Made on its thread: a runtime may not be dropped where others run, which a thread that does not start would do.
+    // The runtime is made on its own thread: a runtime must not be dropped inside another one, which would happen here
+    // if the thread did not start.
     let thread = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
             let _ = tell.send(Ok(()));

@@ -1,4 +1,4 @@
-//! A request's body that must arrive in time.
+//! A request body that must arrive in time.
 
 use std::pin::Pin;
 use std::task::{Context, Poll};
@@ -9,9 +9,10 @@ use axum::body::Bytes;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::time::{Sleep, sleep};
 
-/// A body that fails with [`TooSlow`] when it is not whole in time, counted from when its reader first had to wait.
+/// A body that fails with [`TooSlow`] if it is not complete in time. The time starts when its reader first has to wait.
 ///
-/// The time is for all of it: a byte now and then does not prolong it. A body that is there already costs no timer.
+/// The time covers the whole body, so a slow trickle of bytes does not extend it. A body that is there already costs no
+/// timer.
 #[derive(Debug)]
 pub(super) struct TimedBody {
     body: Incoming,
@@ -40,7 +41,7 @@ impl Body for TimedBody {
     ) -> Poll<Option<Result<Frame<Bytes>, BoxError>>> {
         let time = self.time;
         let late = |due: &mut Pin<Box<Sleep>>, cx: &mut Context<'_>| due.as_mut().poll(cx).is_ready();
-        // The deadline goes first: whoever always has another byte ready would never meet it.
+        // The deadline is checked first: a peer that always has another byte ready would otherwise never meet it.
         if self.due.as_mut().is_some_and(|due| late(due, cx)) {
             return Poll::Ready(Some(Err(TooSlow(time).into())));
         }

@@ -1,7 +1,8 @@
-//! A socket in the file system that is listened on.
+//! A listening Unix socket.
 //!
-//! Its file outlives a program that is killed, and then nobody can bind there. It is taken away before binding when it is a socket and
-//! nobody listens behind it, and at the end by whoever bound it, unless somebody else has put another in its place.
+//! Its file outlives a killed program, and nobody can bind there while it exists. Before binding, a socket file is
+//! removed if nobody listens on it. On drop, the file is removed by the process that bound it, unless another program
+//! has put a new one in its place.
 
 use std::fs;
 use std::io;
@@ -12,30 +13,31 @@ use std::path::{Path, PathBuf};
 use tidegate::config::UnixAddress;
 use tokio::net::{UnixListener, UnixSocket as Socket, UnixStream};
 
-/// How often another program that is just binding is let go on: it takes microseconds.
+/// How often a try to lock the folder is repeated while another program binds, which takes microseconds.
 const TRIES: u32 = 10_000;
 
-/// A socket that is listened on; its file goes when this is dropped, unless somebody else bound it.
+/// A listening socket. Dropping it removes its file, unless another program bound it.
 #[derive(Debug)]
 pub(crate) struct UnixSocket {
     listener: UnixListener,
-    /// What this program has bound.
+    /// The file, if this program bound it.
     bound: Option<Bound>,
 }
 
-/// Where a socket lies.
+/// Where the socket file is.
 #[derive(Debug)]
 struct Bound {
     path: PathBuf,
-    /// Device and number of the file, to know it again.
+    /// Device and inode of the file, to recognise it again.
     file: (u64, u64),
 }
 
 impl UnixSocket {
-    /// Binds, listens with a queue of this length, and lets those connect whom the mode names.
+    /// Binds, and listens with a queue of this length. The mode of the address decides who may connect.
     ///
     /// # Errors
-    /// [`io::ErrorKind::AddrInUse`] when somebody listens there, or something lies there that is no socket; else what the system said.
+    /// [`io::ErrorKind::AddrInUse`] if another program listens there, or if the path is not a socket; otherwise the
+    /// system's error.
     pub(super) fn bind(address: &UnixAddress, queue: u32) -> io::Result<Self> {
         let path = address.path();
         let _alone = alone_in(path.parent().unwrap_or(Path::new("/")))?;
@@ -44,8 +46,8 @@ impl UnixSocket {
             fs::remove_file(path)?;
         }
         let socket = Socket::new_stream()?;
-        // Before there is a file, so that nobody connects in between whom the mode keeps out. Where the system does not go by it, the
-        // change below comes a moment later.
+        // Set before the file exists, so that nobody whom the mode excludes can connect in between. On systems that
+        // ignore this, the change below takes effect a moment later.
         let unbound = fs::File::from(socket.as_fd().try_clone_to_owned()?);
         drop(unbound.set_permissions(fs::Permissions::from_mode(0o600)));
         drop(unbound);
@@ -57,10 +59,10 @@ impl UnixSocket {
         Ok(bound)
     }
 
-    /// Listens on a socket that somebody else bound, and whose file is theirs.
+    /// Listens on a socket that another program bound. Its file is not removed on drop.
     ///
     /// # Errors
-    /// The system's.
+    /// The system's error.
     pub(super) fn inherited(socket: std::os::unix::net::UnixListener) -> io::Result<Self> {
         Ok(Self { listener: UnixListener::from_std(socket)?, bound: None })
     }
@@ -75,17 +77,18 @@ impl Drop for UnixSocket {
         let Some(Bound { path, file }) = &self.bound else { return };
         let now = fs::symlink_metadata(path).map(|file| (file.dev(), file.ino()));
         if now.is_ok_and(|now| now == *file) {
-            // What is left behind is taken away by the next start.
+            // If this fails, the next start removes the file.
             drop(fs::remove_file(path));
         }
     }
 }
 
-/// Keeps other programs of this kind from binding in a folder until what is returned is dropped: of two that start at once, the second would take
-/// the socket of the first for one that was left behind, since nobody listens yet.
+/// Keeps other instances of this program from binding in a folder until the returned file is dropped. Otherwise, if two
+/// start at once, the second could take the first one's socket for a stale one, since it is bound and nobody listens
+/// yet.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`] when another program keeps the folder locked for too long.
+/// [`io::ErrorKind::AddrInUse`] if another program keeps the folder locked for too long.
 fn alone_in(folder: &Path) -> io::Result<fs::File> {
     let folder = fs::File::open(folder)?;
     for _ in 0..TRIES {
@@ -98,10 +101,10 @@ fn alone_in(folder: &Path) -> io::Result<fs::File> {
     Err(io::ErrorKind::AddrInUse.into())
 }
 
-/// Says whether nothing lies there but perhaps a socket that nobody listens on.
+/// Checks that the path is free: nothing is there, or only a socket that nobody listens on.
 ///
 /// # Errors
-/// [`io::ErrorKind::AddrInUse`], or what the system said.
+/// [`io::ErrorKind::AddrInUse`], or the system's error.
 pub(super) fn is_free(path: &Path) -> io::Result<()> {
     match fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => match path.parent() {
@@ -112,13 +115,13 @@ pub(super) fn is_free(path: &Path) -> io::Result<()> {
         Ok(file) if !file.file_type().is_socket() => Err(io::ErrorKind::AddrInUse.into()),
         Ok(_) => match asked(path) {
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => Ok(()),
-            // Somebody listens, or may listen: its queue is full, or it does not let us in.
+            // Somebody listens, or may listen: the queue may be full, or access may be denied.
             Ok(()) | Err(_) => Err(io::ErrorKind::AddrInUse.into()),
         },
     }
 }
 
-/// Connects without waiting: whoever listens and accepts nobody would hold up the start.
+/// Connects without waiting, since a listener that accepts nobody would hold up the start.
 fn asked(path: &Path) -> io::Result<()> {
     let socket = socket2::Socket::new(socket2::Domain::UNIX, socket2::Type::STREAM, None)?;
     socket.set_nonblocking(true)?;

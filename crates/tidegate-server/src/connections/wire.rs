@@ -1,12 +1,13 @@
-//! What goes over one connection, and what it tells of where the connection stands.
+//! The byte stream of one connection between hyper and the socket, and the state that follows from it.
 //!
-//! hyper reads and writes through a [`Wire`]; the connection's own loop holds the [`Line`] behind it. Answers gather in a
-//! bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system call.
-//! hyper has the same thing as `pipeline_flush`, without a bound: it sends nothing while there is more to read, so a peer
-//! that always sends and never reads makes it hold every answer.
+//! hyper reads and writes through a [`Wire`]. The connection's own loop holds the [`Line`] behind it. Answers gather in
+//! a bounded buffer that the loop sends once hyper has done what it can, so sixteen pipelined requests cost one system
+//! call. hyper's own option for this, `pipeline_flush`, has no bound: it sends nothing while there is more to read, so
+//! a peer that always sends and never reads makes hyper hold every answer.
 //!
-//! Once the peer takes no more, the line is blocked until all of the buffer is gone: nothing is read, and no request that
-//! was read is answered. So a connection holds what hyper has read (twice the longest head at most), the buffer and one answer.
+//! Once the peer takes no more, the line is blocked until the whole buffer is sent: nothing is read, and no request
+//! that was read is answered. So a connection holds at most what hyper has read (twice the longest head at most), the
+//! buffer and one answer.
 
 use std::io;
 use std::pin::Pin;
@@ -19,15 +20,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::places::Stage;
 use super::stream::Stream;
 
-/// The most bytes of answers that wait to be sent. More than sixteen ordinary answers, the most that hyper makes at once.
+/// The most bytes of unsent answers: more than sixteen ordinary answers, which is the most that hyper makes at once.
 const UNSENT_BYTES: usize = 64 * 1024;
-/// A buffer that grew beyond this is given back when it is empty: what a connection holds while it idles.
+/// A larger buffer is freed once it is empty, so that an idle connection holds little memory.
 const KEPT_BYTES: usize = 16 * 1024;
 
-/// A connection's bytes, and where the connection stands. Used by one task only; the lock is never waited for.
+/// The stream of a connection and the connection's state. Used by one task only, so the lock is never contended.
 #[derive(Debug)]
 pub(super) struct Line {
-    /// The bits of a [`Stand`]. Beside the lock, since it is asked for several times with each request.
+    /// The bits of a [`Stand`]. Outside the lock, since it is read several times for each request.
     stand: AtomicU64,
     io: Mutex<Io>,
 }
@@ -38,24 +39,24 @@ struct Io {
     unsent: Vec<u8>,
 }
 
-/// Where a connection stands between requests.
+/// The state of a connection, as a set of flags and the number of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stand(u64);
 
 impl Stand {
-    /// The peer took no more; ends when nothing is left unsent.
+    /// The peer took no more. Ends when nothing is left unsent.
     const BLOCKED: u64 = 1;
     /// A request is being answered.
     const ANSWERING: u64 = 2;
     /// Bytes came since the last request.
     const RECEIVED: u64 = 4;
-    /// The last request has not been polled since something of it was read.
+    /// The last request has not been polled since some of its bytes were read.
     const UNPOLLED: u64 = 8;
-    /// hyper wanted to read meanwhile and was kept from it.
+    /// hyper wanted to read meanwhile, and was held back.
     const UNREAD: u64 = 16;
-    /// There are answers that are not sent.
+    /// There are unsent answers.
     const UNSENT: u64 = 32;
-    /// One request; above the flags stands how many there were so far.
+    /// One request; the bits above the flags count the requests so far.
     const REQUEST: u64 = 64;
 
     fn has(self, flag: u64) -> bool {
@@ -70,12 +71,12 @@ impl Stand {
         self.has(Self::RECEIVED)
     }
 
-    /// Says whether there is something to be sent that was not tried yet.
+    /// Returns whether there are answers that nobody has tried to send yet.
     pub(super) fn has_answers(self) -> bool {
         self.0 & (Self::UNSENT | Self::BLOCKED) == Self::UNSENT
     }
 
-    /// Returns it without what does not tell one stage, or one request, from another.
+    /// Returns the state without the flags that change within one stage of one request.
     pub(super) fn of_stage(self) -> Self {
         Self(self.0 & !(Self::UNPOLLED | Self::UNREAD | Self::UNSENT))
     }
@@ -102,7 +103,7 @@ impl Line {
         Self { stand: AtomicU64::new(0), io: Mutex::new(Io { stream, unsent: Vec::new() }) }
     }
 
-    // Relaxed throughout, and never in one step with what was read before: one task alone reads and writes it.
+    // Relaxed throughout, and no read-modify-write operations: only one task reads and writes it.
     pub(super) fn stand(&self) -> Stand {
         Stand(self.stand.load(Ordering::Relaxed))
     }
@@ -115,25 +116,26 @@ impl Line {
         self.stand.store(self.stand().0 & !flags, Ordering::Relaxed);
     }
 
-    /// Notes that a head is complete.
+    /// Records that a request head is complete.
     pub(super) fn begin(&self) {
         let begun = (self.stand().0 | Stand::ANSWERING | Stand::UNPOLLED) & !Stand::RECEIVED;
         self.stand.store(begun + Stand::REQUEST, Ordering::Relaxed);
     }
 
-    /// Notes that the last request was polled. Says whether hyper was kept from reading before, and has to be polled again.
+    /// Records that the last request was polled. Returns whether hyper was held back from reading before, and must be
+    /// polled again.
     pub(super) fn was_polled(&self) -> bool {
         let unread = self.stand().has(Stand::UNREAD);
         self.unset(Stand::UNPOLLED | Stand::UNREAD);
         unread
     }
 
-    /// Notes that its answer is made.
+    /// Records that the answer to the last request is made.
     pub(super) fn end(&self) {
         self.unset(Stand::ANSWERING);
     }
 
-    /// Sends all that is unsent. After `Pending` the line is blocked.
+    /// Sends everything that is unsent. If this returns `Pending`, the line is blocked.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let sent = self.io.lock().poll_send(cx);
         match sent {
@@ -144,7 +146,7 @@ impl Line {
         sent
     }
 
-    /// Says that no more comes; what was sent before still arrives.
+    /// Closes the writing half; what was sent before still arrives.
     pub(super) fn poll_close(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.io.lock().stream).poll_shutdown(cx)
     }
@@ -154,7 +156,7 @@ impl Line {
         self.io.lock().stream.say_end();
     }
 
-    /// Makes the system forget on close what the peer did not take; it would keep it for minutes.
+    /// Makes the system discard on close what the peer did not take; otherwise it would keep it for minutes.
     pub(super) fn forget_unsent(&self) {
         self.io.lock().stream.forget_unsent();
     }
@@ -175,7 +177,7 @@ impl Io {
             }
         }
         self.unsent.clear();
-        // What is encrypted may be held back; where nothing is, this does nothing.
+        // TLS may hold data back until it is flushed. Does nothing on a plain connection.
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if self.unsent.capacity() > KEPT_BYTES {
             self.unsent = Vec::new();
@@ -184,7 +186,7 @@ impl Io {
     }
 }
 
-/// A connection as hyper uses it. Flushing only gathers: whoever polls hyper sends afterwards.
+/// A connection as hyper uses it. Flushing does not send: the loop that polls hyper sends afterwards.
 #[derive(Debug)]
 pub(super) struct Wire(pub(super) std::sync::Arc<Line>);
 
@@ -197,12 +199,13 @@ impl AsyncRead for Wire {
         let line = &*self.0;
         let stand = line.stand();
         if stand.blocked() {
-            // No waker is left with the reading side: the writing side has one, and then all is polled again.
+            // No waker is registered for reading: the writing side has one, and everything is polled again when it is
+            // woken.
             return Poll::Pending;
         }
         if stand.has(Stand::UNPOLLED) && stand.has(Stand::ANSWERING) {
-            // hyper takes whoever has said all for somebody who has hung up: a request has its chance to be answered first. No waker is left
-            // here either, for all is polled again at once.
+            // hyper treats a caller that has closed its writing half as gone, so the request must be polled once before
+            // hyper can read that. No waker is registered here either, since everything is polled again at once.
             line.set(Stand::UNREAD);
             return Poll::Pending;
         }
@@ -234,7 +237,7 @@ impl AsyncWrite for Wire {
         if self.0.stand().blocked() { self.0.poll_send(cx) } else { Poll::Ready(Ok(())) }
     }
 
-    /// Sends; how the connection is closed is decided by whoever serves it.
+    /// Sends what is unsent. The task that serves the connection decides how it is closed.
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.0.poll_send(cx)
     }

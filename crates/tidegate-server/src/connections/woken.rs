@@ -1,7 +1,7 @@
-//! Whether somebody waits for something that has come.
+//! Records whether one part of a task was woken.
 //!
-//! The task of a connection is woken for several reasons, and to poll hyper for nothing costs as much as deciding a request. So hyper is given a
-//! waker of its own, which notes that it was called and wakes the task.
+//! The task of a connection is woken for several reasons, and polling hyper for nothing costs as much as deciding a
+//! request. So hyper gets its own waker, which records the call and wakes the task.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,14 +28,14 @@ impl Wake for Noted {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // Release: what came before is seen by whoever takes the note.
+        // Release: whoever reads the flag sees what happened before.
         self.woken.store(true, Ordering::Release);
         self.task.wake();
     }
 }
 
 impl Default for Woken {
-    /// As if it had been woken: who has never been polled is polled.
+    /// Starts as woken, so that the part is polled the first time.
     fn default() -> Self {
         let noted = Arc::new(Noted { woken: AtomicBool::new(true), task: AtomicWaker::new() });
         Self { waker: Arc::clone(&noted).into(), noted }
@@ -43,16 +43,16 @@ impl Default for Woken {
 }
 
 impl Woken {
-    /// Returns whether the part was woken since it was last polled, and will wake the task of `cx` from now on.
+    /// Returns whether the part was woken since it was last polled. From now on the part wakes the task of `cx`.
     pub(super) fn look(&self, cx: &Context<'_>) -> bool {
-        // First the waker, then the note: whoever notes later wakes the task.
+        // The waker first, then the flag: a wake-up that comes later wakes the task.
         self.noted.task.register(cx.waker());
         self.noted.woken.load(Ordering::Acquire)
     }
 
-    /// Polls the part, which is woken by the context that it is given.
+    /// Polls the part, with a context whose waker is this one.
     pub(super) fn poll<T>(&self, poll: impl FnOnce(&mut Context<'_>) -> T) -> T {
-        // Before it is polled: what wakes it meanwhile counts.
+        // The flag is reset before the poll, so that a wake-up during the poll counts.
         self.noted.woken.store(false, Ordering::Relaxed);
         poll(&mut Context::from_waker(&self.waker))
     }

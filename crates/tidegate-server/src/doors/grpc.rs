@@ -1,21 +1,21 @@
-//! The gRPC door: Envoy's rate limit services, Limitador's, health, and what the door offers.
+//! The gRPC door: Envoy's rate limit services, Limitador's, health checks and reflection.
 //!
-//! HTTP/2 is the `h2` crate's. A connection stays on one thread: calls are small tasks beside their connection, and what several of them
-//! answer goes out with one write. Above the frames a call is bytes in, bytes out
-//! ([`methods`]); what is wrong with one call is a status of that call alone.
+//! The `h2` crate speaks HTTP/2. A connection stays on one thread: its calls are small tasks beside it, and the answers
+//! of several calls go out with one write. Above the frames, a call maps bytes to bytes ([`methods`]). An error in one
+//! call is a status of that call alone.
 //!
 //! | | |
 //! |---|---|
-//! | [`connection`] | one connection: from its preface to the last answer |
+//! | [`connection`] | one connection, from its preface to its last answer |
 //! | [`call`] | one call: its head, its message, its deadline, its answer |
-//! | [`counts`] | which calls are answered, and which stay open and are silent |
-//! | [`reading`] | messages as they come |
-//! | [`answers`] | answers of a call that goes on |
-//! | [`methods`] | which bytes answer which bytes |
+//! | [`counts`] | counts the calls that are being answered, and those that stay open silently |
+//! | [`reading`] | reads messages as they arrive |
+//! | [`answers`] | sends the answers of a streaming call |
+//! | [`methods`] | the methods, by path |
 //! | [`rate_limit`] | `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit` |
 //! | [`quota`] | `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas` |
 //! | [`health`] | `grpc.health.v1.Health/Check` and `/Watch` |
-//! | [`reflection`] | what the services and their messages are, for tools |
+//! | [`reflection`] | describes the services and their messages, for tools |
 
 mod answers;
 mod call;
@@ -51,7 +51,7 @@ pub(crate) mod fuzzing {
 #[derive(Debug)]
 pub(crate) struct GrpcDoor {
     service: Arc<Service>,
-    /// What encrypts its connections, if anything.
+    /// The TLS settings of its connections, if they are encrypted.
     tls: Option<Tls>,
 }
 
@@ -79,7 +79,8 @@ impl Door for GrpcDoor {
     }
 }
 
-/// Returns the encrypted connection, if it comes to one. A caller of plain text is not answered: it may speak anything.
+/// Returns the encrypted connection, or `None` if the handshake fails. A plain-text caller gets no answer, since its
+/// protocol is unknown.
 async fn encrypted(
     tls: &Tls,
     stream: Stream,

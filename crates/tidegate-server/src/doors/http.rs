@@ -1,7 +1,7 @@
-//! The HTTP door: JSON checks, forward-auth sub-requests, and what operators ask.
+//! The HTTP door: JSON checks, sub-requests of forward-auth, and operations.
 //!
-//! [`routes`] lists the paths and who may ask them; the matching by hand is in one place too, and in the order of how often they come: a
-//! check is answered without a router in between, and its future is small.
+//! [`routes`] lists the paths and the scope of each. This module matches them by hand, the most frequent first: a check
+//! is answered without a router in between, and its future is small.
 
 mod answer;
 mod breakers;
@@ -50,7 +50,7 @@ use crate::problem::Problem;
 pub(crate) struct HttpDoor {
     app: Arc<App>,
     serves: Serves,
-    /// Whether its connections are encrypted: then a browser has made sure of the server's name.
+    /// Whether its connections are encrypted. If so, browsers have verified the server's name.
     encrypted: bool,
 }
 
@@ -72,7 +72,7 @@ impl Handler for HttpDoor {
         answered.unwrap_or_else(Problem::into_response)
     }
 
-    /// Health, metrics and reload.
+    /// The paths of health, metrics and reload are for operators.
     fn is_operational(path: &str) -> bool {
         matches!(path, "/livez" | "/readyz" | "/healthz" | "/metrics" | "/v1/reload")
     }
@@ -82,7 +82,7 @@ impl Handler for HttpDoor {
     }
 }
 
-/// Returns how a request was answered, for its span.
+/// Returns how a request was answered, for its tracing span.
 fn ended(answered: &Result<Response, Problem>) -> Ended {
     Ended::Http(answered.as_ref().map_or_else(Problem::status, Response::status).as_u16())
 }
@@ -98,12 +98,12 @@ async fn route(door: &HttpDoor, request: Request<Body>, peer: SocketAddr) -> Res
     match found.path {
         "/v1/check" => check::check(app, request).await,
         "/v1/forward-auth" => forward_auth::forward_auth(app, request, peer).await,
-        // In a box: a check would have room for it, and the future of each request is moved several times.
+        // Boxed: otherwise a check would reserve space for it, and the future of each request is moved several times.
         _ => Box::pin(seldom(door, found, request)).await,
     }
 }
 
-/// Answers what is asked less often than checks.
+/// Answers requests that are rarer than checks.
 async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Result<Response, Problem> {
     let HttpDoor { app, serves, encrypted } = door;
     let uri = request.uri().clone();
@@ -149,10 +149,10 @@ async fn seldom(door: &HttpDoor, found: &Route, request: Request<Body>) -> Resul
     }
 }
 
-/// Says whether whoever sent the request may ask this; counts those who may not.
+/// Checks that the caller has the scope that the route requires. Counts callers that have not.
 fn authorize(door: &HttpDoor, request: &Request<Body>, asks: Option<Scope>) -> Result<(), Problem> {
     let app = &door.app;
-    // A proxy hands its caller's `Host` and `Origin` on.
+    // The `Host` and `Origin` of a sub-request come from the proxy's caller, so they prove nothing.
     if !app.access.needs_token() && request.uri().path() == "/v1/forward-auth" {
         return Ok(());
     }
@@ -163,7 +163,7 @@ fn authorize(door: &HttpDoor, request: &Request<Body>, asks: Option<Scope>) -> R
     authorized
 }
 
-/// Returns what comes after the second name of a path: the `{name}` of its route.
+/// Returns the part of a path after its second segment: the `{name}` of its route.
 fn named(path: &str) -> &str {
     path.splitn(4, '/').nth(3).unwrap_or_default()
 }
@@ -172,8 +172,8 @@ fn named(path: &str) -> &str {
 mod tests {
     use super::*;
 
-    /// The future of a request is moved several times before it runs. With room for everything that is seldom asked it had 25 KiB, and
-    /// moving it took a sixth of all instructions of a check.
+    /// The future of a request is moved several times before it runs. When it had space for everything that is rarely
+    /// asked, it took 25 KiB, and moving it took a sixth of all instructions of a check.
     #[test]
     fn the_future_of_a_request_is_small() {
         fn size<'a, F>(_: impl Fn(&'a HttpDoor, Request<Body>, SocketAddr) -> F) -> usize {

@@ -1,16 +1,16 @@
-//! The RESP door: what Redis clients ask, in the commands of redis-cell and in our own.
+//! The RESP door for Redis clients: redis-cell's command, and Tidegate's own.
 //!
-//! | command | what |
+//! | command | effect |
 //! |---|---|
-//! | `CL.THROTTLE key max_burst count period [quantity]` | a limit that the caller brings, as redis-cell has it |
-//! | `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]` | decides by the policies; `*` asks all that match |
-//! | `TG.SETTLE ticket [COST n] [FAILED]` | settles a decision by what its work spent |
-//! | `TG.RESET policy name value [name value ...]` | forgets what one key has spent, and ends its block |
-//! | `MULTI`, `EXEC`, `DISCARD` | commands that are run together |
-//! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as Redis has them, as far as clients need |
+//! | `CL.THROTTLE key max_burst count period [quantity]` | charges a limit that the caller brings along, as redis-cell does |
+//! | `TG.CHECK policy name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]` | decides under a policy, or `*` for all that match |
+//! | `TG.SETTLE ticket [COST n] [FAILED]` | settles a decision with what its work spent |
+//! | `TG.RESET policy name value [name value ...]` | resets what one key has spent, and ends its block |
+//! | `MULTI`, `EXEC`, `DISCARD` | keep commands, and run them together |
+//! | `PING`, `ECHO`, `HELLO`, `AUTH`, `SELECT`, `CLIENT`, `COMMAND`, `CONFIG`, `INFO`, `QUIT` | as in Redis, as far as clients need them |
 //!
-//! Commands of one read are decided one after the other and answered with one write. Whatever is wrong with one command is an error of
-//! that command alone; only bytes that are no command at all close the connection.
+//! The commands of one read are decided one after the other and answered with one write. A wrong command gets an error
+//! of its own; only bytes that are not a command at all close the connection.
 
 mod command;
 mod connection;

@@ -1,7 +1,8 @@
-//! The breakers that are not simply closed: which, since when, and why, for the list that people read, the log and the metrics.
+//! Remembers the breakers that are not simply closed: their state, since when and why. The list for operators, the log
+//! and the metrics read it.
 //!
-//! A store cannot be asked for all its keys, so what a check or a settlement finds is noted here. The state itself lies in the store; what is
-//! noted is for people, and bounded.
+//! A store cannot list its keys, so each breaker that a check or a settlement touches is noted here. The store holds
+//! the state itself; these notes are for people, and bounded.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -14,15 +15,15 @@ use tidegate::{GateDecision, LimitDecision, Quota, Tick};
 
 use crate::live::Live;
 
-/// How many breakers are noted: those of a hundred services of ten policies. Beyond it the one that changed first is forgotten here, closed
-/// ones before all others; its state in the store stays.
+/// How many breakers are noted: a hundred services with ten policies each. Beyond that, closed breakers are forgotten
+/// before all others, and among equals the one that changed first. Forgetting does not touch its state in the store.
 const NOTED: usize = 1024;
 
-/// The longest key of a breaker that is noted, in bytes: callers choose keys, and all of them together are to stay within some MiB. The
-/// breaker of a longer one works, and is shown to whoever names its key.
+/// The longest key of a noted breaker, in bytes. Callers choose keys, and all notes together must stay within a few
+/// MiB. A breaker with a longer key works, and is shown when a request names that key.
 const LONGEST_KEY: usize = 2048;
 
-/// What is known of breakers.
+/// The notes about breakers, by key.
 #[derive(Debug, Default)]
 pub(crate) struct Breakers {
     noted: Mutex<HashMap<Box<[u8]>, Noted>>,
@@ -32,16 +33,16 @@ pub(crate) struct Breakers {
 #[derive(Clone, Debug)]
 pub(crate) struct Noted {
     pub(crate) seen: KeyedView,
-    /// When it came into this state, as far as this process saw it.
+    /// When it entered this state, as far as this process saw.
     pub(crate) since: Tick,
 }
 
-/// What is new of a breaker since it was last seen.
+/// What changed in a breaker since it was last seen.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct News {
-    /// The state before, where that is another.
+    /// The state before, if it was a different one.
     pub(super) from: Option<&'static str>,
-    /// How often it would have opened meanwhile, had it not been made to measure only.
+    /// How often it would have opened since then, for a breaker that only measures.
     pub(super) would_open: u32,
 }
 
@@ -49,46 +50,46 @@ fn would_open(seen: &KeyedView) -> u32 {
     seen.view.would_trip.map_or(0, |would| would.times)
 }
 
-/// A breaker of the list.
+/// A breaker in the list for operators.
 #[derive(Debug)]
 pub(crate) struct ListedBreaker {
     pub(crate) policy: String,
-    /// As people read it: `upstream.name=payments`, or `(all)`.
+    /// The key as text: `upstream.name=payments`, or `(all)`.
     pub(crate) key: String,
-    /// How the limit reads in the file.
+    /// The limit as the policy file has it.
     pub(crate) limit: String,
     pub(crate) noted: Noted,
-    /// Whether `since` is known.
+    /// Whether the time of the last change, `since`, is known.
     pub(crate) changed: bool,
 }
 
-/// What a person wants of a breaker.
+/// The state that an operator wants a breaker to have.
 #[derive(Debug)]
 pub(crate) enum Wanted {
-    /// This state, for this time or until it is ended, for this reason.
+    /// Force this state, for `lasts` or until it is released, for this reason.
     Forced { to: Force, lasts: Option<Duration>, reason: String },
-    /// No forced state.
+    /// End a forced state.
     Auto,
 }
 
 impl Breakers {
     pub(super) fn lock(&self) -> std::sync::MutexGuard<'_, HashMap<Box<[u8]>, Noted>> {
-        // A panic elsewhere leaves notes behind that are whole, each by itself.
+        // Ignores poisoning: a panic while the lock is held leaves every single note whole.
         self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Says whether a breaker of this key is noted.
+    /// Returns whether a breaker with this key is noted.
     pub(super) fn knows(&self, charged: &[u8]) -> bool {
         self.lock().contains_key(charged)
     }
 
-    /// Notes how a breaker stands; returns what is new of it.
+    /// Notes the state of a breaker, and returns what changed.
     pub(super) fn note(&self, seen: KeyedView) -> News {
         let mut noted = self.lock();
         let is = seen.view.condition.as_str();
         let before = noted.get(&seen.key).map(|before| before.seen.view.condition.as_str());
         let told = noted.get(&seen.key).map_or(0, |before| would_open(&before.seen));
-        // Below what was seen before where somebody forced it anew.
+        // The count is lower than before if the breaker was forced anew, which restarts it.
         let would_open = would_open(&seen).checked_sub(told).unwrap_or_else(|| would_open(&seen));
         match before {
             None if is == "closed" || seen.key.len() > LONGEST_KEY => return News::default(),
@@ -112,13 +113,14 @@ impl Breakers {
         News { from: Some(before.unwrap_or("closed")), would_open }
     }
 
-    /// Forgets the breakers of policies that are gone, or are breakers no more.
+    /// Forgets breakers of policies that are gone or that are no longer breakers.
     pub(super) fn keep_those_of(&self, live: &Live) {
         self.lock().retain(|_, noted| breaker_of(live, &noted.seen.policy, noted.seen.limit).is_some());
     }
 }
 
-/// Returns the limit with least left of an allowed request: a closed breaker has one left, however many it lets through.
+/// Returns the index of the limit that has least left for an allowed request. Skips breakers: a closed breaker always
+/// has one left, however many requests it admits.
 pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
     let policies = decision.policies.policies();
     let is_breaker =
@@ -127,7 +129,7 @@ pub(super) fn least_left(decision: &GateDecision) -> Option<usize> {
     counting.min_by_key(|(_, line)| line.remaining()).map(|(at, _)| at)
 }
 
-/// Returns the breakers among the limits of a policy, with their places.
+/// Returns the breakers among the limits of a policy, each with its index.
 pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &std::sync::Arc<Quota>)> {
     let limits = policy.limits.iter().chain(&policy.shadow_limit).enumerate();
     limits
@@ -135,7 +137,7 @@ pub(crate) fn breakers_of(policy: &Policy) -> impl Iterator<Item = (usize, &std:
         .filter_map(|(at, limit)| Some((at, limit.terms.quota.as_ref()?)))
 }
 
-/// Finds the words and the quota of a breaker that was noted; `None` where they are gone.
+/// Finds the policy and the quota of a noted breaker; `None` if the policies in force have it no longer.
 pub(super) fn breaker_of<'l>(
     live: &'l Live,
     policy: &str,
@@ -146,7 +148,7 @@ pub(super) fn breaker_of<'l>(
     Some((policy, quota))
 }
 
-/// Puts a breaker that was noted into the words of the list.
+/// Makes the list entry of a noted breaker.
 pub(super) fn listed_of(live: &Live, noted: Noted, changed: bool) -> Option<ListedBreaker> {
     let (_, policy) = live.set.find(&noted.seen.policy)?;
     Some(ListedBreaker {
@@ -158,7 +160,7 @@ pub(super) fn listed_of(live: &Live, noted: Noted, changed: bool) -> Option<List
     })
 }
 
-/// Says why a breaker is in its state: the figure that tripped it, or what a person said.
+/// Returns why a breaker is in its state: the figure that tripped it, or the operator's reason.
 pub(crate) fn why(seen: &KeyedView) -> String {
     match (&seen.view.condition, &seen.view.forced) {
         (Condition::Forced { .. }, Some(forced)) => forced.reason().to_owned(),

@@ -1,4 +1,4 @@
-//! Counts decisions, each under all of its policies.
+//! Counts each decision under every policy that took part in it.
 
 use serde_json::json;
 use tidegate::explain::key_text;
@@ -35,7 +35,7 @@ impl Engine {
             let (policy, facts) = (&policies[first.policy], &facts[first.policy]);
             let own = lines.iter().filter(|line| !policy.is_shadow_limit(line.limit));
             if let Some(decided) = together(own.clone()) {
-                // Whoever is over a limit that lets him through has passed.
+                // A request over a limit counts as allowed if the policy lets such requests through (`over`).
                 let passes = policy.lets_through() && decision.allowed;
                 let decided = match decided {
                     Decided::denied if passes => {
@@ -75,7 +75,7 @@ impl Engine {
         }
     }
 
-    /// Tells listeners of a denial, with the digest of its key.
+    /// Sends a denial to the listeners of the event stream, with a digest of its key.
     #[cold]
     fn tell_listeners(&self, request: &Descriptor<'_>, decision: &GateDecision) {
         self.events.denied(decision.at, || {
@@ -96,7 +96,7 @@ pub(super) fn tally(facts: &Facts, enforced: bool) -> &Tally {
     if enforced { &facts.series.enforce } else { &facts.series.shadow }
 }
 
-/// Returns what several limits of one policy decided together.
+/// Combines the decisions of several limits of one policy: denied, else delayed, else allowed.
 fn together<'l>(lines: impl Iterator<Item = &'l LimitDecision>) -> Option<Decided> {
     lines.fold(None, |so_far, line| {
         let decided = match (line.decision.is_allowed(), line.decision.wait().is_zero()) {

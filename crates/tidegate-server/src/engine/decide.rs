@@ -1,4 +1,4 @@
-//! One check.
+//! Decides one request.
 
 use std::pin::pin;
 
@@ -12,11 +12,12 @@ use crate::live::Live;
 use crate::metrics::Transport;
 
 impl Engine {
-    /// Decides a request, and puts into `held` what it was charged, where somebody wants that; `only` names the indices of the policies
-    /// that are asked, in the set of `live`, and `transport` the door that it came by.
+    /// Decides a request. Writes what was charged to `held`, if given. `only` restricts the decision to the policies
+    /// with these indices in the set of `live`. `transport` is the protocol of the request.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it has spent nothing; what an engine was just asked for is undone in the background when it has answered.
+    /// A dropped call has spent nothing. If an engine was already asked, its charge is undone in the background once it
+    /// has answered.
     pub(crate) async fn decide(
         &self,
         live: &Live,
@@ -34,11 +35,11 @@ impl Engine {
             });
             return self.concluded(live, check.request, decided, want, transport);
         }
-        // In a box: the future of a check that is decided at once would have room for it.
+        // Boxed: otherwise the future of a check that is decided at once would reserve space for it.
         Box::pin(self.decide_waiting(live, check, only, want, held, transport)).await
     }
 
-    /// Decides like [`Engine::decide`] whatever is asked: an engine is waited for, what was charged is kept, some policies are left out.
+    /// The general form of [`Engine::decide`]: may wait for an engine, keep the charges, and leave policies out.
     async fn decide_waiting(
         &self,
         live: &Live,
@@ -61,7 +62,7 @@ impl Engine {
                 Want::Peek => self.gate.check_async(check.peek()).await,
             }
         };
-        // By reference: handed on by value it would have room in this future twice.
+        // Pinned and passed by reference: passed by value it would take up space in this future twice.
         let decided = self.metrics.time(transport, pin!(deciding)).await;
         if live.breaks && keeps {
             self.note_entered(&held.charged).await;
@@ -69,7 +70,7 @@ impl Engine {
         self.concluded(live, check.request, decided, want, transport)
     }
 
-    /// Counts a decision and its call, and gives it the form of its answer.
+    /// Counts a decision and its call, and turns it into a [`Conclusion`].
     fn concluded(
         &self,
         live: &Live,

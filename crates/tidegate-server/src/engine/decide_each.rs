@@ -1,4 +1,4 @@
-//! Several checks of one call, decided together.
+//! Decides several requests of one call, each by itself.
 
 use tidegate::Charged;
 use tidegate::gate::Check;
@@ -8,8 +8,8 @@ use super::{Conclusion, Engine, Held, Want, among};
 use crate::live::Live;
 
 impl Engine {
-    /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine, and returns with each conclusion what was
-    /// charged. Those that come after `most_limits` limits are not decided, and have no answer.
+    /// Decides the requests of a batch like [`Engine::decide`], in one exchange with an engine. Returns each conclusion
+    /// with its charges. Requests after the first `most_limits` limits are not decided and have no entry in the result.
     ///
     /// # Cancel safety
     /// As [`Engine::decide`].

@@ -1,4 +1,4 @@
-//! Several checks of one call, decided as one.
+//! Decides several checks of one call as one: all or nothing.
 
 use std::time::Duration;
 
@@ -9,24 +9,24 @@ use super::{Conclusion, Engine, Held, Want};
 use crate::live::Live;
 use crate::metrics::Transport;
 
-/// What came of several checks of one call.
+/// The result of checks that were decided as one.
 #[derive(Debug)]
 pub(crate) struct Together {
     /// Whether the call may pass.
     pub(crate) allowed: bool,
-    /// How long to hold it back.
+    /// How long to delay the call.
     pub(crate) wait: Duration,
-    /// One for each check, in order; a single one where none could be decided.
+    /// One for each check, in order. A single one if the store could not decide.
     pub(crate) conclusions: Vec<Conclusion>,
 }
 
 impl Engine {
-    /// Decides checks as one like [`Engine::decide`]: all are charged, or none is. Looks among them spend nothing, and refuse the call like
-    /// others. Puts what was charged into `held`, where somebody wants that.
+    /// Decides checks as one, like [`Engine::decide`]: either all are charged or none is. A check that only looks
+    /// spends nothing, but its refusal refuses the call too. Writes what was charged to `held`, if given.
     ///
     /// # Errors
-    /// [`StoreError::TwoQuotas`] where two of them bring different quotas for one key: a mistake of the caller's. What else fails is concluded
-    /// by what the policies say of it.
+    /// [`StoreError::TwoQuotas`] if two checks have different quotas for one key, which is the caller's mistake. Other
+    /// errors become a conclusion by `on_store_error`.
     ///
     /// # Cancel safety
     /// As [`Engine::decide`].
@@ -62,7 +62,7 @@ impl Engine {
             self.settle_form(live, check.request, conclusion, want);
             self.note_conclusion(check.request, conclusion);
         }
-        // A policy that its store has left may refuse what the gate allows.
+        // A policy whose store is away may refuse what the gate allows.
         let closed = conclusions
             .iter()
             .any(|conclusion| matches!(conclusion, Conclusion::Unsettled { allowed: false, .. }));

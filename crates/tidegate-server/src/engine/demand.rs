@@ -1,23 +1,23 @@
-//! The demand by which nodes divide limits among themselves.
+//! Counts the demand by which nodes divide limits among themselves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Op, Settled, Settling, Step, Store};
 
-/// Units asked of stores whose limits nodes divide, allowed or not. Clones count together.
+/// The number of units asked of stores whose limits nodes divide, whether allowed or not. Clones share the count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Demand(Arc<AtomicU64>);
 
 impl Demand {
-    /// Returns a store that counts what it is asked.
+    /// Wraps a store so that the units of its `take` steps are counted.
     pub(super) fn of(&self, store: impl Store + 'static) -> impl Store + 'static {
         Counted { store, demand: self.clone() }
     }
 
-    /// Returns how many units were asked for in all.
+    /// Returns how many units were asked for since the start.
     pub(super) fn units(&self) -> u64 {
-        // Relaxed, here and below: a number that is averaged over seconds.
+        // Relaxed, here and below: the number stands alone and is averaged over seconds.
         self.0.load(Ordering::Relaxed)
     }
 
@@ -74,7 +74,7 @@ mod tests {
 
     use super::*;
 
-    /// Batches were not counted, a check of a hundred units counted as one, and looks counted too.
+    /// Regression: batches were not counted, a check of a hundred units counted as one, and peeks were counted.
     #[test]
     fn units_that_are_asked_for_count_alone_or_in_a_batch_and_looks_do_not() {
         let demand = Demand::default();

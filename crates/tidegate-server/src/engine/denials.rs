@@ -1,6 +1,7 @@
-//! Tells the log of denials: which policy refused, whom, and by which name the decision can be asked for.
+//! Logs denials: the policy that refused, the key it refused, and the id by which the decision can be looked up.
 //!
-//! Keys are shown as digests. The list of top keys has the same ones, and shows the keys themselves to whoever may see them.
+//! Keys are logged as digests. The list of top keys shows the same digests, and shows callers with the right to see
+//! them the keys themselves.
 
 use tidegate::policy::Descriptor;
 use tidegate::{GateDecision, Retry};
@@ -10,11 +11,11 @@ use ulid::Ulid;
 use super::Engine;
 use crate::live::Live;
 
-/// What the log calls these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` leaves them out.
+/// The log target of these lines: `TIDEGATE_LOG=info,tidegate_server::denials=off` turns them off.
 const TARGET: &str = "tidegate_server::denials";
 
 impl Engine {
-    /// Tells the log of a denial, unless it is left out.
+    /// Logs a denial, unless the log is rate-limited or turned off.
     pub(super) fn tell_denial(
         &self,
         live: &Live,
@@ -27,7 +28,8 @@ impl Engine {
         }
         let by_list = decision.denied_by_list.as_ref();
         let bound = decision.binding.map(|at| decision.limits[at].policy);
-        // The list of the whole set is no policy's, and says nothing here; nor does a check that another one of its call refuses.
+        // Not logged: refusals by the deny list of the whole set, which belongs to no policy, and checks that only
+        // another check of their call refuses.
         let Some(at) = by_list.map_or(bound, |refusal| refusal.policy) else { return };
         let facts = live.facts(&decision.policies, &self.metrics);
         let Some(left_out) = facts[at].denials.turn(&self.denials) else { return };

@@ -1,4 +1,4 @@
-//! A look under policies that need not be in force.
+//! Decides a request under policies that need not be in force, without charging it.
 
 use std::sync::Arc;
 
@@ -10,9 +10,10 @@ use super::{Conclusion, Engine};
 use crate::live::Live;
 
 impl Engine {
-    /// Decides a request under a set of policies that fits the store ([`Engine::fits`]), and takes and counts nothing.
+    /// Decides a request under a set of policies that the store can serve ([`Engine::fits`]). Charges and counts
+    /// nothing.
     ///
-    /// Policies that are in no file have no series among the metrics, and get none by this.
+    /// Policies that are not in the file have no metric series, and this call makes none.
     ///
     /// # Cancel safety
     /// As [`Engine::decide`].

@@ -1,4 +1,4 @@
-//! Units that come without a ticket: those that a caller gives back, and those that were spent elsewhere.
+//! Returns units and books units for callers without a ticket.
 
 use tidegate::gate::Check;
 use tidegate::store::StoreError;
@@ -6,8 +6,8 @@ use tidegate::store::StoreError;
 use super::Engine;
 
 impl Engine {
-    /// Gives back what a check of these units would charge; see [`tidegate::Gate::give_back_async`]. What a store does not take back stays
-    /// charged, and is counted as an error of the store.
+    /// Returns the units that this check would charge; see [`tidegate::Gate::give_back_async`]. On an error of the
+    /// store they stay charged, and the error is counted and logged.
     pub(crate) async fn give_back(&self, check: Check<'_, '_>) {
         if let Err(error) = self.gate.give_back_async(check).await {
             self.metrics.store_error(self.store_kind);
@@ -15,10 +15,11 @@ impl Engine {
         }
     }
 
-    /// Books what so many requests like this one would charge, also where that is more than is left; see [`tidegate::Gate::book_many_async`].
+    /// Books what this many requests like the given one would charge, even beyond what is left; see
+    /// [`tidegate::Gate::book_many_async`].
     ///
     /// # Errors
-    /// What the store said; it is counted as an error of the store, and the caller tells the log.
+    /// The error of the store. It is counted here; the caller logs it.
     pub(crate) async fn book(&self, check: Check<'_, '_>, requests: u64) -> Result<(), StoreError> {
         let booked = self.gate.book_many_async(check, requests).await;
         booked.inspect_err(|_| self.metrics.store_error(self.store_kind))

@@ -1,4 +1,4 @@
-//! Breakers as checks, settlements and people meet them: what is found is noted, and what a person wants is done.
+//! Notes the breakers that checks and settlements touch, lists them, and forces or releases them for operators.
 
 use serde_json::json;
 use tidegate::breaker::{Condition, Forced};
@@ -15,7 +15,8 @@ use crate::metrics::BreakerIs;
 use crate::redact::Redact;
 
 impl Engine {
-    /// Notes the breakers that a check has entered. Before they are noted they are closed, and to enter a closed one changes no state.
+    /// Updates the notes of breakers that a check has entered. Breakers without a note are skipped: they are closed,
+    /// and entering a closed breaker does not change its state.
     pub(crate) async fn note_entered(&self, charged: &Charged) {
         if self.breakers.lock().is_empty() {
             return;
@@ -29,7 +30,7 @@ impl Engine {
     }
 
     async fn note_all(&self, charged: &Charged, only_known: bool) {
-        // What could not be looked at is seen the next time.
+        // Errors are ignored: a breaker that could not be read now is read the next time.
         for seen in self.gate.view_breakers_async(charged).await.unwrap_or_default() {
             if !only_known || self.breakers.knows(&seen.key) {
                 self.note(seen);
@@ -55,11 +56,11 @@ impl Engine {
         self.events.tell("breaker", told);
     }
 
-    /// Looks at every breaker that is noted, and at that of each policy without a key; first those that are not closed. `only` is the index of
-    /// a policy.
+    /// Reads every noted breaker, and those of each policy without a key. Lists those that are not closed first. `only`
+    /// restricts the list to the policy with this index.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer.
+    /// [`StoreError`] if the store did not answer.
     pub(crate) async fn breakers(
         &self,
         live: &Live,
@@ -100,10 +101,12 @@ impl Engine {
         Ok(listed)
     }
 
-    /// Looks at the breakers of one key of a policy, or puts them in a state; `key` holds the attributes of the policy's `by`.
+    /// Reads the breakers of one key of a policy, or puts them into a state if `wanted` is given. `key` holds the
+    /// attributes that the policy's `by` names.
     ///
     /// # Errors
-    /// [`StoreError`] when the store did not answer; the breakers before it in the policy have changed then.
+    /// [`StoreError`] if the store did not answer. The breakers of the policy that come before the failed one are
+    /// changed already.
     pub(crate) async fn handle_breakers(
         &self,
         live: &Live,
@@ -154,7 +157,7 @@ impl Engine {
         }))
     }
 
-    /// Sets the gauges of all breakers, by what is noted of them.
+    /// Sets the gauges of all breakers from the notes.
     pub(super) fn show_breakers(&self, live: &Live) {
         let noted = self.breakers.lock();
         for policy in live.set.policies().iter().filter(|policy| breakers_of(policy).next().is_some()) {
@@ -163,7 +166,7 @@ impl Engine {
             for noted in own {
                 counts[BreakerIs::of(noted.seen.view.condition.as_str()) as usize] += 1;
             }
-            // A breaker that was never noted is closed.
+            // A breaker without a note is closed.
             if policy.by.is_empty() && counts.iter().all(|count| *count == 0) {
                 counts[BreakerIs::closed as usize] = 1;
             }
@@ -173,7 +176,7 @@ impl Engine {
 }
 
 impl Engine {
-    /// Returns what hides keys.
+    /// Returns the redactor that hides keys.
     pub(crate) fn redact(&self) -> Redact {
         self.redact.clone()
     }

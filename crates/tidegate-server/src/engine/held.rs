@@ -1,8 +1,8 @@
-//! What a decision charged, while it can still be undone or sealed as a ticket.
+//! The charges of a decision, while they can still be undone or sealed into a ticket.
 
 use tidegate::Charged;
 
-/// What a decision charged.
+/// The charges of a decision.
 #[derive(Debug, Default)]
 pub(crate) struct Held {
     pub(super) charged: Charged,

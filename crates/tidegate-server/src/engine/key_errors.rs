@@ -1,19 +1,20 @@
-//! Tells the log of steps that a store could not settle because of what lies under their keys.
+//! Logs steps that a store could not settle because of the data under their keys.
 //!
-//! The store itself answers, so nothing else speaks of it: no outage, and callers are decided for by `on_store_error`. Somebody has
-//! written over the store's keys, or too many nodes write one at once; left alone, each node grants its own part for as long as that lasts.
+//! Nothing else reports these errors: the store answers, so there is no outage, and `on_store_error` decides the
+//! requests. The cause is a foreign program that overwrote the store's keys, or too many nodes writing one key at once.
+//! While it lasts, each node grants its own part of the limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::store::{Answer, StoreError};
 use tidegate::{Limiter, Quota};
 
-/// Lines at once.
+/// How many lines may be logged at once.
 const BURST: u64 = 3;
-/// Lines a minute after that.
+/// How many lines a minute may be logged after that.
 const PER_MINUTE: u64 = 1;
 
-/// Which of these errors are told, and how many were not.
+/// Limits how many of these errors are logged, and counts the rest.
 #[derive(Debug)]
 pub(super) struct KeyErrors {
     store: &'static str,
@@ -22,13 +23,13 @@ pub(super) struct KeyErrors {
 }
 
 impl KeyErrors {
-    /// Those of a store of this kind.
+    /// Makes the log limit of a store of this kind.
     pub(super) fn of(store: &'static str) -> Self {
         let quota = Quota::per_minute(PER_MINUTE).burst(BURST).gcra().expect("a rate in range");
         Self { store, often: Limiter::new(quota).expect("a quota in range"), left_out: AtomicU64::new(0) }
     }
 
-    /// Tells of an answer, if it is such an error and not too many were told lately.
+    /// Logs an answer if it is such an error and the limit of lines allows it.
     pub(super) fn note(&self, answer: &Answer) {
         let Err(error) = answer else { return };
         if !matches!(
@@ -37,7 +38,7 @@ impl KeyErrors {
         ) {
             return;
         }
-        // Relaxed: a number for people.
+        // Relaxed: the count stands alone, and only people read it.
         if !self.often.admit() {
             self.left_out.fetch_add(1, Ordering::Relaxed);
             return;

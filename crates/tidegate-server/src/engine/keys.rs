@@ -1,4 +1,4 @@
-//! Single keys: looked at, blocked and forgotten for an operator, charged for a caller who brings the limit.
+//! Operations on single keys: operators read, block and reset them; RESP callers charge limits that they bring along.
 
 use std::collections::HashMap;
 use std::pin::pin;
@@ -16,24 +16,25 @@ use super::Engine;
 use crate::live::Live;
 use crate::metrics::Transport;
 
-/// What a key has spent is not forgotten.
+/// The spending of a key was not reset.
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{}the store did not settle it and nothing is forgotten; try again ({store})",
     if *.unblocked { "the key is not blocked any more, but " } else { "" }
 )]
 pub(crate) struct NotForgotten {
-    /// Whether a block has ended all the same.
+    /// Whether a block of the key has ended nevertheless.
     unblocked: bool,
     #[source]
     store: StoreError,
 }
 
 impl Engine {
-    /// Lets one key of a policy go: ends its block, and forgets what it has spent. Says whether it was blocked.
+    /// Releases one key of a policy: ends its block and resets what it has spent. Returns whether it was blocked.
     ///
     /// # Errors
-    /// [`NotForgotten`] when the store has not settled it. The block has ended: it is no matter of the store.
+    /// [`NotForgotten`] if the store did not settle the reset. The block has ended even then, since it does not depend
+    /// on the store.
     pub(crate) async fn let_go(
         &self,
         live: &Live,
@@ -46,9 +47,9 @@ impl Engine {
         Ok(unblocked)
     }
 
-    /// Forgets what one key has spent under one policy; `key` holds the attributes of the policy's `by`.
+    /// Resets what one key has spent under one policy. `key` holds the attributes that the policy's `by` names.
     ///
-    /// Takes the key, so operators need not invent a matching path.
+    /// It takes a key and not a request, so that operators need not make up a matching path.
     async fn reset(&self, live: &Live, policy: usize, key: &Descriptor<'_>) -> Result<(), StoreError> {
         let words = &live.set.policies()[policy];
         let limits = words.limits.iter().chain(&words.shadow_limit).enumerate();
@@ -62,7 +63,8 @@ impl Engine {
         reset.inspect_err(|_| self.metrics.store_error(self.store_kind))
     }
 
-    /// Returns how a key stands under each limit that is the same for all requests, by the words of the file; breakers are left out.
+    /// Returns the standing of a key under each limit that is the same for all requests, with the limit as the file has
+    /// it. The standing is `None` for breakers and for limits with tiers or overrides.
     pub(crate) async fn standings(
         &self,
         live: &Live,
@@ -87,10 +89,10 @@ impl Engine {
         Ok(standings)
     }
 
-    /// Refuses the requests of a key for a while; `text` is the key as people read it.
+    /// Blocks a key for `lasts`; `text` is the key as people read it.
     ///
     /// # Errors
-    /// [`BlockError`] where there is no such policy any more, or no room.
+    /// [`BlockError`] if the policy no longer exists, or there is no room for another block.
     pub(crate) fn block(
         &self,
         policy: &str,
@@ -106,7 +108,7 @@ impl Engine {
         Ok(block)
     }
 
-    /// Ends the block of a key; says whether there was one.
+    /// Ends the block of a key. Returns whether there was one.
     pub(crate) fn unblock(&self, policy: &str, key: &Descriptor<'_>) -> bool {
         let Some(ended) = self.gate.unblock(policy, key) else { return false };
         self.tell_key(policy, &ended.key, "unblocked");
@@ -118,10 +120,11 @@ impl Engine {
         self.events.tell("key", told);
     }
 
-    /// Returns a number that grows with the configuration and with each block that is set or ended by hand.
+    /// Returns a number that grows with each change of the configuration and with each block that is set or ended by
+    /// hand.
     #[cfg(feature = "grpc")]
     pub(crate) fn number_in_force(&self, live: &Live) -> u64 {
-        // Both only grow, so the sum is another one when either is.
+        // Both numbers only grow, so the sum changes whenever either of them does.
         live.number + self.gate.block_changes()
     }
 
@@ -139,7 +142,7 @@ impl Engine {
         }
     }
 
-    /// Settles a limit that a caller brings, under a key that is no policy's, and writes to `out` what came of it.
+    /// Settles a limit that a caller brings along, under a key that belongs to no policy. Writes the result to `out`.
     pub(crate) async fn settle_brought(
         &self,
         op: Op<'_>,

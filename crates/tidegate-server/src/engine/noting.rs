@@ -1,4 +1,4 @@
-//! Notes what became of a call, for the span that tells of it.
+//! Notes the outcome of a call for its tracing span.
 
 use tidegate::policy::Descriptor;
 use tidegate::store::DecidedBy;
@@ -7,7 +7,7 @@ use super::{Conclusion, Engine};
 use crate::call_notes;
 
 impl Engine {
-    /// Notes a decision. Of several in one call the first that may not pass is told, else the first.
+    /// Notes a decision. If a call has several, the first that may not pass is kept, otherwise the first.
     pub(super) fn note_conclusion(&self, request: &Descriptor<'_>, conclusion: &Conclusion) {
         call_notes::note(|notes| {
             let told = matches!(notes.outcome, Some("denied" | "error"));

@@ -1,7 +1,7 @@
-//! A store in memory that is made when it is first asked.
+//! A store in memory that is made when it is first used.
 //!
-//! Beside an engine this process keeps tables of its own for `share: local` and `split`, which most files never say: each takes tens of
-//! megabytes, and a reload may bring either word at any time.
+//! Beside an engine, this process keeps tables of its own for `share: local` and `share: split`. Most policy files use
+//! neither, each table takes tens of megabytes, and a reload may start using one at any time.
 
 use std::fmt;
 use std::sync::OnceLock;
@@ -17,12 +17,12 @@ pub(super) struct OnFirstUse<S> {
 }
 
 impl<S: Store> OnFirstUse<S> {
-    /// Makes a store of this process when it is first asked.
+    /// Wraps a store of this process, to be made on its first use.
     pub(super) fn new(make: impl Fn() -> Result<S, CapacityError> + Send + Sync + 'static) -> Self {
         Self { make: Box::new(make), home: Home::of_process(), made: OnceLock::new() }
     }
 
-    /// Returns the store. The first call takes some milliseconds.
+    /// Returns the store. The first call makes it, which takes some milliseconds.
     fn made(&self) -> Result<&S, StoreError> {
         let made = self.made.get_or_init(&self.make).as_ref();
         made.map_err(|error| StoreError::Unavailable { reason: error.to_string() })

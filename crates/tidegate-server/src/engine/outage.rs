@@ -1,7 +1,7 @@
-//! What a server says of decisions that were made without their engine.
+//! Counts decisions that were made without their engine, and turns them into answers.
 //!
-//! How they are made is the library's ([`tidegate::store::fallback`]); here they are counted, and given the form of their answers: a policy with
-//! `on_store_error: deny` answers 503, one with `allow` has no part in the answer, since it counts nothing.
+//! The library makes these decisions ([`tidegate::store::fallback`]). A policy with `on_store_error: deny` answers 503.
+//! One with `on_store_error: allow` is left out of the answer, since it counts nothing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,23 +15,23 @@ use super::{Conclusion, Engine};
 use crate::live::Live;
 use crate::metrics::Decided;
 
-/// How a store is, as health has it.
+/// An outage of the store, as the health check reports it.
 #[derive(Debug)]
 pub(crate) struct Outage {
     /// Why the engine is not asked.
     pub(crate) reason: Arc<str>,
-    /// For how long.
+    /// How long the outage has lasted.
     pub(crate) lasts: Duration,
 }
 
 impl Engine {
-    /// Returns the outage there is.
+    /// Returns the current outage, if there is one.
     pub(crate) fn outage(&self) -> Option<Outage> {
         let health = self.fallback.as_ref()?.health();
         Some(Outage { reason: health.down?, lasts: self.now().since(health.since) })
     }
 
-    /// Counts a decision that was made without the engine, and gives it the form of its answer as [`Engine::left_by_engine`] does.
+    /// Counts a decision that was made without the engine, then does what [`Engine::left_by_engine`] does.
     pub(super) fn without_engine(&self, live: &Live, decision: &mut GateDecision) -> Option<Conclusion> {
         self.metrics.store_error(self.store_kind);
         let policies = decision.policies.policies();
@@ -42,7 +42,9 @@ impl Engine {
         self.left_by_engine(decision)
     }
 
-    /// Gives a decision that was made without the engine the form of its answer, or returns what is answered in its place.
+    /// Turns a decision that was made without the engine into its answer: keeps only the limits of policies with
+    /// `on_store_error: local`, and picks the binding one anew. Returns another conclusion if a policy refuses, or if
+    /// no limit is left.
     pub(super) fn left_by_engine(&self, decision: &mut GateDecision) -> Option<Conclusion> {
         let outage = self.fallback.as_ref().and_then(|fallback| fallback.health().down);
         let reason = outage.as_deref().unwrap_or("it could not decide this request");
@@ -68,7 +70,7 @@ impl Engine {
         None
     }
 
-    /// Answers a request that could not be decided at all, by a mistake of ours or of whoever wrote the store.
+    /// Makes the conclusion of a request that could not be decided at all, because of a bug here or in the store.
     pub(super) fn undecided(&self, error: StoreError) -> Conclusion {
         self.metrics.store_error(self.store_kind);
         tracing::error!(%error, "a request could not be decided");
@@ -76,7 +78,7 @@ impl Engine {
     }
 }
 
-/// Returns the policies that a decision was made under, each once.
+/// Returns the index of each policy that took part in a decision, once.
 fn matching(decision: &GateDecision) -> impl Iterator<Item = usize> {
     decision.limits.chunk_by(|one, next| one.policy == next.policy).map(|lines| lines[0].policy)
 }

@@ -1,4 +1,4 @@
-//! Metrics by the names of another rate limiter, where they are wanted.
+//! Metrics under the names that another rate limiter uses, where the configuration asks for them.
 
 use prometheus_client::encoding::text::encode_registry;
 use prometheus_client::registry::Registry;
@@ -11,7 +11,7 @@ use crate::metrics::Transport;
 use crate::metrics::peer_names::{LimitadorCalls, PeerNames, show_envoy};
 
 impl Engine {
-    /// Has metrics told by the names of another rate limiter too.
+    /// Sets the rate limiter under whose names metrics are shown as well.
     pub(crate) fn name_metrics_as(&mut self, peer: Option<Peer>) {
         self.peer_names = match peer {
             Some(Peer::Envoy) => PeerNames::Envoys,
@@ -20,7 +20,7 @@ impl Engine {
         };
     }
 
-    /// Counts a call of Envoy; nothing unless Limitador's names are wanted.
+    /// Counts a gRPC call. Does nothing unless Limitador's metric names are in use.
     pub(super) fn count_call(
         &self,
         live: &Live,
@@ -35,7 +35,7 @@ impl Engine {
         }
     }
 
-    /// Returns the text of the series by those names; empty where none are wanted.
+    /// Returns the series under those names as text; empty if none are in use.
     pub(super) fn peer_metrics(&self, live: &Live) -> String {
         let mut registry = Registry::default();
         match &self.peer_names {

@@ -1,4 +1,4 @@
-//! How many requests are in flight, and may be: for metrics and for people.
+//! The requests in flight and their limits, for metrics and for people.
 
 use std::collections::HashMap;
 
@@ -8,11 +8,12 @@ use super::Engine;
 use crate::live::Live;
 
 impl Engine {
-    /// Returns how the places of each policy stand that has one key, by the name of the policy: of several limits, the one with the fewest.
+    /// Returns the standing of places by policy name, for each policy that has a single key. Of several limits, the
+    /// smallest counts.
     pub(crate) fn places(&self, live: &Live) -> HashMap<String, PlacesStanding> {
         let mut places: HashMap<String, PlacesStanding> = HashMap::new();
         for one in self.gate.places() {
-            // The gate's set is this one, but for the moment of a reload.
+            // The gate's set is this one, except for a moment during a reload.
             let Some(policy) = live.set.policies().get(one.policy) else { continue };
             let fewest = places.entry(policy.name.clone()).or_insert(one);
             if one.standing.limit < fewest.standing.limit {

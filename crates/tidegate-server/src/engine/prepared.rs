@@ -1,4 +1,4 @@
-//! What a check is decided under beside its policies: the time that its caller still waits.
+//! Adds to a check how long its caller still waits.
 
 use tidegate::Deadline;
 use tidegate::gate::Check;
@@ -8,10 +8,10 @@ use super::Engine;
 use crate::live::Live;
 
 impl Engine {
-    /// Bounds the wait of a request by the time that its caller still waits, where a policy may hold it back.
+    /// Bounds the delay of a request by the time that its caller still waits, if a policy may delay requests.
     ///
-    /// Only where the store decides on the spot: an engine that was given up for a time that a caller has named would leave the decision to
-    /// `on_store_error`, and a caller would choose by a header to be let through.
+    /// Only for stores that always decide. If an engine were given up at a deadline that the caller chose,
+    /// `on_store_error` would decide the request, so a caller could get through by sending a header.
     pub(super) fn prepared<'a, 'd>(&self, live: &Live, check: Check<'a, 'd>) -> Check<'a, 'd> {
         let mut check = check;
         if check.deadline.is_none() && live.delays && self.store.caps().always_decides {

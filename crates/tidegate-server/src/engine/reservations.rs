@@ -1,6 +1,7 @@
-//! The open reservations of this node: tickets, by the time when they are to be given back.
+//! The open reservations of this node: tickets, ordered by the time at which they are returned.
 //!
-//! A ticket lives a while longer than its reservation: for a commit that is under way when the time ends, and for a store that is away then.
+//! A ticket outlives its reservation a little, for a commit that is under way at the end and for a store that is away
+//! then.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,42 +10,44 @@ use parking_lot::Mutex;
 use tidegate::Tick;
 use tidegate::gate::ticket::{OpenTicket, Ticket};
 
-/// How long a ticket can be settled after its reservation has ended: a store that is away for less than this takes it back all the same.
+/// How long a ticket can be settled after its reservation has ended. A store outage shorter than this does not keep the
+/// units from being returned.
 const AFTERWARDS: Duration = Duration::from_secs(60);
-/// The most reservations that are remembered, and the most bytes of their tickets. One of a single limit takes some 300 bytes, so both bind
-/// at about as many. Whatever is reserved beyond them stays charged until it is committed or time returns it.
+/// The most reservations that are remembered, and the most bytes of their tickets. A ticket of one limit takes some 300
+/// bytes, so both bounds bind at about the same number. Reservations beyond them stay charged until they are committed
+/// or time returns the units.
 pub(super) const MOST: usize = 1 << 16;
 pub(super) const MOST_BYTES: usize = 32 << 20;
-/// How many are given back at once: an engine settles them in a few round trips.
+/// How many reservations are returned at a time: an engine settles them in a few round trips.
 const AT_ONCE: usize = 64;
 
-/// The open reservations of this node, by their end.
+/// The open reservations of this node, by end.
 #[derive(Debug, Default)]
 pub(super) struct Reservations(Mutex<Open>);
 
-/// When a reservation ends, and the number of its ticket.
+/// The end of a reservation, and the number of its ticket.
 pub(super) type Key = (Tick, u128);
 
 #[derive(Debug, Default)]
 struct Open {
     by_end: BTreeMap<Key, Ticket>,
     bytes: usize,
-    /// Whether the last one found no room; the log is told once for each time that it gets full.
+    /// Whether the last reservation found no room. The log is told once each time the table gets full.
     full: bool,
 }
 
-/// Returns how long the ticket of a reservation lives.
+/// Returns the lifetime of the ticket of a reservation that holds for `holds`.
 pub(super) fn life(holds: Duration) -> Duration {
     holds.min(Ticket::MAX_TTL - AFTERWARDS).saturating_add(AFTERWARDS)
 }
 
-/// Returns the key of a ticket.
+/// Returns the key of a reservation, by its ticket.
 pub(super) fn key(ticket: &OpenTicket) -> Key {
     (ticket.expires().before(AFTERWARDS), ticket.id())
 }
 
 impl Reservations {
-    /// Remembers a reservation; `false` where there is no room. A short lock.
+    /// Remembers a reservation; `false` if there is no room. Holds a lock for a short time.
     pub(super) fn keep(&self, key: Key, ticket: &Ticket) -> bool {
         let mut all = self.0.lock();
         let bytes = all.bytes + ticket.as_bytes().len();
@@ -64,7 +67,7 @@ impl Reservations {
         }
     }
 
-    /// Takes out some that have ended.
+    /// Removes and returns reservations that have ended, at most [`AT_ONCE`].
     pub(super) fn ended(&self, now: Tick) -> Vec<Ticket> {
         let mut all = self.0.lock();
         let mut ended = Vec::new();
@@ -78,12 +81,13 @@ impl Reservations {
         ended
     }
 
-    /// Returns how long it takes until the next one ends, or `None` where none is open.
+    /// Returns the time until the next reservation ends; `None` if none is open.
     pub(super) fn next(&self, now: Tick) -> Option<Duration> {
         self.0.lock().by_end.first_key_value().map(|((end, _), _)| end.since(now))
     }
 
-    /// Says whether the log has to be told that this one found no room.
+    /// Returns whether to log that a reservation found no room (`kept` is false): only for the first one since there
+    /// was room.
     pub(super) fn tells(&self, kept: bool) -> bool {
         let full = &mut self.0.lock().full;
         !std::mem::replace(full, !kept) && !kept

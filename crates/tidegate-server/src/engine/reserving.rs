@@ -1,7 +1,8 @@
-//! Reservations that callers may forget: each is a ticket, and the node that made it gives it back when its time is over.
+//! Reservations that expire by themselves. Each is a ticket, and the node that made it returns its units when its time
+//! is over.
 //!
-//! Who settles a ticket marks it in the store of its charges, in the same step. So a reservation is committed or given back, never both and
-//! neither twice, whichever node the commit comes to.
+//! Settling a ticket marks it in the store of its charges, in the same step. So a reservation is either committed or
+//! returned, exactly once, at whichever node the commit arrives.
 
 use std::time::Duration;
 
@@ -15,24 +16,25 @@ use super::settling::{SettleError, Settlement, Spent};
 use super::{Engine, sharing};
 use crate::metrics::SettlementResult;
 
-/// What became of a commit.
+/// The result of a commit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Committed {
-    /// The reservation was settled by it.
+    /// This commit settled the reservation.
     Settled,
-    /// The reservation was settled before its end, by another commit.
+    /// Another commit settled the reservation before its end.
     Repeated,
-    /// The reservation has ended: its units were given back, or will be.
+    /// The reservation has ended: its units were returned, or will be.
     Ended,
 }
 
 impl Engine {
-    /// Returns the longest time that a reservation holds: as long as other tickets can be settled.
+    /// Returns the longest time that a reservation can hold: the time within which any ticket can be settled.
     pub(crate) fn longest_reservation(&self) -> Duration {
         self.ticket_seal.ttl
     }
 
-    /// Has a reservation given back when it ends, unless it is committed before. Beyond [`MOST`] of them, or [`MOST_BYTES`], it stays charged instead.
+    /// Remembers a reservation, so that its units are returned at its end unless it is committed before. Beyond
+    /// [`MOST`] reservations or [`MOST_BYTES`], it is not remembered and stays charged.
     pub(crate) fn remember_reservation(&self, ticket: &Ticket) {
         let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) else { return };
         let kept = self.reservations.keep(key(&open), ticket);
@@ -45,10 +47,10 @@ impl Engine {
         }
     }
 
-    /// Settles a reservation by what was spent.
+    /// Settles a reservation with the units that were spent.
     ///
     /// # Errors
-    /// [`SettleError`]: nothing was given back or booked.
+    /// [`SettleError`]: nothing was returned or booked.
     pub(crate) async fn commit(
         &self,
         ticket: &Ticket,
@@ -59,7 +61,8 @@ impl Engine {
             Ok(()) | Err(SettleError::Ticket(TicketError::Settled | TicketError::Expired { .. })) => {}
             Err(error) => return Err(error),
         }
-        // The clock is read after the store has answered: whatever was given back in between is seen to have ended.
+        // Read the clock only after the store has answered: then a reservation that was returned in between counts as
+        // ended.
         let open = self.ticket_seal.keys.open(ticket, self.now()).ok();
         if let Some(open) = &open {
             self.reservations.forget(key(open));
@@ -72,9 +75,10 @@ impl Engine {
         })
     }
 
-    /// Gives back the reservations that have ended, and returns after what time to look again.
+    /// Returns the units of reservations that have ended. Answers after what time to call again.
     ///
-    /// What a store does not take back is tried again, until the ticket cannot be settled any more; then it stays charged.
+    /// If a store does not take the units back, tries again until the ticket can no longer be settled. After that they
+    /// stay charged.
     pub(crate) async fn give_back_reservations(&self) -> Duration {
         let mut refused = Vec::new();
         loop {
@@ -86,7 +90,7 @@ impl Engine {
             for (ticket, settled) in ended.into_iter().zip(settled) {
                 match settled {
                     Ok(()) => self.metrics.settlement(SettlementResult::lapsed),
-                    // Committed at another node.
+                    // Already committed at another node.
                     Err(SettleError::Ticket(TicketError::Settled)) => {}
                     Err(error) => {
                         self.metrics.settlement(SettlementResult::error);

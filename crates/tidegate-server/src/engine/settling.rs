@@ -1,6 +1,7 @@
-//! The second half of a decision: what becomes of its charges when its ticket is handed in, or when they are undone.
+//! Settles the charges of a decision: when its ticket is handed in, or when the decision is undone.
 //!
-//! The server remembers nothing of a decision for that: the ticket holds what was charged, and the store which tickets were settled.
+//! The server keeps no state about a decision for this. The ticket holds what was charged, and the store knows which
+//! tickets were settled.
 
 use tidegate::gate::ticket::{OpenTicket, Ticket, TicketError};
 use tidegate::gate::{ChargedLine, Fate, FinishedBy, Followed, Part};
@@ -12,7 +13,7 @@ use super::{Engine, Held};
 use crate::live::Live;
 use crate::metrics::{SettlementResult, count_units};
 
-/// What is told of the work.
+/// The report about the work that a ticket was for.
 #[derive(Debug)]
 pub(crate) struct Settlement<'a> {
     pub(crate) part: Part,
@@ -20,31 +21,31 @@ pub(crate) struct Settlement<'a> {
     pub(crate) spent: Spent<'a>,
 }
 
-/// What was spent.
+/// The units that the work took.
 #[derive(Debug)]
 #[allow(clippy::large_enum_variant, reason = "the large one is the usual one, and it never leaves the stack")]
 pub(crate) enum Spent<'a> {
-    /// What was charged.
+    /// As many as were charged.
     AsCharged,
-    /// Nothing: it was not done.
+    /// None: the work was not done.
     Undone,
-    /// Less, by so many units of each charge at most; all of it where none is named.
+    /// Less than was charged, by up to this many units of each charge; with `None`, by all of them.
     Refund(Option<Cost>),
-    /// What each policy makes of this.
+    /// The usage that is reported; each policy works out its units from it.
     Usage(Usage<'a>),
 }
 
-/// What became of a ticket that was settled.
+/// The result of settling a ticket.
 #[derive(Debug)]
 pub(crate) struct SettledTicket<'a> {
     pub(crate) id: Ulid,
-    /// What became of each charge, and why a real cost could not be worked out.
+    /// The result of each charge. Includes the reason if a real cost could not be worked out.
     pub(crate) charges: &'a [(Followed<'a>, Option<CostError>)],
-    /// What was settled: less than was asked for where the other half was settled before.
+    /// The part that was settled: less than was asked for if the other half was settled before.
     pub(crate) part: Part,
-    /// Whether any of the charges goes by a cost that is told.
+    /// Whether a reported cost determines any of the charges.
     pub(crate) by_cost: bool,
-    /// Whether the ticket has charges that the outcome decides about, settled or not.
+    /// Whether the ticket has charges that the outcome decides, settled or not.
     pub(crate) awaits_outcome: bool,
 }
 
@@ -52,11 +53,11 @@ pub(crate) struct SettledTicket<'a> {
 #[derive(Debug)]
 pub(crate) enum SettleError {
     Ticket(TicketError),
-    /// A value that no policy goes by was told.
+    /// A value was reported that no policy uses.
     Unknown(UnknownUsage),
-    /// A refund of a decision all of whose charges go by a report, made already or not.
+    /// A refund of a decision whose charges are all settled by a report, whether that has been made or not.
     AwaitsReport(Ulid),
-    /// More is asked back than was charged.
+    /// The refund is larger than the charge.
     TooMuch {
         id: Ulid,
         charged: u64,
@@ -69,7 +70,7 @@ impl From<TicketError> for SettleError {
     }
 }
 
-/// Says whether what a limit was charged is settled by the `cost` that is told.
+/// Returns whether the charge of a limit is settled by the reported `cost`.
 fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
     let by_cost = match &policy.settle {
         Some(rule) => matches!(rule.by, SettleBy::Cost),
@@ -79,7 +80,7 @@ fn goes_by_cost(policy: &Policy, limit: usize) -> bool {
 }
 
 impl Engine {
-    /// Takes back what a decision charged, as if it had not been asked for.
+    /// Undoes the charges of a decision.
     pub(crate) async fn undo(&self, held: &Held) {
         let undone = self.gate.finish_async(&held.charged, Part::All, Outcome::Ignored, |_| Some(0)).await;
         if let Err(error) = undone {
@@ -88,22 +89,23 @@ impl Engine {
         }
     }
 
-    /// Takes back what a decision charged, whose caller has gone.
+    /// Undoes the charges of a decision whose caller has gone, without waiting; an engine is told in the background.
     pub(crate) fn undo_unwatched(&self, held: &Held) {
         self.gate.undo_unwatched(&held.charged);
     }
 
-    /// Says that a ticket reached nobody.
+    /// Records that a ticket reached nobody: the request no longer counts as in flight. Its charges stay.
     pub(crate) fn withdraw(&self, ticket: &Ticket) {
         if let Ok(open) = self.ticket_seal.keys.open(ticket, self.now()) {
             self.gate.withdraw(&open);
         }
     }
 
-    /// Settles a ticket once; hands over what became of each charge, with the reason where a real cost could not be worked out.
+    /// Settles a ticket, at most once. Passes the result of each charge to `answer`, with the reason if a real cost
+    /// could not be worked out.
     ///
     /// # Errors
-    /// [`SettleError`]: nothing was given back or booked.
+    /// [`SettleError`]: nothing was returned or booked.
     pub(crate) async fn settle<T>(
         &self,
         live: &Live,
@@ -124,14 +126,14 @@ impl Engine {
                 }
                 _ => SettlementResult::refused,
             },
-            // A mistake in what was told beside the ticket, which may be handed in again.
+            // The mistake is in the report, not in the ticket, which may be handed in again.
             Err(_) => return settled,
         };
         self.metrics.settlement(result);
         settled
     }
 
-    /// Settles a ticket like [`Engine::settle`], and counts no result.
+    /// Settles a ticket like [`Engine::settle`], but does not count the result in the metrics.
     pub(super) async fn settle_uncounted<T>(
         &self,
         live: &Live,
@@ -155,8 +157,8 @@ impl Engine {
         }
         let settle = |part| self.settle_part(&open, part, settlement);
         let (part, settled) = match settle(settlement.part).await {
-            // One half may have been settled by a report or a refund: the other is open still. Each half is marked for itself, so of
-            // many who try at once one does.
+            // One half may have been settled by a report or a refund already; then the other is still open. Each half
+            // has its own mark in the store, so if many callers try at once, only one succeeds.
             Err(TicketError::Settled)
                 if settlement.part == Part::All && open.has(Part::Spent) && open.has(Part::Outcome) =>
             {
@@ -207,12 +209,12 @@ impl Engine {
         }
     }
 
-    /// Counts what came back and what is owed.
+    /// Counts the units that were returned and the units that are owed.
     fn count_settled(&self, live: &Live, settled: &[(Followed<'_>, Option<CostError>)]) {
         for lines in settled.chunk_by(|(one, _), (next, _)| one.policy == next.policy) {
             let policy = lines.first().and_then(|(first, _)| live.set.find(first.policy));
             let Some(facts) = policy.and_then(|(at, _)| live.policies.get(at)) else { continue };
-            // Limits of one policy count the same units: the largest stands for them.
+            // The limits of one policy count the same units, so the largest figure stands for all of them.
             let most = |of: fn(&Fate) -> u64| lines.iter().map(|(line, _)| of(&line.fate)).max().unwrap_or(0);
             let returned = most(|fate| if let Fate::Returned(units) = fate { *units } else { 0 });
             let owed = most(|fate| if let Fate::Owed(units) = fate { *units } else { 0 });

@@ -1,4 +1,4 @@
-//! Which store decides which word of `share`, where several nodes share an engine.
+//! Builds the gate of a node that shares an engine with others: which store decides each value of `share`.
 //!
 //! ```text
 //! share: leased (unless said) ──▶ Leased ──▶ Fallback ──▶ the engine
@@ -7,7 +7,7 @@
 //! share: local ──▶ memory
 //! ```
 //!
-//! Where several regions with an engine each divide the limits, what goes to the engine goes by the region's part:
+//! If several regions, each with its own engine, divide the limits, the region's part applies before its engine is asked:
 //!
 //! ```text
 //! share: leased (unless said) ──▶ Regional ──▶ Leased ──▶ Fallback ──▶ the region's engine
@@ -31,38 +31,38 @@ use super::demand::Demand;
 use super::on_first_use::OnFirstUse;
 use crate::stores::Sharing;
 
-/// What a node has where it shares an engine with others.
+/// The leases and the membership of a node that shares an engine.
 pub(super) struct Shared {
-    /// Units drawn from the engine ahead of time.
+    /// Units drawn from the engine in advance.
     pub(super) leased: Leased,
-    /// This node among the others, where they agree on their parts.
+    /// This node's membership, where nodes agree on their parts.
     pub(super) member: Option<Membership>,
 }
 
-/// A node's membership while it runs.
+/// The running membership of a node.
 pub(super) struct Membership {
-    /// How the nodes, or the regions, stand.
+    /// Returns the state of the agreement among nodes, or among regions.
     pub(super) status: Box<dyn Fn() -> Status + Send + Sync>,
-    /// The region that this node is of, where regions agree and not nodes.
+    /// The region of this node, where regions agree instead of nodes.
     pub(super) region: Option<String>,
-    /// What was last said of it in the log.
+    /// The problems that the log was told of last.
     pub(super) said: Mutex<Said>,
-    /// Through what nodes agree, and what this one says of itself there.
+    /// The coordinator by which nodes agree, and what this node tells the others through it.
     pub(super) coordinator: Arc<dyn Coordinator>,
     pub(super) told: cluster::Said,
     pub(super) clock: Arc<dyn Clock>,
-    /// Whether it goes by the policies that were put for all nodes.
+    /// Whether this node uses the policies that were published for all nodes.
     pub(super) cluster_policies: bool,
-    /// Ends it, and the task that keeps it.
+    /// Ends the membership, and the task that maintains it.
     pub(super) leaves: Mutex<Option<(oneshot::Sender<()>, JoinHandle<()>)>>,
 }
 
-/// What is wrong with a membership, as the log has it.
+/// The problems of a membership that the log reports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     /// The last round failed.
     pub(super) failed: bool,
-    /// There are more nodes than were said to be the most.
+    /// There are more members than the configured maximum.
     pub(super) too_many: bool,
 }
 
@@ -76,7 +76,8 @@ impl fmt::Debug for Shared {
     }
 }
 
-/// Makes the gate of a node that shares an engine, asked as `engine`, with others; inside a tokio runtime. `name` tells it from them.
+/// Makes the gate of a node that shares `engine` with others; `name` identifies the node among them. Must be called
+/// inside a tokio runtime.
 pub(super) fn gate(
     policies: Arc<PolicySet>,
     engine: Arc<dyn Store>,
@@ -87,7 +88,7 @@ pub(super) fn gate(
     let runtime = Handle::current();
     let demand = Demand::default();
     let member = Membership::of(sharing, clock, name, &demand);
-    // What nodes of a region may hold of its engine is not divided by demand.
+    // Demand does not divide the region's engine among the nodes of the region: each has an even part.
     let agreed = member.as_ref().map(|(_, part)| part.clone());
     let part =
         agreed.clone().filter(|_| sharing.region.is_none()).unwrap_or_else(|| Part::even(sharing.nodes));
@@ -119,7 +120,7 @@ pub(super) fn gate(
 }
 
 impl Membership {
-    /// Has this node agree with the others, or its region with the others, where there is an engine for that; returns the part too.
+    /// Joins this node, or its region, to the agreement on parts, if a coordinator is configured. Returns its part too.
     fn of(sharing: &Sharing, clock: &Arc<dyn Clock>, name: &str, demand: &Demand) -> Option<(Self, Part)> {
         let (coordinator, most) = match (&sharing.region, &sharing.coordinator) {
             (Some(region), _) => (&region.coordinator, region.most),

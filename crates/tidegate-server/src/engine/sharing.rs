@@ -1,4 +1,5 @@
-//! What an engine that several nodes share asks for beside decisions: leases that are tidied, a membership, an orderly end.
+//! Operations of a node that shares an engine, apart from decisions: it returns leased units, reports its membership
+//! and leaves in an orderly way.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,17 +13,17 @@ use super::Engine;
 use super::shared_gate::Said;
 use crate::metrics::leases;
 
-/// How often what leases hold is looked at: a few times in the second that units may be held.
+/// How often leases are checked: a few times within the second for which units may be held.
 pub(crate) const LEASES_EVERY: Duration = Duration::from_millis(250);
 
-/// How long a node that stops waits until it is no member any more.
+/// How long a stopping node waits for its leases to be returned, and again for its membership to end.
 const LEAVES_WITHIN: Duration = Duration::from_secs(1);
 
-/// How long a server that stops waits until the last counters are on disk: a busy disk takes a second, and service managers kill
-/// after 30 s to 90 s.
+/// How long a stopping server waits until the last counters are on disk. A busy disk takes a second; service managers
+/// kill after 30 s to 90 s.
 const CLOSES_WITHIN: Duration = Duration::from_secs(10);
 
-/// What it takes to go by the policies that were put for all nodes.
+/// The parts that are needed to follow the policies published for all nodes.
 pub(crate) struct ClusterPolicies {
     pub(crate) coordinator: Arc<dyn Coordinator>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -30,7 +31,7 @@ pub(crate) struct ClusterPolicies {
 }
 
 impl Engine {
-    /// Gives back what leases held too long. Called every [`LEASES_EVERY`].
+    /// Returns units that leases have held too long. Called every [`LEASES_EVERY`].
     pub(crate) async fn tidy_leases(&self) {
         let Some(shared) = &self.shared else { return };
         if let Some(returned) = shared.leased.tick(self.now()) {
@@ -38,16 +39,16 @@ impl Engine {
         }
     }
 
-    /// Gives back what leases hold, ends this node's membership, and has counters kept for the last time. Called when no request comes any
-    /// more.
+    /// Returns the units that leases hold, ends this node's membership, and writes the counters for the last time.
+    /// Called when no more requests come.
     pub(crate) async fn close_stores(&self) {
         if let Some(shared) = &self.shared {
-            // What an engine does not take back in time lapses with the leases.
+            // Units that the engine does not take back in time expire with the leases.
             let _ = tokio::time::timeout(LEAVES_WITHIN, shared.leased.close()).await;
             let leaving = shared.member.as_ref().and_then(|member| member.leaves.lock().take());
             if let Some((leaves, task)) = leaving {
                 let _ = leaves.send(());
-                // Others find out by themselves, if the engine does not answer now.
+                // If the engine does not answer now, the other nodes notice by themselves that this one has gone.
                 let _ = tokio::time::timeout(LEAVES_WITHIN, task).await;
             }
         }
@@ -63,24 +64,24 @@ impl Engine {
         }
     }
 
-    /// Returns why counters cannot be kept at present, and for how long that has been so.
+    /// Returns why counters cannot be written at present, and since how long.
     pub(crate) fn trouble(&self) -> Option<(String, Duration)> {
         self.kept.as_ref()?.trouble()
     }
 
-    /// Returns how this node stands among the others, where they agree on their parts.
+    /// Returns the state of this node's membership, where nodes agree on their parts.
     pub(crate) fn membership(&self) -> Option<Status> {
         let member = self.shared.as_ref()?.member.as_ref()?;
         Some((member.status)())
     }
 
-    /// Returns the region that this node is of, where it is regions that agree on their parts.
+    /// Returns the region of this node, where regions agree on their parts.
     pub(crate) fn region(&self) -> Option<&str> {
         self.shared.as_ref()?.member.as_ref()?.region.as_deref()
     }
 
-    /// Returns through what the policies come that were put for all nodes, and where this one says what came of them; `None` where it goes by
-    /// its own.
+    /// Returns the coordinator that brings the policies published for all nodes, and the place where this node reports
+    /// what it made of them. `None` if this node uses its own policies.
     pub(crate) fn cluster_policies(&self) -> Option<ClusterPolicies> {
         let member = self.shared.as_ref()?.member.as_ref().filter(|member| member.cluster_policies)?;
         Some(ClusterPolicies {
@@ -90,7 +91,7 @@ impl Engine {
         })
     }
 
-    /// Says in the log when nodes stop agreeing on their parts and when they agree again. Called every [`LEASES_EVERY`].
+    /// Logs when nodes stop agreeing on their parts and when they agree again. Called every [`LEASES_EVERY`].
     pub(crate) fn tell_membership(&self) {
         let Some(member) = self.shared.as_ref().and_then(|shared| shared.member.as_ref()) else { return };
         let status = (member.status)();
@@ -134,7 +135,7 @@ impl Engine {
         }
     }
 
-    /// Adds what metrics tell of an engine that nodes share, where there is one.
+    /// Registers the metrics of an engine that nodes share, and of counters that are kept on disk.
     pub(super) fn show_shared(&self, registry: &mut Registry) {
         if self.kept.is_some() {
             self.metrics.store_is(self.store_kind, self.trouble().is_none());

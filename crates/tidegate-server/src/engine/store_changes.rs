@@ -1,4 +1,4 @@
-//! What stands between the gate and a store that may fail, and what is said when that goes and comes back.
+//! Wraps a store that may fail in a fallback, and reports when the store goes away and comes back.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::events::Events;
 use crate::metrics::{Metrics, StoreState};
 use crate::stores::Sharing;
 
-/// Returns what stands between the gate and a store, where the store may fail: one in memory cannot, and needs nothing.
+/// Returns the fallback between the gate and a store that may fail; `None` for a store in this process, which cannot.
 pub(super) fn fallback_for(
     store: &Arc<dyn Store>,
     kind: &'static str,
@@ -21,7 +21,7 @@ pub(super) fn fallback_for(
     metrics: &Metrics,
     events: &Arc<Events>,
 ) -> Option<Fallback> {
-    // A store of this process that may answer later, as one on disk, decides all the same.
+    // A store in this process always decides, even one that may answer later, like the one on disk.
     if store.caps().always_decides || store.caps().later_if_strict {
         return None;
     }
@@ -41,11 +41,11 @@ pub(super) fn fallback_for(
     Some(fallback.build())
 }
 
-/// Has an engine found away that was so when the server started, before a request does.
+/// Marks an engine as away that was unreachable when the server started, so that no request has to find out.
 pub(super) fn find_away(fallback: &Fallback, now: Tick) {
     let quota = Arc::new(Quota::per_second(1).gcra().expect("a rate in range"));
     let charges = [Charge::new(&[0], &quota, Cost::ONE)];
-    // Answered at once, and of no meaning: the key is nobody's.
+    // The fallback answers at once. The answer does not matter: no policy uses this key.
     for _ in 0..OUTAGE_AFTER {
         let _ = fallback.settle_into(&Step::new(now, Op::Peek, &charges), &mut Settled::default());
     }

@@ -1,4 +1,4 @@
-//! Degrade switches: those that policies go by.
+//! Degrade switches: turns and lists those that policies refer to.
 
 use std::sync::Arc;
 
@@ -8,31 +8,31 @@ use tidegate::switches::{Off, Standing, Switches, UnknownSwitch};
 
 use super::Engine;
 
-/// Who turns a switch; what one turned off, the other does not turn on.
+/// Who turns a switch. A switch that one has turned off is not turned on by the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum By {
-    /// A person.
+    /// An operator.
     Hand,
-    /// Whatever watches a number, and tells it over and over.
+    /// A monitor that watches a number and reports it repeatedly.
     Signal,
 }
 
 impl Engine {
-    /// Makes the switches that policies go by, all of them on.
+    /// Makes the switches that policies refer to, all turned on.
     pub(super) fn make_switches(policies: &PolicySet, clock: &Arc<dyn Clock>) -> Switches {
         let switches = Switches::new(policies.switches());
         switches.expect("a set goes by fewer switches than there may be").with_clock(Arc::clone(clock))
     }
 
-    /// Returns all switches as they stand, by name.
+    /// Returns the state of all switches, by name.
     pub(crate) fn switches(&self) -> Vec<Standing> {
         self.switches.standing()
     }
 
-    /// Turns a switch off, or on with `None`; policies go by it at once.
+    /// Turns a switch off, or on with `None`. Policies follow at once.
     ///
     /// # Errors
-    /// [`UnknownSwitch`] where no policy goes by that name.
+    /// [`UnknownSwitch`] if no policy refers to that name.
     pub(crate) fn turn_switch(&self, name: &str, by: By, off: Option<Off>) -> Result<(), UnknownSwitch> {
         match (by, off) {
             (By::Hand, Some(off)) => self.switches.turn_off(name, off)?,
@@ -43,7 +43,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Takes over the names of other policies, before these are in force; switches that stay go on as they stand.
+    /// Takes over the switch names of new policies, before these are in force. Switches that remain keep their state.
     pub(super) fn rename_switches(&self, policies: &PolicySet) {
         let renamed = self.switches.rename(policies.switches());
         renamed.expect("a set goes by fewer switches than there may be");

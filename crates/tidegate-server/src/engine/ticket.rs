@@ -1,4 +1,4 @@
-//! The ticket of a decision: whether it gets one, and which of its charges that holds.
+//! Makes the ticket of a decision: decides whether it gets one, and which of its charges the ticket holds.
 
 use std::time::Duration;
 
@@ -13,45 +13,48 @@ use super::reservations;
 use super::{Conclusion, Engine, Held};
 use crate::live::{Live, settles};
 
-/// The most characters of a ticket in a header: with the lists of limits, the head of an answer fits the 4 KiB that a proxy reads it into.
+/// The longest ticket in a header, in characters. Together with the lists of limits, the head of an answer then fits
+/// the 4 KiB buffer into which a proxy reads it.
 const LONGEST_IN_HEADER: usize = 1024;
 
-/// Who is to get a ticket.
+/// Who gets the ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TicketFor {
-    /// Nobody: nothing is charged.
+    /// Nobody; the charges are not kept.
     Nobody,
-    /// The caller, if he wants one; with `None` where a policy that charged the request expects to be settled.
+    /// The caller, if it asks for one. With `None`: if a policy that charged the request expects to be settled.
     Caller(Option<bool>),
-    /// Whoever reserves units for so long; the ticket can be settled a while longer than the reservation lasts.
+    /// A caller that reserves units for this long. The ticket can be settled for a while after the reservation has
+    /// ended.
     #[cfg(feature = "grpc")]
     Reservation(Duration),
-    /// The application behind a proxy, in a header: only what expects to be settled, and only the places where that is too long.
+    /// The application behind a proxy, in a header. Holds only charges that expect to be settled, or only the places if
+    /// that is too long.
     Proxied,
 }
 
-/// The ticket of a decision as it is answered.
+/// The ticket of a decision, as it is answered.
 #[derive(Debug)]
 pub(crate) struct TicketAnswer {
     /// The ticket, if one could be made.
     pub(crate) ticket: Option<Ticket>,
-    /// Why there is none, or why it does not hold all that it should.
+    /// Why there is no ticket, or why it is incomplete.
     pub(crate) error: Option<NoTicket>,
 }
 
-/// Why a decision has no ticket, or not a whole one, although one is wanted.
+/// Why a decision has no ticket, or an incomplete one, although one was wanted.
 #[derive(Debug, thiserror::Error)]
 #[error("{why}")]
 pub(crate) struct NoTicket {
     why: String,
-    /// The policy with the longest of the keys that were charged, where these are too long.
+    /// The policy with the longest of the charged keys, if the keys made the ticket too long.
     pub(crate) policy: Option<String>,
     /// Whether a place was taken that nothing returns before its time to live is over.
     pub(crate) keeps_place: bool,
 }
 
 impl TicketFor {
-    /// Says whether what is charged is to be kept.
+    /// Returns whether the charges of the decision must be kept for a ticket.
     pub(crate) fn keeps(self, live: &Live) -> bool {
         match self {
             Self::Nobody => false,
@@ -64,7 +67,7 @@ impl TicketFor {
 }
 
 impl NoTicket {
-    /// Says that a ticket of so many bytes was cut down to its places, which it returns.
+    /// Makes the error of a ticket of `bytes` bytes that was cut down to its places.
     fn but_for_places(bytes: usize) -> Self {
         let why = format!(
             "the whole ticket has {} characters, and at most {LONGEST_IN_HEADER} fit a header: this one returns the places alone, and what \
@@ -88,7 +91,7 @@ impl NoTicket {
             return Self { why: error.to_string(), policy: None, keeps_place };
         };
         let in_header = wanted == TicketFor::Proxied;
-        // In a header, a place is refused only where a ticket of the places alone is too long.
+        // With a header, an error that leaves a place taken means that even a ticket of the places alone was too long.
         let of_places = in_header && keeps_place;
         let length = characters(*bytes);
         let how_long = match (in_header, of_places) {
@@ -133,12 +136,13 @@ impl NoTicket {
     }
 }
 
-/// Returns how many characters a ticket of so many bytes has.
+/// Returns the length in characters of a ticket of `bytes` bytes.
 const fn characters(bytes: usize) -> usize {
     (bytes * 4).div_ceil(3)
 }
 
-/// Says whether a limit lends places, and refuses whoever finds none: nobody is refused by a place that is only measured.
+/// Returns whether a limit lends places and refuses requests that find none. A place that is only measured refuses
+/// nobody.
 fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
     policy.mode == Mode::Enforce
         && policy.over.refuses()
@@ -147,13 +151,15 @@ fn is_enforced_place(policy: &Policy, limit: usize) -> bool {
 }
 
 impl Engine {
-    /// Makes the ticket of a decision; `None` where nobody wants one, or nothing was charged that could be settled. Called once for each
-    /// decision, under its fresh `id`. Whoever undoes what is `held` afterwards must not have let the ticket out.
+    /// Makes the ticket of a decision; `None` if nobody wants one, or nothing was charged that could be settled. Call
+    /// it once for each decision, with its fresh `id`. A caller that undoes `held` afterwards must not hand the ticket
+    /// out.
     ///
-    /// In a header, a ticket that is too long is cut down to the places, since nothing else returns them; what else was charged stands.
+    /// In a header, a ticket that is too long is cut down to the places, since only the ticket returns them. The other
+    /// charges stand.
     ///
-    /// Where no ticket can be made for a place ([`NoTicket::keeps_place`]), nothing has changed by that: whoever must not keep a place
-    /// that nobody can return calls [`Engine::undo`].
+    /// If no ticket can be made for a place ([`NoTicket::keeps_place`]), the place stays taken. Call [`Engine::undo`]
+    /// if a place that nothing returns early must not be kept.
     pub(crate) fn ticket(
         &self,
         request: &Descriptor<'_>,
@@ -204,7 +210,7 @@ impl Engine {
                         {
                             return Some(cut(ticket));
                         }
-                        // Places that are only measured may stay taken; whoever holds one refuses nobody.
+                        // Places that are only measured may stay taken: they do not cause refusals.
                         if enforced.is_empty() {
                             Err(SealError::TooLong { bytes })
                         } else {

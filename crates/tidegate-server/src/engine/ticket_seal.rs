@@ -1,4 +1,4 @@
-//! What the tickets of a server are sealed with.
+//! The keys and settings by which a server seals its tickets.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use tidegate::gate::ticket::{KeyError, TicketKeys};
 
 use crate::ticket_options::TicketOptions;
 
-/// The keys of the tickets, how long they live, and the name of this node in them.
+/// The keys of the tickets, their lifetime, and the name of this node in them.
 #[derive(Debug)]
 pub(crate) struct TicketSeal {
     pub(super) keys: TicketKeys,
@@ -16,10 +16,10 @@ pub(crate) struct TicketSeal {
 }
 
 impl TicketSeal {
-    /// Takes the keys that are given, or draws one at random; the node is named after `addr` unless it has a name.
+    /// Uses the configured keys, or draws one at random. The node is named after `addr` unless it has a name.
     ///
     /// # Errors
-    /// [`KeyError`] when none can be drawn.
+    /// [`KeyError`] if no random key can be drawn.
     pub(crate) fn of(options: &TicketOptions, addr: &Address) -> Result<Self, KeyError> {
         Ok(Self {
             keys: options.keys.clone().map_or_else(TicketKeys::random, Ok)?,

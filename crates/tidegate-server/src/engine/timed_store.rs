@@ -1,5 +1,5 @@
-//! Notes how long an engine takes, and which keys it cannot settle. Stands right before it, so that what the caller does not wait for any
-//! longer is noted too.
+//! Measures how long an engine takes, and logs the keys that it cannot settle. Wraps the engine directly, inside the
+//! fallback, so that calls that were given up are measured too.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::key_errors::KeyErrors;
 use crate::call_notes;
 use crate::metrics::{StoreOp, StoreTimes};
 
-/// An engine whose answers that come later are timed; those that are there at once are not, and cost nothing.
+/// Times answers of an engine that come later. Answers that are there at once are not timed, and cost nothing.
 #[derive(Debug)]
 pub(super) struct TimedStore<S> {
     store: S,
@@ -32,7 +32,7 @@ impl<S: Store> TimedStore<S> {
     ) -> Later<T> {
         let (times, errors) = (self.times.series(op), Arc::clone(&self.errors));
         Box::pin(async move {
-            // The machine's clock and not the gate's, which a test may stop.
+            // Uses the system's clock, not the gate's, which a test may stop.
             let timer = Timer { times, since: SystemClock::new().now() };
             let answer = later.await;
             drop(timer);
@@ -42,7 +42,7 @@ impl<S: Store> TimedStore<S> {
     }
 }
 
-/// Notes a time when it is dropped: answered, or given up.
+/// Records the time since its start when it is dropped: when the store has answered, or was given up.
 struct Timer {
     times: Histogram,
     since: Tick,

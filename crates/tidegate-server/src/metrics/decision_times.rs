@@ -1,7 +1,7 @@
-//! How long decisions take, counted by every thread for itself.
+//! Histograms of decision times, in which each thread counts separately.
 //!
-//! Each decision is counted here. A library's histogram locks one place for all threads, which costs as much as deciding a limit, and more where
-//! two threads meet.
+//! Every decision is counted here. A library histogram takes one lock for all threads, which costs as much as deciding
+//! a limit, and more under contention.
 
 use std::array;
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use std::time::Duration;
 use prometheus_client::encoding::{EncodeMetric, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::{MetricType, TypedMetric};
 
-/// Upper bounds in nanoseconds: a decision in memory takes under a microsecond, one over a network milliseconds.
+/// Upper bounds in nanoseconds. A decision in memory takes under a microsecond, one over a network milliseconds.
 const BOUNDS: [u64; 12] = [
     250,
     500,
@@ -27,18 +27,18 @@ const BOUNDS: [u64; 12] = [
     1_000_000_000,
 ];
 
-/// Parts that threads count in; of more threads, some share one.
+/// The number of parts in which threads count. With more threads, some share a part.
 const PARTS: usize = 8;
 
-/// A histogram of times.
+/// A histogram of durations.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DecisionTimes(Arc<[Part; PARTS]>);
 
-/// What some threads have counted, in cache lines of its own.
+/// The counts of some threads, on their own cache lines.
 #[derive(Debug)]
 #[repr(align(128))]
 struct Part {
-    /// By the first bound that is not exceeded; the last has none.
+    /// Indexed by the first bound that is not exceeded; the last count has no bound.
     counts: [AtomicU64; BOUNDS.len() + 1],
     nanos: AtomicU64,
 }
@@ -50,24 +50,24 @@ impl Default for Part {
 }
 
 impl DecisionTimes {
-    /// Counts a decision that took so long.
+    /// Records the duration of a decision.
     pub(crate) fn observe(&self, took: Duration) {
         let nanos = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let at = BOUNDS.iter().position(|bound| nanos <= *bound).unwrap_or(BOUNDS.len());
-        // Relaxed: numbers that are read by themselves.
+        // Relaxed: each number is read by itself.
         let part = &self.0[own_part()];
         part.counts[at].fetch_add(1, Ordering::Relaxed);
         part.nanos.fetch_add(nanos, Ordering::Relaxed);
     }
 }
 
-/// Returns the part of this thread.
+/// Returns the index of this thread's part.
 fn own_part() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local! {
         static OWN: usize = NEXT.fetch_add(1, Ordering::Relaxed) % PARTS;
     }
-    // It is there until its thread has ended.
+    // Fails only while the thread ends.
     OWN.try_with(|own| *own).unwrap_or(0)
 }
 
@@ -119,7 +119,7 @@ mod tests {
             text
         }
         let (own, library) = (written(own), written(library));
-        // The library's sum is rounded at each step.
+        // The library rounds its sum at each step.
         let lines = |text: &str| {
             text.lines().filter(|line| !line.contains("_sum")).map(str::to_owned).collect::<Vec<_>>()
         };

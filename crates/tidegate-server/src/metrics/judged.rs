@@ -1,8 +1,9 @@
-//! Judges what this node admits under a policy by the limit as the file has it, whoever decided it: a lease, an engine, this node alone while the
-//! engine was gone.
+//! Compares what this node admits under a policy with the limit in the file, whoever decided: a lease, an engine, or
+//! this node alone during an outage.
 //!
-//! Judged are policies of which it can be said exactly what their limit allows: enforced, without `by`, of one limit that is a rate and a burst,
-//! the same for all requests, that holds no request back and whose charges stay as they are.
+//! Only policies are judged whose limit defines exactly what it allows: enforced, without `by`, with a single limit
+//! that is a rate and a burst, the same for all requests, that delays no request and whose charges are not changed
+//! afterwards.
 
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use tidegate_core::{Rate, Replace};
 
 use super::labels::PolicyLabel;
 
-/// Judges one policy.
+/// Judges the decisions under one policy.
 #[derive(Debug)]
 pub(crate) struct Judge {
     judged: Mutex<Judged>,
@@ -34,11 +35,13 @@ struct Judged {
 }
 
 impl Judge {
-    /// Makes a judge of a policy, or keeps the one before; `None` where it cannot be judged. `settles` says whether its charges are settled later.
+    /// Makes the judge of a policy, or keeps the previous one; `None` if the policy cannot be judged. `settles`: its
+    /// charges are settled later.
     ///
-    /// Where the limit has changed it counts from the tick on that is given, and what was spent before stays spent, as in the limit itself. What was
-    /// noted stays too, unless the policy says that what was spent is not carried over as it is (`replace`): then there is a new judge. Without a
-    /// tick the judge goes on by its own limit: a set is looked at that is not the one in force.
+    /// If the limit has changed, the new one counts from the tick `changes`, and what was spent before stays spent, as
+    /// in the limit itself. Recorded results stay too, unless the policy does not carry its spending over unchanged
+    /// (`replace`): then a new judge is made. Without a tick, the judge keeps its own limit: the policy belongs to a
+    /// set that is not in force.
     pub(crate) fn of(
         policy: &Policy,
         settles: bool,
@@ -71,16 +74,16 @@ impl Judge {
         Some(Arc::new(Self { judged }))
     }
 
-    /// Takes note of a decision, and of what the limit made of it.
+    /// Records a decision, and the result of this limit.
     pub(crate) fn note(&self, decision: &GateDecision, line: &LimitDecision) {
-        // What another policy refused was not charged here, and this one refused none of it.
+        // A request that only another policy refused was not charged here.
         let concerns = decision.allowed || !line.decision.is_allowed();
         if concerns && decision.brought.is_none() {
             self.ask(decision.at, line.cost.units(), decision.allowed);
         }
     }
 
-    /// Takes note of a request that passed, or was refused by this policy.
+    /// Records a request that passed, or that this policy refused.
     fn ask(&self, at: Tick, units: u64, admitted: bool) {
         let mut judged = self.judged.lock();
         judged.envelope.ask(at, units, admitted);
@@ -88,7 +91,7 @@ impl Judge {
     }
 }
 
-/// Adds what judges say.
+/// Registers the results of all judges.
 pub(crate) fn show<'a>(registry: &mut Registry, judges: impl Iterator<Item = (&'a str, &'a Judge)>) {
     let excess = Family::<PolicyLabel, Gauge<i64, AtomicI64>>::default();
     let rates = Family::<PolicyLabel, Gauge<f64, AtomicU64>>::default();
@@ -154,21 +157,21 @@ mod tests {
             let line = format!("tidegate_policy_{name}_units_total{{policy=\"all\"}} {units}\n");
             assert!(exact.contains(&line), "{line}{exact}");
         }
-        // A tenth of a second returns one, and three pass.
+        // A tenth of a second returns one unit, and three pass.
         judge.ask(at.after(Duration::from_millis(100)), 3, true);
         assert!(
             shown(&judge).contains("tidegate_policy_excess_units{policy=\"all\"} 2\n"),
             "{}",
             shown(&judge)
         );
-        // A second later five would pass, and none does.
+        // A second later five units would pass, and none does.
         judge.ask(at.after(Duration::from_millis(1100)), 5, false);
         let idle = shown(&judge);
         assert!(idle.contains("admitted_units_total{policy=\"all\"} 8\n"), "{idle}");
         assert!(idle.contains("ideal_units_total{policy=\"all\"} 10\n"), "{idle}");
     }
 
-    /// A new judge began with a full burst each time that a limit was changed, and forgot what had been too much before.
+    /// Regression: each change of a limit made a new judge with a full burst, which forgot earlier excess.
     #[test]
     fn a_limit_that_is_changed_live_stays_spent_and_what_was_noted_stays_noted() {
         let judge = Judge::of(&gcra(10), false, None, None).unwrap();
@@ -180,7 +183,7 @@ mod tests {
         let changed = Judge::of(&gcra(100), false, Some(&judge), Some(at)).unwrap();
         assert!(Arc::ptr_eq(&changed, &judge));
         assert!(shown(&judge).contains("tidegate_policy_excess_units{policy=\"all\"} 1\n"), "from before");
-        // All five are spent: ten milliseconds return one, and three pass.
+        // All five units are spent. Ten milliseconds return one, and three pass.
         judge.ask(at.after(Duration::from_millis(10)), 3, true);
         let told = shown(&judge);
         assert!(told.contains("tidegate_policy_rate{policy=\"all\"} 100.0\n"), "{told}");

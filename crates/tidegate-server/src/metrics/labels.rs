@@ -1,8 +1,8 @@
-//! The labels of all series: names from the configuration and words listed here, never anything of a request.
+//! The labels of all series: names from the configuration and the words listed here, never anything from a request.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 
-/// What became of a request under one policy.
+/// The outcome of a request under one policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum Decided {
@@ -43,7 +43,7 @@ pub(super) struct StoreChangeLabels {
     pub(super) state: StoreIs,
 }
 
-/// How a store is from a change on.
+/// The state of a store after a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(super) enum StoreIs {
@@ -81,7 +81,7 @@ impl BreakerIs {
         Self::disabled,
     ];
 
-    /// Returns the label of a state's word.
+    /// Returns the label of a state's name.
     pub(crate) fn of(word: &str) -> Self {
         match word {
             "open" => Self::open,
@@ -101,7 +101,7 @@ pub(super) struct OverLabels {
     pub(super) action: OverAction,
 }
 
-/// What was done with a request that is over a limit, other than to refuse it.
+/// What was done, instead of refusing it, with a request that is over a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(super) enum OverAction {
@@ -114,15 +114,15 @@ pub(super) struct CutLabel {
     pub(super) reason: CutReason,
 }
 
-/// Why a connection was not served any longer.
+/// Why the server ended a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum CutReason {
     /// All places were taken and none could be vacated.
     full,
-    /// Its place was given to another.
+    /// Its place was given to another connection.
     vacated,
-    /// Its head took too long.
+    /// Its request head took too long.
     head,
     /// It did not read its answers.
     unread,
@@ -168,19 +168,19 @@ pub(super) struct SettlementLabel {
     pub(super) result: SettlementResult,
 }
 
-/// How the settlement of a ticket ended.
+/// The result of settling a ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum SettlementResult {
     settled,
-    /// It was a reservation that nobody committed, and was given back.
+    /// A reservation that nobody committed; its units were returned.
     lapsed,
-    /// It was settled before.
+    /// The ticket was settled before.
     repeated,
     expired,
-    /// Another node's.
+    /// The ticket belongs to another node.
     elsewhere,
-    /// No key opens it, or it is no ticket.
+    /// No key opens it, or it is not a ticket.
     refused,
     /// The store did not settle it.
     error,

@@ -1,6 +1,6 @@
-//! What leases hold and what they saved, and how nodes stand that divide limits: written where an engine is shared, and nowhere else.
+//! Metrics of leases and of the division of limits among nodes. Written only where nodes share an engine.
 //!
-//! The numbers are the store's own, so they are put into a registry of the moment in which they are read.
+//! The numbers are the store's own, so they go into a temporary registry when they are read.
 
 use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -9,7 +9,7 @@ use tidegate::cluster::shares::Status;
 use tidegate::cluster::{Part, Says};
 use tidegate::store::leased::LeaseHealth;
 
-/// Adds what leases tell.
+/// Registers the metrics of leases.
 pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     let outstanding = i64::try_from(health.outstanding).unwrap_or(i64::MAX);
     registry.register(
@@ -34,7 +34,7 @@ pub(crate) fn show(registry: &mut Registry, health: &LeaseHealth) {
     );
 }
 
-/// Adds what this node, or its region, has of what all have together.
+/// Registers the part that this node, or its region, has of each limit.
 pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: bool) {
     let part = ConstGauge::new(f64::from(status.part) / f64::from(Part::WHOLE));
     if of_region {
@@ -52,7 +52,7 @@ pub(crate) fn show_part(registry: &mut Registry, status: &Status, of_region: boo
     }
 }
 
-/// Adds whether nodes, or regions, agree.
+/// Registers whether nodes, or regions, agree on their parts.
 pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     registry.register(
         "cluster_agrees",
@@ -64,7 +64,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
         "1 while more nodes share the engine than store.nodes says, or more regions the limits than store.region.most",
         ConstGauge::new(i64::from(status.too_many)),
     );
-    // Only the node that leads looks.
+    // Only the leading node counts the members.
     if status.members > 0 {
         registry.register(
             "cluster_members",
@@ -74,7 +74,7 @@ pub(crate) fn show_membership(registry: &mut Registry, status: &Status) {
     }
 }
 
-/// Adds which of the policies that were put for all nodes this one goes by.
+/// Registers which of the policies published for all nodes this node uses.
 pub(crate) fn show_policies(registry: &mut Registry, says: &Says) {
     registry.register(
         "cluster_policies_version",

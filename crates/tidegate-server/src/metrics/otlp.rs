@@ -1,17 +1,17 @@
-//! What became of spans of decisions: written where they are sent, and nowhere else.
+//! Metrics of decision spans, by their fate. Written only where spans are sent.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
-/// What became of a span.
+/// The fate of a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum Fate {
-    /// The collector has it.
+    /// The collector accepted it.
     sent,
-    /// The collector did not take it, or did not answer.
+    /// The collector did not accept it, or did not answer.
     failed,
     /// The queue was full.
     dropped,
@@ -22,7 +22,7 @@ struct FateLabel {
     fate: Fate,
 }
 
-/// How many spans there were of each fate. Clones count together.
+/// The number of spans by fate. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Fates(Family<FateLabel, Counter>);
 
@@ -30,7 +30,7 @@ impl Default for Fates {
     fn default() -> Self {
         let family = Family::default();
         for fate in [Fate::sent, Fate::failed, Fate::dropped] {
-            // A series that is there from the start shows its first step.
+            // The series exists from the start, so that its first increase is visible.
             drop(family.get_or_create(&FateLabel { fate }));
         }
         Self(family)
@@ -43,14 +43,14 @@ impl Fates {
         self.0.get_or_create(&FateLabel { fate }).inc_by(spans as u64);
     }
 
-    /// Returns how many there were.
+    /// Returns the number of spans with this fate.
     #[cfg(test)]
     pub(crate) fn of(&self, fate: Fate) -> u64 {
         self.0.get_or_create(&FateLabel { fate }).get()
     }
 }
 
-/// Adds the spans, by what became of them.
+/// Registers the number of spans by fate.
 pub(crate) fn show(registry: &mut Registry, fates: &Fates) {
     registry.register("otlp_spans", "Spans of decisions, by what became of them", fates.0.clone());
 }

@@ -1,15 +1,16 @@
-//! The fullest that any key's limit was, lately.
+//! The highest recent utilization of any key's limit.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tidegate::Tick;
 
-/// The largest share of a limit that was in use during this minute and the last.
+/// The largest share of a limit that was in use, one cell each for the current minute and the previous one.
 #[derive(Debug, Default)]
 pub(crate) struct Peak([AtomicU64; 2]);
 
 impl Peak {
-    /// Bits of a share, in parts per million; above them stands the minute, so that a newer minute is always larger.
+    /// The number of bits of a share, in parts per million. The minute is stored above them, so that a newer minute is
+    /// always larger.
     const SHARE_BITS: u32 = 20;
     const WHOLE: u64 = 1_000_000;
 
@@ -17,12 +18,13 @@ impl Peak {
         now.as_nanos() / 60_000_000_000
     }
 
-    /// Notes that `used` of `limit` are in use.
+    /// Records that `used` of `limit` are in use.
     pub(crate) fn note(&self, now: Tick, used: u64, limit: u64) {
         let share = u128::from(used) * u128::from(Self::WHOLE) / u128::from(limit.max(1));
         let share = u64::try_from(share).unwrap_or(Self::WHOLE).min(Self::WHOLE);
         let minute = Self::minute(now);
-        // Relaxed: a number for people. Read first, because most checks are below the peak and need not write.
+        // Relaxed: the number stands alone, and only people read it. Read before writing, because most checks are below
+        // the peak and need no write.
         let (cell, noted) = (&self.0[minute as usize % 2], minute << Self::SHARE_BITS | share);
         if cell.load(Ordering::Relaxed) < noted {
             cell.fetch_max(noted, Ordering::Relaxed);

@@ -1,9 +1,10 @@
-//! Series by the names of other rate limiters, for dashboards and alerts that were written for them.
+//! Series under the names of other rate limiters, for dashboards and alerts that were written for those.
 //!
-//! They stand beside Tidegate's own. Those of envoyproxy/ratelimit say what each policy decided and are made of its own series when metrics
-//! are read. Those of Limitador count calls, which no series of a policy does, so they are counted where a call is decided.
+//! They exist beside Tidegate's own. Those of envoyproxy/ratelimit count what each policy decided, and are computed
+//! from its own series when metrics are read. Those of Limitador count calls, which no series of a policy does, so they
+//! are counted when a call is decided.
 //!
-//! Policies that were imported are called `DOMAIN.KEY.KEY`; a name without a dot is a key in the domain `tidegate`.
+//! Imported policies are called `DOMAIN.KEY.KEY`. A name without a dot is a key in the domain `tidegate`.
 //!
 //! # Source
 //! The statsd mapping of envoyproxy/ratelimit (`src/stats/prom/default_mapper.yaml`); `prometheus_metrics.rs` of Limitador's server.
@@ -23,13 +24,13 @@ use tidegate::policy::Policy;
 use super::labels::Decided;
 use super::policy_series::PolicySeries;
 
-/// A count under a name that does not end as OpenMetrics has counters end, so of a type that is not known.
+/// A count whose name does not have the suffix that OpenMetrics demands for counters, so its type is `unknown`.
 #[derive(Clone, Debug, Default)]
 struct Count(Arc<AtomicU64>);
 
 impl Count {
     fn add(&self, count: u64) {
-        // Relaxed: a number that is read by itself.
+        // Relaxed: the number stands alone.
         self.0.fetch_add(count, Ordering::Relaxed);
     }
 }
@@ -60,13 +61,13 @@ impl DescriptorLabels {
         let Some((domain, keys)) = policy.split_once('.') else {
             return Self { domain: "tidegate".to_owned(), key1: policy.to_owned(), key2: None };
         };
-        // Deeper keys have no label there either.
+        // envoyproxy/ratelimit has no labels for deeper keys either.
         let mut keys = keys.split('.').map(str::to_owned);
         Self { domain: domain.to_owned(), key1: keys.next().unwrap_or_default(), key2: keys.next() }
     }
 }
 
-/// Whose names are wanted.
+/// The rate limiter whose names are used.
 #[derive(Debug, Default)]
 pub(crate) enum PeerNames {
     #[default]
@@ -75,7 +76,7 @@ pub(crate) enum PeerNames {
     Limitadors(LimitadorCalls),
 }
 
-/// Adds the series of envoyproxy/ratelimit. A hit is a request here, whatever it costs.
+/// Registers the series of envoyproxy/ratelimit. A hit there is a request here, whatever its cost.
 pub(crate) fn show_envoy<'a>(
     registry: &mut Registry,
     policies: impl Iterator<Item = (&'a Policy, &'a PolicySeries)>,
@@ -84,7 +85,7 @@ pub(crate) fn show_envoy<'a>(
     let [total, over, near, within, shadow] = &families;
     for (policy, series) in policies {
         let labels = DescriptorLabels::of(&policy.name);
-        // A shadow limit counts beside its policy's own, and would count requests twice.
+        // A shadow limit counts beside its policy's own limit, so it would count requests twice.
         let measured = policy.shadow_limit.is_none().then_some(&series.shadow);
         let counted =
             |decided| series.enforce.counted(decided) + measured.map_or(0, |tally| tally.counted(decided));
@@ -118,17 +119,17 @@ struct NamespaceLabel {
     limitador_namespace: String,
 }
 
-/// Calls, as Limitador counts them: by namespace, those that passed and those that were refused.
+/// Counts calls like Limitador: by namespace, those that passed and those that were refused.
 #[derive(Debug, Default)]
 pub(crate) struct LimitadorCalls(Mutex<BTreeMap<String, [u64; 2]>>);
 
-/// Says whether a policy is of a namespace.
+/// Returns whether a policy belongs to a namespace.
 fn is_of(namespace: &str, policy: &Policy) -> bool {
     policy.name.strip_prefix(namespace).is_some_and(|rest| rest.starts_with('.'))
 }
 
 impl LimitadorCalls {
-    /// Counts a call of a namespace, if policies have such a one: what callers make up has no series.
+    /// Counts a call in a namespace, if a policy belongs to that namespace: names that callers make up get no series.
     pub(crate) fn count(&self, namespace: &str, allowed: bool, policies: &[Policy]) {
         if !policies.iter().any(|policy| is_of(namespace, policy)) {
             return;
@@ -142,7 +143,7 @@ impl LimitadorCalls {
         }
     }
 
-    /// Adds the series of Limitador; `partitioned` says whether the store is away. Namespaces that no policy has any more are dropped.
+    /// Registers the series of Limitador. `partitioned`: the store is away. Namespaces without policies are dropped.
     pub(crate) fn show(&self, registry: &mut Registry, partitioned: bool, policies: &[Policy]) {
         let mut counts = self.0.lock();
         counts.retain(|namespace, _| policies.iter().any(|policy| is_of(namespace, policy)));

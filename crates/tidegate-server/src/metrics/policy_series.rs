@@ -1,4 +1,4 @@
-//! The series of one policy, which decisions and settlements count into without a look-up by name.
+//! The series of one policy. Decisions and settlements count into them without a look-up by name.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -8,7 +8,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use super::labels::Decided;
 use super::peak::Peak;
 
-/// The counters of one policy in one mode, in the order of [`Decided`].
+/// The counters of one policy in one mode, indexed by [`Decided`].
 #[derive(Clone, Debug)]
 pub(crate) struct Tally(pub(super) [Counter; 4]);
 
@@ -28,19 +28,19 @@ pub(crate) struct PolicySeries {
     pub(crate) enforce: Tally,
     pub(crate) shadow: Tally,
     pub(crate) near: Counter,
-    /// Units that settlements gave back.
+    /// Units that settlements returned.
     pub(crate) returned: Counter,
-    /// Units that settlements booked beyond what was charged.
+    /// Units that settlements booked beyond the charge.
     pub(crate) owed: Counter,
     pub(crate) utilization: Peak,
-    /// The gauge that shows the utilization; set when the metrics are read.
+    /// The gauge of the utilization; set when metrics are read.
     pub(super) shown: Gauge<f64, AtomicU64>,
 }
 
-/// Counts units, and stays at the most that a counter holds: one settlement may owe 2^60, and 16 of those would begin at zero again, which
-/// reads as a restart.
+/// Counts units, saturating at the largest value of a counter. One settlement may owe 2^60 units, and 16 of those would
+/// wrap the counter to zero, which reads as a restart.
 pub(crate) fn count_units(counter: &Counter, units: u64) {
-    // Relaxed: a number that is read by itself. It ends: whoever fails saw another's success.
+    // Relaxed: the number stands alone. The loop ends, since each failure means that another thread succeeded.
     let _ = counter
         .inner()
         .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |counted| Some(counted.saturating_add(units)));
@@ -50,7 +50,7 @@ pub(crate) fn count_units(counter: &Counter, units: u64) {
 mod tests {
     use super::*;
 
-    /// 25 settlements of 2^60 units showed as 10376293541461516784 owed, less than what had been shown before.
+    /// Regression: 25 settlements of 2^60 units showed as 10376293541461516784 owed, less than the value before.
     #[test]
     fn units_stay_at_the_most_that_a_counter_holds() {
         let counter = Counter::default();

@@ -1,4 +1,4 @@
-//! What breakers, deadlines and soft limits did.
+//! Metrics of breakers, deadlines, places, blocks and soft limits.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -8,7 +8,7 @@ use tidegate::policy::Over;
 
 use super::labels::{BreakerIs, BreakerLabels, OverAction, OverLabels, PolicyLabel};
 
-/// The series of protection: a series is made when its policy first needs it.
+/// The series of protection. A policy's series are made when it first needs them.
 #[derive(Debug, Default)]
 pub(crate) struct Protection {
     breakers: Family<BreakerLabels, Gauge>,
@@ -57,16 +57,16 @@ impl Protection {
         made
     }
 
-    /// Sets how many places a policy has at this moment, and how many are in use.
+    /// Sets how many places a policy has now, and how many are in use.
     pub(crate) fn show_places(&self, policy: &str, limit: u64, in_use: u64) {
         let label = PolicyLabel { policy: policy.to_owned() };
-        // At most 65,536 each, or what was inside when that was lowered.
+        // At most 65,536 each; more places may be in use only after that number was lowered.
         let gauge = |places: u64| i64::try_from(places).unwrap_or(i64::MAX);
         self.places.get_or_create(&label).set(gauge(limit));
         self.in_flight.get_or_create(&label).set(gauge(in_use));
     }
 
-    /// Drops the series of places of a policy that has none any more, or one set of them for each key.
+    /// Drops the place series of a policy that no longer has places, or that has separate places for each key.
     pub(crate) fn forget_places(&self, policy: &str) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.places.remove(&label);
@@ -82,17 +82,17 @@ impl Protection {
         self.over.get_or_create(&OverLabels { policy: policy.to_owned(), action }).inc();
     }
 
-    /// Counts a request that came too late for a policy.
+    /// Counts a request that came too late for a policy's deadline.
     pub(crate) fn too_late(&self, policy: &str) {
         self.too_late.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
-    /// Counts a request of a key that is blocked.
+    /// Counts a request whose key is blocked.
     pub(crate) fn blocked(&self, policy: &str) {
         self.blocked.get_or_create(&PolicyLabel { policy: policy.to_owned() }).inc();
     }
 
-    /// Sets how many keys of a policy are blocked. A policy that never had one has no series.
+    /// Sets how many keys of a policy are blocked. A policy that never had a blocked key has no series.
     pub(crate) fn show_blocks(&self, policy: &str, keys: usize) {
         let label = PolicyLabel { policy: policy.to_owned() };
         if keys > 0 || self.blocks.get(&label).is_some() {
@@ -100,7 +100,7 @@ impl Protection {
         }
     }
 
-    /// Counts a breaker that came into a state.
+    /// Counts a breaker that entered a state.
     pub(crate) fn breaker_changed(&self, policy: &str, state: BreakerIs) {
         self.breaker_changes.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).inc();
     }
@@ -111,14 +111,14 @@ impl Protection {
         self.breaker_would_open.get_or_create(&label).inc_by(u64::from(times));
     }
 
-    /// Sets how many breakers of a policy are in each state, in the order of [`BreakerIs::ALL`].
+    /// Sets how many breakers of a policy are in each state, indexed as in [`BreakerIs::ALL`].
     pub(crate) fn show_breakers(&self, policy: &str, counts: [i64; BreakerIs::ALL.len()]) {
         for (state, count) in BreakerIs::ALL.into_iter().zip(counts) {
             self.breakers.get_or_create(&BreakerLabels { policy: policy.to_owned(), state }).set(count);
         }
     }
 
-    /// Drops the series of a policy that is gone.
+    /// Drops the series of a removed policy.
     pub(super) fn forget(&self, policy: &str) {
         let label = PolicyLabel { policy: policy.to_owned() };
         self.too_late.remove(&label);
@@ -131,7 +131,7 @@ impl Protection {
         self.forget_places(policy);
     }
 
-    /// Drops the series of a policy that has no breaker any more.
+    /// Drops the series of a policy that no longer has a breaker.
     pub(crate) fn forget_breakers(&self, policy: &str) {
         self.breaker_would_open.remove(&PolicyLabel { policy: policy.to_owned() });
         for state in BreakerIs::ALL {

@@ -1,4 +1,4 @@
-//! What proxies report that limit by buckets of their own, and what they are told.
+//! Metrics of the quota service: the reports of proxies that limit by buckets, and the assignments they get.
 
 use std::sync::atomic::AtomicI64;
 
@@ -10,19 +10,19 @@ use prometheus_client::registry::Registry;
 
 use super::policy_series::count_units;
 
-/// What a proxy is told about one of its buckets.
+/// The kind of an assignment to a bucket of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum Assigned {
-    /// Another part of a limit than before.
+    /// A different part of a limit than before.
     changed,
     /// The same part again.
     renewed,
-    /// No limit holds.
+    /// No limit applies.
     allow,
-    /// Nothing may pass.
+    /// No request may pass.
     deny,
-    /// The bucket is forgotten.
+    /// The bucket is to be forgotten.
     abandoned,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct Quotas {
     reports: Counter,
     allowed: Counter,
     denied: Counter,
-    /// In the order of [`Assigned`].
+    /// Indexed by [`Assigned`].
     assigned: [Counter; 5],
 }
 
@@ -73,22 +73,22 @@ impl Quotas {
         made
     }
 
-    /// Counts a stream until what is returned is dropped.
+    /// Counts a stream until the returned value is dropped.
     pub(crate) fn stream(&self) -> Counted {
         Counted::of(&self.streams)
     }
 
-    /// Counts a bucket until what is returned is dropped.
+    /// Counts a bucket until the returned value is dropped.
     pub(crate) fn bucket(&self) -> Counted {
         Counted::of(&self.buckets)
     }
 
-    /// Returns how many buckets there are.
+    /// Returns the number of buckets.
     pub(crate) fn buckets(&self) -> i64 {
         self.buckets.get()
     }
 
-    /// Counts the report of one bucket, and what it is told.
+    /// Counts the report of one bucket, and its assignment.
     pub(crate) fn reported(&self, allowed: u64, denied: u64, assigned: Assigned) {
         self.reports.inc();
         count_units(&self.allowed, allowed);
@@ -97,7 +97,7 @@ impl Quotas {
     }
 }
 
-/// One in a gauge until it is dropped.
+/// Adds one to a gauge until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted(Gauge<i64, AtomicI64>);
 

@@ -1,4 +1,4 @@
-//! Requests being answered, and how long requests are held back.
+//! Requests in flight, and how long requests are delayed.
 
 use std::sync::atomic::AtomicI64;
 use std::time::Duration;
@@ -10,13 +10,14 @@ use prometheus_client::registry::{Registry, Unit};
 
 use super::labels::{PolicyLabel, Transport, TransportLabel};
 
-/// Upper bounds of waits, in seconds: `max_wait` is some milliseconds of a queue that evens out bursts, or seconds of one that schedules.
+/// Upper bounds of delays, in seconds: `max_wait` is some milliseconds for a queue that smooths bursts, or seconds for
+/// one that schedules.
 const WAITS: [f64; 12] = [1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 500e-3, 1.0, 5.0, 30.0];
 
-/// The series of requests. Those of waits are made when a policy first holds a request back.
+/// The series of requests. Those of delays are made when a policy first delays a request.
 #[derive(Debug)]
 pub(crate) struct Requests {
-    /// By the place of the transport in [`Transport::ALL`].
+    /// Indexed by the position of the transport in [`Transport::ALL`].
     in_flight: [Gauge<i64, AtomicI64>; Transport::ALL.len()],
     waits: Family<PolicyLabel, Histogram, fn() -> Histogram>,
 }
@@ -50,26 +51,26 @@ impl Requests {
         Self { in_flight: Transport::ALL.map(of), waits }
     }
 
-    /// Counts a request as in flight until what is returned is dropped, which also happens when its caller hangs up.
+    /// Counts a request as in flight until the returned value is dropped, which also happens when its caller hangs up.
     pub(crate) fn begin(&self, transport: Transport) -> InFlight<'_> {
         let gauge = &self.in_flight[transport as usize];
         gauge.inc();
         InFlight(gauge)
     }
 
-    /// Returns how many requests are being answered, by all doors.
+    /// Returns how many requests are in flight at all doors.
     pub(crate) fn in_flight(&self) -> usize {
-        // Relaxed within: each may be of another moment, and below zero it never is by itself.
+        // The gauges are read one after the other (relaxed), but none of them is ever negative.
         let sum: i64 = self.in_flight.iter().map(Gauge::get).sum();
         usize::try_from(sum).unwrap_or(0)
     }
 
-    /// Notes for how long a policy holds a request back.
+    /// Records how long a policy delays a request.
     pub(crate) fn waits(&self, policy: &str, wait: Duration) {
         self.waits.get_or_create(&PolicyLabel { policy: policy.to_owned() }).observe(wait.as_secs_f64());
     }
 
-    /// Drops the series of a policy that is gone.
+    /// Drops the series of a removed policy.
     pub(super) fn forget(&self, policy: &str) {
         self.waits.remove(&PolicyLabel { policy: policy.to_owned() });
     }

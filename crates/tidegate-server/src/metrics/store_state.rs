@@ -1,11 +1,11 @@
-//! Whether a store is there, and how often it went and came back.
+//! Whether a store is available, and how often it went away and came back.
 
 use std::sync::atomic::AtomicI64;
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 
-/// The series of how one store is.
+/// The series about the state of one store.
 #[derive(Debug)]
 pub(crate) struct StoreState {
     pub(super) shown: Gauge<i64, AtomicI64>,
@@ -14,7 +14,7 @@ pub(crate) struct StoreState {
 }
 
 impl StoreState {
-    /// Notes that it went or came back.
+    /// Records that the store went away or came back.
     pub(crate) fn turn(&self, up: bool) {
         self.shown.set(i64::from(up));
         if up {

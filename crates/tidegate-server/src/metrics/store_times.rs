@@ -1,4 +1,4 @@
-//! How long an engine takes.
+//! How long operations of an engine take.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::family::Family;
@@ -6,12 +6,12 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 use tidegate::store::Op;
 
-/// Upper bounds of an engine's times, in seconds: a round trip nearby takes a fraction of a millisecond, and after `store.deadline` (250 ms
-/// unless said) nobody waits any longer.
+/// Upper bounds in seconds. A round trip nearby takes a fraction of a millisecond; after `store.deadline` (250 ms by
+/// default) nobody waits any longer.
 const STORE_TIMES: [f64; 12] =
     [100e-6, 250e-6, 500e-6, 1e-3, 2.5e-3, 5e-3, 10e-3, 25e-3, 50e-3, 100e-3, 250e-3, 1.0];
 
-/// What an engine is asked to do.
+/// The operations of an engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum StoreOp {
@@ -29,7 +29,7 @@ impl StoreOp {
     const ALL: [Self; 7] =
         [Self::take, Self::draw, Self::peek, Self::finish, Self::reset, Self::breaker, Self::batch];
 
-    /// Returns the word of a step's operation.
+    /// Returns the label of a step's operation.
     pub(crate) fn of(op: Op<'_>) -> Self {
         match op {
             Op::Take => Self::take,
@@ -48,7 +48,7 @@ pub(super) struct StoreOpLabels {
     op: StoreOp,
 }
 
-/// The times of all stores.
+/// The durations of operations, for all stores.
 pub(super) type Times = Family<StoreOpLabels, Histogram, fn() -> Histogram>;
 
 pub(super) fn registered(registry: &mut Registry) -> Times {
@@ -62,7 +62,7 @@ pub(super) fn registered(registry: &mut Registry) -> Times {
     times
 }
 
-/// The series of one store, which its steps are noted in without a look-up by name.
+/// The series of one store. Its steps are recorded without a look-up by name.
 #[derive(Debug)]
 pub(crate) struct StoreTimes([Histogram; StoreOp::ALL.len()]);
 

@@ -1,4 +1,4 @@
-//! What the text of metrics holds.
+//! Tests of the text of metrics.
 
 mod page;
 

@@ -1,4 +1,4 @@
-//! What limits that callers brought decided.
+//! Counts decisions on limits that callers bring along.
 
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -6,8 +6,7 @@ use prometheus_client::registry::Registry;
 
 use super::labels::{Decided, ThrottleLabel};
 
-/// The counters of these decisions, found once and kept, so that counting looks up no name. A delayed one counts as allowed: Redis clients are
-/// never made to wait.
+/// The counters, looked up once. A delayed decision counts as allowed: Redis clients are never made to wait.
 #[derive(Debug)]
 pub(crate) struct Throttled {
     allowed: Counter,

@@ -1,4 +1,4 @@
-//! What is told of certificates and handshakes: written where a door is encrypted, and nowhere else.
+//! Metrics of certificates and handshakes. Written only where a door is encrypted.
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue};
 use prometheus_client::metrics::counter::Counter;
@@ -8,17 +8,17 @@ use prometheus_client::registry::Registry;
 
 use super::Transport;
 
-/// Why a handshake came to nothing.
+/// Why a handshake failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, EncodeLabelValue)]
 #[allow(non_camel_case_types, reason = "labels are written as they are named")]
 pub(crate) enum Reason {
     /// The caller does not speak TLS.
     plain_text,
-    /// The caller showed no certificate, or one that is not taken.
+    /// The caller showed no certificate, or one that is not accepted.
     certificate,
-    /// The caller refused: it does not trust the server's certificate, mostly.
+    /// The caller refused, mostly because it does not trust the server's certificate.
     refused,
-    /// There is no version, cipher or protocol that both have, or the caller broke the rules.
+    /// There is no common version, cipher or protocol, or the caller violated the protocol.
     protocol,
     /// The caller went away.
     broken_off,
@@ -35,7 +35,7 @@ struct FailureLabels {
     reason: Reason,
 }
 
-/// How many handshakes came to nothing, by protocol and reason. Clones count together.
+/// The number of failed handshakes, by protocol and reason. Clones share the counts.
 #[derive(Clone, Debug)]
 pub(crate) struct Failures(Family<FailureLabels, Counter>);
 
@@ -44,7 +44,7 @@ impl Default for Failures {
         let family = Family::default();
         for transport in Transport::ALL {
             for reason in Reason::ALL {
-                // A series that is there from the start shows its first step.
+                // The series exists from the start, so that its first increase is visible.
                 drop(family.get_or_create(&FailureLabels { transport, reason }));
             }
         }
@@ -53,13 +53,14 @@ impl Default for Failures {
 }
 
 impl Failures {
-    /// Counts one.
+    /// Counts a failed handshake.
     pub(crate) fn count(&self, transport: Transport, reason: Reason) {
         self.0.get_or_create(&FailureLabels { transport, reason }).inc();
     }
 }
 
-/// Adds when the certificate ends, in seconds of Unix time, whether its last renewal succeeded, and the handshakes that came to nothing.
+/// Registers when the certificate ends (Unix time in seconds), whether its last renewal succeeded, and the failed
+/// handshakes.
 pub(crate) fn show(registry: &mut Registry, ends: Option<u64>, renewed: bool, failures: &Failures) {
     if let Some(ends) = ends {
         registry.register(

@@ -1,4 +1,4 @@
-//! A build without OpenTelemetry: no span is ever made, so nothing below is ever called on one.
+//! Placeholders for a build without OpenTelemetry. No span is ever made, so no method here is ever called.
 
 use std::pin::Pin;
 use std::time::Duration;
@@ -10,11 +10,11 @@ use tidegate::config::OtlpSettings;
 use super::Ended;
 use super::error::OtlpError;
 
-/// Where spans go: nowhere.
+/// Never made: no spans are sent.
 #[derive(Debug)]
 pub(crate) enum Spans {}
 
-/// The span of a call: none.
+/// Never made: a call has no span.
 #[derive(Debug)]
 pub(crate) enum CallSpan {}
 

@@ -9,7 +9,8 @@ use opentelemetry_sdk::trace::Span;
 use super::Ended;
 use crate::call_notes::{self, Notes};
 
-/// The span of a call that is being answered. Ends when the call is answered, or when it is dropped, since its caller is gone.
+/// The span of a call that is being answered. Ends when the call is answered, or when this is dropped because the
+/// caller is gone.
 #[derive(Debug)]
 pub(crate) struct CallSpan {
     span: Span,
@@ -18,7 +19,7 @@ pub(crate) struct CallSpan {
 }
 
 impl CallSpan {
-    /// Takes a span that was begun; `None` where it is not sampled.
+    /// Wraps a span that was begun; `None` if it is not sampled.
     pub(super) fn of(
         mut span: Span,
         attributes: impl FnOnce() -> Vec<KeyValue>,
@@ -31,9 +32,9 @@ impl CallSpan {
         Some(Self { span, reveals_keys, is_answered: false })
     }
 
-    /// Has a call answered, and ends the span with what was noted meanwhile and how it ended.
+    /// Runs a call, and ends the span with the notes made meanwhile and how the call ended.
     ///
-    /// In a box: other calls would have room for it.
+    /// Boxed: otherwise calls without a span would reserve space for it.
     pub(crate) fn around<'a, T: 'a>(
         mut self,
         answering: Pin<&'a mut (dyn Future<Output = T> + Send + 'a)>,
@@ -52,7 +53,7 @@ impl CallSpan {
         let mut failed = match ended {
             Ended::Http(status) => {
                 self.span.set_attribute(KeyValue::new("http.response.status_code", i64::from(status)));
-                // A refusal is the caller's, and no error of a server.
+                // A refusal is an answer to the caller, not an error of the server.
                 (status >= 500).then(|| status.to_string())
             }
             #[cfg(feature = "grpc")]

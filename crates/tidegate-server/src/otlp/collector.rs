@@ -1,4 +1,4 @@
-//! The way to the collector: OTLP over gRPC, or as protobuf over HTTP.
+//! Connects to the collector: OTLP over gRPC, or as protobuf over HTTP.
 
 use std::time::Duration;
 
@@ -13,17 +13,17 @@ use tidegate::config::{OtlpProtocol, OtlpSettings};
 use super::error::OtlpError;
 use super::trust::Trust;
 
-/// How long the collector has for a batch, in milliseconds, by how much each is meant for spans.
+/// The variables with the timeout of a batch, in milliseconds. The most specific one comes first.
 const TIMEOUTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT"];
-/// That time unless the environment says otherwise.
+/// The timeout if no variable is set.
 const USUAL_TIMEOUT: Duration = Duration::from_secs(10);
-/// How batches are compressed.
+/// The variables with the compression of batches.
 const COMPRESSIONS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "OTEL_EXPORTER_OTLP_COMPRESSION"];
 
-/// Makes the way to a collector. Nothing is dialled before there is a batch.
+/// Makes the exporter to a collector. Connects only when there is a batch.
 ///
 /// # Errors
-/// [`OtlpError`]: a collector that cannot be dialled as it is named, files of certificates that cannot be used.
+/// [`OtlpError`] if the collector's address, or a file of certificates, cannot be used.
 pub(super) fn exporter(settings: &OtlpSettings) -> Result<Otlp, OtlpError> {
     let endpoint = settings.endpoint.clone().unwrap_or_default();
     let trust = if endpoint.starts_with("https://") { Some(Trust::read()?) } else { None };
@@ -43,7 +43,7 @@ pub(super) fn exporter(settings: &OtlpSettings) -> Result<Otlp, OtlpError> {
         (_, trust) => {
             let mut otlp = Otlp::builder().with_tonic().with_endpoint(&endpoint);
             if let Some(trust) = trust {
-                // Only to look at the files: the client of gRPC does not say which one is wrong.
+                // Only checks the files: the gRPC client does not say which one is wrong.
                 trust.for_http()?;
                 otlp = otlp.with_tls_config(trust.for_grpc());
             }
@@ -67,7 +67,7 @@ where
         .build()
 }
 
-/// Returns the first of these variables that is set, and what to.
+/// Returns the first of these variables that is set, with its value.
 fn set(variables: [&'static str; 2]) -> Option<(&'static str, String)> {
     let value = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     variables.into_iter().find_map(|name| Some((name, value(name)?)))

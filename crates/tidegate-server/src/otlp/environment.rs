@@ -1,7 +1,8 @@
-//! What the environment says of spans, by the variables that every program with OpenTelemetry goes by.
+//! Reads the OpenTelemetry environment variables about spans.
 //!
-//! Most of them are read by the crates: `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`, and those of the exporter for
-//! headers and the time that it has. Here is what decides whether anything is sent, and where.
+//! The OpenTelemetry crates read most of them: `OTEL_SERVICE_NAME`, `OTEL_RESOURCE_ATTRIBUTES`, `OTEL_TRACES_SAMPLER`,
+//! and those for the headers and the timeout of the exporter. This module reads those that decide whether spans are
+//! sent, and where.
 //!
 //! # Source
 //! The OpenTelemetry specification, "Environment variable specification" and "OpenTelemetry protocol exporter".
@@ -10,23 +11,25 @@ use tidegate::config::{OtlpProtocol, OtlpSettings};
 
 use super::error::OtlpError;
 
-/// Where collectors listen unless somebody says otherwise: for gRPC, and for HTTP.
+/// The default addresses of collectors: for gRPC, and for HTTP.
 const USUAL: [&str; 2] = ["http://127.0.0.1:4317", "http://127.0.0.1:4318"];
-/// Where over HTTP spans are put, below the address of a collector.
+/// The path for spans over HTTP, relative to the collector's address.
 const PATH: &str = "/v1/traces";
-/// The collector, and over HTTP the whole URL for spans.
+/// The collector for spans; over HTTP, the whole URL.
 const FOR_SPANS: &str = "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT";
-/// The collector.
+/// The collector for all signals.
 const FOR_ALL: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
-/// How it is spoken to, by how much each is meant for spans.
+/// The protocol variables. The most specific one comes first.
 const PROTOCOLS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL"];
 
-/// Returns where spans are sent, by the environment before the file; `None` where nothing says so, or the environment forbids it
-/// (`OTEL_SDK_DISABLED=true`, `OTEL_TRACES_EXPORTER=none`). Without the feature `otel` the environment says nothing.
+/// Returns where spans are sent. The environment wins over the file. `None` if neither names a collector, or the
+/// environment forbids it (`OTEL_SDK_DISABLED=true`, `OTEL_TRACES_EXPORTER=none`). Without the feature `otel` the
+/// environment is ignored.
 ///
 /// # Errors
-/// [`OtlpError::NotBuilt`] where a file asks for it and the feature is not there, [`OtlpError::Variable`] where a variable asks for another
-/// protocol or exporter, [`OtlpError::Collector`] where it names a collector without `http://` or `https://`.
+/// [`OtlpError::NotBuilt`] if a file asks for spans and the feature is missing, [`OtlpError::Variable`] if a variable
+/// asks for another protocol or exporter, [`OtlpError::Collector`] if it names a collector without `http://` or
+/// `https://`.
 pub fn otlp_of(file: Option<&OtlpSettings>) -> Result<Option<OtlpSettings>, OtlpError> {
     if cfg!(not(feature = "otel")) {
         return file.map_or(Ok(None), |_| Err(OtlpError::NotBuilt));
@@ -68,7 +71,8 @@ fn resolve(
         None if over_http && !of_all.ends_with(PATH) => of_all.trim_end_matches('/').to_owned() + PATH,
         None => of_all,
     };
-    // The file's has one, and of a variable's without one the client would say no more than that it does not connect.
+    // The file's address always has a scheme. For an address from a variable without one, the client would only say
+    // that it cannot connect.
     if !["http://", "https://"].into_iter().any(|scheme| endpoint.starts_with(scheme)) {
         return Err(OtlpError::Collector {
             endpoint,
@@ -108,7 +112,7 @@ mod tests {
         assert_eq!(endpoint(resolved(None, &[all])), all.1);
         assert_eq!(endpoint(resolved(Some(&file), &[all, spans])), spans.1);
         let http = ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf");
-        // What is for all has the path added, and what is for spans is the URL.
+        // An address for all signals gets the path appended; one for spans is the URL itself.
         assert_eq!(endpoint(resolved(Some(&file), &[http])), "http://file:4317/v1/traces");
         assert_eq!(endpoint(resolved(None, &[all, http])), "http://all:4317/v1/traces");
         let slash = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://all:4318/base/");

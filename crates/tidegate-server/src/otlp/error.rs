@@ -4,22 +4,22 @@
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum OtlpError {
-    /// The program was built without it.
+    /// The program was built without the feature `otel`.
     #[error(
         "server.otlp: this build sends no spans; build it with the feature `otel`, or leave server.otlp out of the file"
     )]
     NotBuilt,
-    /// A variable asks for what there is not.
+    /// A variable asks for something that is not supported.
     #[error("{variable}: {value:?} is not spoken here; use {use_this}, or leave it out")]
     Variable {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
-        /// What it is set to.
+        /// Its value.
         value: String,
         /// What would work.
         use_this: &'static str,
     },
-    /// A certificate for the collector without its key, or the other way round.
+    /// A certificate for the collector without its key, or a key without its certificate.
     #[error("{named} is set and {missing} is not; the collector is shown a certificate by both")]
     Pair {
         /// The variable that is set.
@@ -27,7 +27,7 @@ pub enum OtlpError {
         /// The one that is missing.
         missing: &'static str,
     },
-    /// The certificates that the system trusts cannot be read.
+    /// The system's trusted certificates cannot be read.
     #[error(
         "the certificates of this system cannot be used: {why}; name the collector's own in OTEL_EXPORTER_OTLP_CERTIFICATE"
     )]
@@ -38,17 +38,17 @@ pub enum OtlpError {
     /// A file of certificates or of a key cannot be used.
     #[error("{variable}: the file {path} {why}")]
     Certificate {
-        /// The variable.
+        /// The name of the variable.
         variable: &'static str,
         /// The file.
         path: String,
         /// Why.
         why: String,
     },
-    /// The collector cannot be dialled as it is named.
+    /// The collector's address cannot be used.
     #[error("the collector {endpoint}: {why}; write it as http://127.0.0.1:4317")]
     Collector {
-        /// The collector.
+        /// The address.
         endpoint: String,
         /// Why.
         why: String,

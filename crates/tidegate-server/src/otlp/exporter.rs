@@ -1,4 +1,4 @@
-//! What hands batches to the collector: the exporter of the OpenTelemetry crates, on our runtime, with its outcome counted.
+//! Exports batches of spans: runs the OpenTelemetry exporter on this server's runtime, and counts its results.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +13,14 @@ use tokio::runtime::Handle;
 use super::queue::Tally;
 use crate::metrics::otlp::Fate;
 
-/// Hands batches to the collector, and counts what became of them.
+/// Sends batches to the collector, and counts the fate of their spans.
 #[derive(Debug)]
 pub(super) struct Counted {
     otlp: Arc<Otlp>,
     tally: Arc<Tally>,
-    /// The thread of the batches is none of a runtime, and the client needs one for its timeouts.
+    /// The batch thread belongs to no runtime, but the client needs one for its timeouts.
     runtime: Handle,
-    /// Whether the last batch came to nothing: the log is told when that changes.
+    /// Whether the last batch failed. Changes are logged.
     away: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl Counted {
         Self { otlp: Arc::new(otlp), tally, runtime: Handle::current(), away: AtomicBool::new(false) }
     }
 
-    /// Tells the log when the collector goes, and when it comes back.
+    /// Logs when the collector goes away, and when it comes back.
     fn tell(&self, outcome: &OTelSdkResult) {
         // Relaxed: batches are sent one after the other.
         let was_away = self.away.swap(outcome.is_err(), Ordering::Relaxed);
@@ -47,7 +47,7 @@ impl SpanExporter for Counted {
     async fn export(&self, batch: Vec<SpanData>) -> OTelSdkResult {
         let (spans, otlp) = (batch.len(), Arc::clone(&self.otlp));
         let sending = self.runtime.spawn(async move { otlp.export(batch).await });
-        // An error means that the runtime ends, and the server with it.
+        // An error means that the runtime is ending, and so is the server.
         let outcome = sending.await.unwrap_or(Err(OTelSdkError::AlreadyShutdown));
         self.tally.leave(spans, if outcome.is_ok() { Fate::sent } else { Fate::failed });
         self.tell(&outcome);
@@ -59,7 +59,7 @@ impl SpanExporter for Counted {
     }
 
     fn set_resource(&mut self, resource: &Resource) {
-        // The batches set it before they send any, so nobody else holds it.
+        // The batch processor sets the resource before it sends anything, so there is no other reference.
         if let Some(otlp) = Arc::get_mut(&mut self.otlp) {
             otlp.set_resource(resource);
         }

@@ -1,4 +1,4 @@
-//! The bound on spans that wait for the collector, and what became of all of them.
+//! Bounds the spans that wait for the collector, and counts the fate of all spans.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,10 +12,10 @@ use prometheus_client::registry::Registry;
 
 use crate::metrics::otlp::{self, Fate, Fates};
 
-/// Spans that wait at most, those being sent among them: some megabytes.
+/// The most spans that wait, including those being sent: some megabytes.
 pub(super) const QUEUE: usize = 4096;
 
-/// How many spans wait, and what became of the others.
+/// The number of waiting spans, and the fates of the others.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     waiting: AtomicUsize,
@@ -23,9 +23,9 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// Takes a place in the queue; without one the span is counted as dropped.
+    /// Reserves a place in the queue. If there is none, counts the span as dropped.
     fn enter(&self) -> bool {
-        // Relaxed: a bound, and each span adds and takes away its own place.
+        // Relaxed: only a bound, and each span adds and removes its own place.
         if self.waiting.fetch_add(1, Ordering::Relaxed) < QUEUE {
             return true;
         }
@@ -34,19 +34,19 @@ impl Tally {
         false
     }
 
-    /// Gives the places of spans back that wait no longer.
+    /// Releases the places of spans that no longer wait.
     pub(super) fn leave(&self, spans: usize, fate: Fate) {
         self.waiting.fetch_sub(spans, Ordering::Relaxed);
         self.fates.count(fate, spans);
     }
 
-    /// Adds what became of spans to the metrics.
+    /// Registers the number of spans by fate.
     pub(super) fn show(&self, registry: &mut Registry) {
         otlp::show(registry, &self.fates);
     }
 }
 
-/// Lets spans into the batches of the SDK as long as there is room; it drops spans as well, but tells nobody how many.
+/// Passes spans to the SDK's batches while there is room. The SDK drops spans too, but does not report how many.
 #[derive(Debug)]
 pub(super) struct Bounded {
     pub(super) batches: BatchSpanProcessor,

@@ -1,4 +1,4 @@
-//! Where spans go, and which calls have one.
+//! Creates spans for calls, and sends them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,11 +21,11 @@ use super::error::OtlpError;
 use super::exporter::Counted;
 use super::queue::{Bounded, QUEUE, Tally};
 
-/// How long a span waits for others to be sent with.
+/// How long a span waits to be sent together with others.
 const DELAY: Duration = Duration::from_secs(1);
-/// What this program is called unless the environment says otherwise.
+/// The service name, unless the environment sets another.
 const SERVICE: &str = "tidegate";
-/// Where spans of decisions go.
+/// Creates the spans of decisions.
 #[derive(Debug)]
 pub(crate) struct Spans {
     provider: SdkTracerProvider,
@@ -35,10 +35,11 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// Makes the way to a collector. Inside a tokio runtime, which sends; nothing is dialled before there is a span.
+    /// Connects spans to a collector. Must be called inside a tokio runtime, which sends the spans. Connects only when
+    /// there is a span.
     ///
     /// # Errors
-    /// [`OtlpError`]: a collector that cannot be dialled as it is named, a file of certificates that cannot be read.
+    /// [`OtlpError`] if the collector's address cannot be used, or a file of certificates cannot be read.
     pub(crate) fn open(settings: &OtlpSettings) -> Result<Self, OtlpError> {
         let otlp = collector::exporter(settings)?;
         let tally = Arc::new(Tally::default());
@@ -47,7 +48,7 @@ impl Spans {
         let bounded = Bounded { batches, tally: Arc::clone(&tally) };
         let mut provider =
             SdkTracerProvider::builder().with_span_processor(bounded).with_resource(resource());
-        // Otherwise as the environment says, and without a word of it like this with all calls.
+        // Without this setting, the sampler comes from the environment; its default keeps all calls.
         if let Some(sample) = settings.sample {
             provider =
                 provider.with_sampler(Sampler::ParentBased(Box::new(Sampler::TraceIdRatioBased(sample))));
@@ -57,7 +58,7 @@ impl Spans {
         Ok(Self { provider, tracer, tally, reveals_keys: settings.reveal_keys })
     }
 
-    /// Begins the span of a request over HTTP, if it decides and is sampled.
+    /// Begins the span of an HTTP request, if the request decides and is sampled.
     pub(crate) fn http<B>(&self, request: &Request<B>) -> Option<CallSpan> {
         let route = match request.uri().path() {
             "/v1/check" => "/v1/check",
@@ -69,7 +70,7 @@ impl Spans {
             "/v1/refund" => "/v1/refund",
             _ => return None,
         };
-        // The method of a sub-request may be any word of the proxy's client.
+        // The method of a sub-request can be any word that the proxy's client sends.
         let method = match request.method().as_str() {
             known @ ("GET" | "POST" | "PUT" | "DELETE" | "HEAD" | "OPTIONS" | "PATCH") => known,
             _ => "_OTHER",
@@ -85,7 +86,7 @@ impl Spans {
         self.begin(format!("{method} {route}"), request.headers(), of_protocol)
     }
 
-    /// Begins the span of a call over gRPC, if it is sampled.
+    /// Begins the span of a gRPC call, if it is sampled.
     #[cfg(feature = "grpc")]
     pub(crate) fn grpc(&self, path: &str, headers: &HeaderMap) -> Option<CallSpan> {
         let method = path.trim_start_matches('/');
@@ -99,7 +100,7 @@ impl Spans {
         self.begin(method.to_owned(), headers, of_protocol)
     }
 
-    /// Begins the span of a command of a Redis client, if it is sampled. The protocol has no room for who called the client.
+    /// Begins the span of a Redis client's command, if it is sampled. RESP cannot carry a parent span.
     pub(crate) fn resp(&self, command: &'static str) -> Option<CallSpan> {
         let of_protocol =
             || vec![KeyValue::new("tidegate.door", "resp"), KeyValue::new("network.protocol.name", "resp")];
@@ -112,19 +113,19 @@ impl Spans {
         headers: &HeaderMap,
         attributes: impl FnOnce() -> Vec<KeyValue>,
     ) -> Option<CallSpan> {
-        // What a thread of the runtime was left with is none of this call's.
+        // An empty context is used, because this thread may still have the context of another call.
         let caller = TraceContextPropagator::new().extract_with_context(&Context::new(), &Headers(headers));
         let span = self.tracer.span_builder(name).with_kind(SpanKind::Server);
         let span = self.tracer.build_with_context(span, &caller);
         CallSpan::of(span, attributes, self.reveals_keys)
     }
 
-    /// Adds what became of spans to the metrics.
+    /// Registers the number of spans by fate.
     pub(crate) fn show(&self, registry: &mut Registry) {
         self.tally.show(registry);
     }
 
-    /// Sends what waits, for so long at most; spans that end later are not sent.
+    /// Sends the waiting spans, for at most `patience`. Spans that end later are not sent.
     pub(crate) async fn close(&self, patience: Duration) {
         let provider = self.provider.clone();
         let closing = tokio::task::spawn_blocking(move || provider.shutdown_with_timeout(patience));
@@ -134,7 +135,7 @@ impl Spans {
     }
 }
 
-/// Returns what spans say of this process.
+/// Returns the attributes that describe this process in its spans.
 fn resource() -> Resource {
     let named = std::env::var_os("OTEL_SERVICE_NAME").is_some_and(|name| !name.is_empty())
         || std::env::var("OTEL_RESOURCE_ATTRIBUTES").is_ok_and(|pairs| pairs.contains("service.name="));
@@ -143,7 +144,7 @@ fn resource() -> Resource {
     if named { resource.build() } else { resource.with_service_name(SERVICE).build() }
 }
 
-/// The headers of a call, for who reads `traceparent` and `tracestate`.
+/// Reads `traceparent` and `tracestate` from the headers of a call.
 struct Headers<'a>(&'a HeaderMap);
 
 impl Extractor for Headers<'_> {

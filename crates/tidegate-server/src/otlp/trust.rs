@@ -1,4 +1,4 @@
-//! How the collector at an `https://` address and this program know each other: by the files that the environment names.
+//! TLS between this program and a collector at an `https://` address, with the files that the environment names.
 
 use opentelemetry_otlp::tonic_types::transport::{Certificate, ClientTlsConfig, Identity};
 use rustls::pki_types::pem::PemObject;
@@ -8,26 +8,26 @@ use tidegate::config::read_file;
 
 use super::error::OtlpError;
 
-/// Files of certificates that the collector's must come from, by how much each is meant for spans; likewise below.
+/// The variables with files of root certificates for the collector. The most specific one comes first, here and below.
 const ROOTS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE", "OTEL_EXPORTER_OTLP_CERTIFICATE"];
-/// Files of the certificate that the collector is shown.
+/// The variables with files of the client certificate.
 const CERTIFICATES: [&str; 2] =
     ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE", "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE"];
-/// Files of its private key.
+/// The variables with files of the client's private key.
 const KEYS: [&str; 2] = ["OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY", "OTEL_EXPORTER_OTLP_CLIENT_KEY"];
-/// The most bytes of such a file: more than all authorities of a system have.
+/// The most bytes of such a file: more than all authorities of a system take.
 const MOST: u64 = 1 << 20;
 
-/// A file that a variable names, as it was read.
+/// The content of a file that a variable names.
 struct Named {
     variable: &'static str,
     path: String,
     pem: Vec<u8>,
 }
 
-/// What the collector is known by, and what it is shown.
+/// The roots that the collector's certificate must come from, and the client certificate.
 pub(super) struct Trust {
-    /// `None`: the system's.
+    /// `None`: the system's roots.
     roots: Option<Named>,
     own: Option<(Named, Named)>,
 }
@@ -36,7 +36,8 @@ impl Trust {
     /// Reads the files that the environment names.
     ///
     /// # Errors
-    /// [`OtlpError::Certificate`] for a file that cannot be read, [`OtlpError::Pair`] for a certificate without its key.
+    /// [`OtlpError::Certificate`] for a file that cannot be read, [`OtlpError::Pair`] for a certificate without its
+    /// key.
     pub(super) fn read() -> Result<Self, OtlpError> {
         let own = match (named(CERTIFICATES)?, named(KEYS)?) {
             (Some(certificate), Some(key)) => Some((certificate, key)),
@@ -49,7 +50,7 @@ impl Trust {
         Ok(Self { roots: named(ROOTS)?, own })
     }
 
-    /// Returns it for the client of gRPC.
+    /// Returns the settings for the gRPC client.
     pub(super) fn for_grpc(&self) -> ClientTlsConfig {
         let tls = ClientTlsConfig::new();
         let tls = match &self.roots {
@@ -62,10 +63,10 @@ impl Trust {
         }
     }
 
-    /// Returns it for the client of HTTP.
+    /// Returns the settings for the HTTP client.
     ///
     /// # Errors
-    /// [`OtlpError::Certificate`] for a file that does not hold what it should.
+    /// [`OtlpError::Certificate`] for a file whose content is not valid.
     pub(super) fn for_http(&self) -> Result<ClientConfig, OtlpError> {
         use hyper_rustls::ConfigBuilderExt as _;
 
@@ -94,7 +95,7 @@ impl Named {
     }
 }
 
-/// Reads the file that the first of these variables names which is set.
+/// Reads the file named by the first of these variables that is set.
 fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
     let set = |name: &'static str| Some((name, std::env::var(name).ok().filter(|path| !path.is_empty())?));
     let Some((variable, path)) = variables.into_iter().find_map(set) else { return Ok(None) };
@@ -104,7 +105,7 @@ fn named(variables: [&'static str; 2]) -> Result<Option<Named>, OtlpError> {
     }
 }
 
-/// Reads all sections of one kind out of a file, at least one. No word of the file is repeated.
+/// Reads all PEM sections of one kind from a file; there must be at least one. Errors do not repeat the content.
 fn all<T: PemObject>(file: &Named, what: &str) -> Result<Vec<T>, OtlpError> {
     let found: Vec<T> = T::pem_slice_iter(&file.pem).filter_map(Result::ok).collect();
     if found.is_empty() { Err(file.wrong(format!("holds no {what} in PEM"))) } else { Ok(found) }

@@ -1,7 +1,7 @@
-//! Tells the log that a proxy asks which the configuration does not trust, so that all its callers count as one.
+//! Logs a warning if a proxy asks that the configuration does not trust, so that all its callers count as one.
 //!
-//! Such a setup works and looks right: each answer is a decision, only about the wrong key. A file that says `trusted_proxies: []` has no
-//! warning when it is read, so the first sub-request is where it shows.
+//! Such a setup seems to work: each answer is a decision, but about the wrong key. A file with `trusted_proxies: []`
+//! causes no warning when it is read, so the first sub-request is what reveals it.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use http::header::HeaderMap;
 use tidegate::policy::{ClientIp, Mode, PolicySet};
 
-/// Headers in which proxies tell of their caller; the configured one is looked for as well.
+/// Headers in which proxies forward the caller's address. The configured header is checked too.
 const FORWARDING: [&str; 4] = ["x-forwarded-for", "forwarded", "x-real-ip", "cf-connecting-ip"];
 
-/// Whether the log has still to be told, under one configuration.
+/// Whether the warning is still to be logged, under one configuration.
 #[derive(Debug)]
 pub(super) struct UntrustedPeer {
-    /// False once it was told, and from the start where no policy is keyed by `client.ip`.
+    /// False once it was logged, and from the start if no policy is keyed by `client.ip`.
     untold: AtomicBool,
 }
 
@@ -29,26 +29,27 @@ impl UntrustedPeer {
         Self { untold: AtomicBool::new(keyed.into_iter().any(|by| by == "client.ip")) }
     }
 
-    /// Returns what the log is to be told of a peer that is not trusted: once, when it sends a forwarding header; `None` ever after.
+    /// Returns the warning about an untrusted peer, once, when it sends a forwarding header; otherwise `None`.
     ///
-    /// One flag is read where nothing is to be told any more.
+    /// Once there is nothing more to log, this reads a single flag.
     pub(super) fn warning(&self, peer: IpAddr, headers: &HeaderMap, client_ip: &ClientIp) -> Option<String> {
         if !self.untold.load(Ordering::Relaxed) {
             return None;
         }
         let read = client_ip.header.name();
         let sent = std::iter::once(read).chain(FORWARDING).find(|name| headers.contains_key(*name))?;
-        // Relaxed: the exchange alone decides which of several threads tells.
+        // Relaxed: the swap alone decides which of several threads logs.
         if !self.untold.swap(false, Ordering::Relaxed) {
             return None;
         }
-        // Single quotes: IPv6 addresses need some in YAML, and a log in JSON escapes double ones.
+        // Single quotes: IPv6 addresses need quotes in YAML, and a JSON log escapes double quotes.
         let advice = if client_ip.trusted_proxies.is_empty() && *client_ip == ClientIp::default() {
             format!("write `client_ip: {{ trusted_proxies: ['{peer}'] }}` into the policy file")
         } else {
             format!("add '{peer}' to `client_ip.trusted_proxies` in the policy file")
         };
-        // Not "set client_ip.header to what came": a header that the proxy only hands on is its caller's choice.
+        // Does not suggest setting `client_ip.header` to the header that came: if the proxy only passes that on, its
+        // caller chooses the value.
         let also = if sent == read { String::new() } else { format!(" and have it set {read}") };
         Some(format!(
             "behind {peer} all callers share one key of each policy by client.ip: it sends {sent}, and trusted_proxies does not name it; if it is \
@@ -80,7 +81,7 @@ mod tests {
         (UntrustedPeer::new(&config.policies), config.client_ip)
     }
 
-    /// Behind nginx three different callers shared 127.0.0.1, and nothing said so.
+    /// Regression: behind nginx, three different callers shared 127.0.0.1, and nothing was logged.
     #[test]
     fn the_first_request_of_a_proxy_that_nobody_trusts_is_told_once_with_the_line_that_helps() {
         for peer in ["127.0.0.1", "2001:db8::7"] {

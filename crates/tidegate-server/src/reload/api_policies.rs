@@ -1,6 +1,7 @@
-//! Policies put and deleted through the API: validated with all others, kept, and put in force.
+//! Validates policies that are put or deleted through the API, stores them, and puts them in force.
 //!
-//! In this order, so that what was answered is there after a crash: validated, written, put in force. A change is its own turn among reloads.
+//! The steps have this order so that an acknowledged change survives a crash: validate, write, put in force. A change
+//! counts as a reload: only one runs at a time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,19 +14,19 @@ use crate::engine::Engine;
 use crate::live::Live;
 use crate::settings::Refused;
 
-/// What came of a change.
+/// The result of a change.
 #[derive(Debug)]
 pub(crate) struct Changed {
-    /// What is in force now.
+    /// The configuration that is now in force.
     pub(crate) live: Arc<Live>,
-    /// Whether there was no policy of the name before.
+    /// Whether there was no policy of this name before.
     pub(crate) new: bool,
-    /// Whether a restart keeps it.
+    /// Whether the change survives a restart.
     pub(crate) kept: bool,
     pub(crate) warnings: Vec<String>,
 }
 
-/// Why a policy was neither put nor deleted; nothing has changed.
+/// Why a policy was neither put nor deleted. Nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum NotChanged {
     #[error(
@@ -53,14 +54,15 @@ pub(crate) enum NotChanged {
 }
 
 impl Reload {
-    /// Puts a policy of this text, or deletes it where there is none. `holds` says whether the conditions of the request hold for what is in
-    /// force.
+    /// Puts a policy with this text, or deletes it if there is none. `holds` says whether the conditions of the request
+    /// hold for the configuration in force.
     ///
     /// # Errors
     /// [`NotChanged`].
     ///
     /// # Cancel safety
-    /// Dropped while it is being written, a change may be kept and not be in force until the next start: run it to its end.
+    /// Not cancel safe: if dropped while writing, a change may be stored but not in force until the next start. Run it
+    /// to its end.
     pub(crate) async fn change(
         &self,
         engine: &Engine,

@@ -1,6 +1,6 @@
-//! Policies that were put for all nodes: read, checked and put in force as a file is.
+//! Policies published for all nodes: reads them, checks them and puts them in force, like those of a file.
 //!
-//! They take the place of those of the node's file; where none were put, the file's hold. A version that is refused changes nothing.
+//! They replace those of the node's file. If none were published, the file's apply. A refused version changes nothing.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -13,28 +13,28 @@ use super::taken::Taken;
 use crate::engine::{ClusterPolicies, Engine};
 use crate::settings::{Refused, SharedPolicies};
 
-/// How long a node that starts waits for the policies that were put for all nodes: as long as an exchange with an engine takes at most. After that
-/// it begins with those of its file.
+/// How long a starting node waits for the published policies: as long as an exchange with an engine takes at most.
+/// After that it begins with the policies of its file.
 const FIRST_WITHIN: Duration = Duration::from_secs(5);
 
 impl Reload {
-    /// Returns what came of the policies that were put for all nodes.
+    /// Returns the state of the published policies.
     pub(crate) fn taken(&self) -> Taken {
         self.shared.lock().clone()
     }
 
-    /// Takes over what was put before this node started, so that it serves nobody by other policies; waits for it [`FIRST_WITHIN`] at most. What
-    /// is not there yet, or refused, leaves the file's policies in force.
+    /// Takes over policies that were published before this node started, so that it serves nobody under others. Waits
+    /// at most [`FIRST_WITHIN`]. If they are not available or are refused, the file's policies stay in force.
     pub(crate) async fn take_first(&self, engine: &Engine) {
         let Some(through) = engine.cluster_policies() else { return };
         let why = match tokio::time::timeout(FIRST_WITHIN, policies::current(&*through.coordinator)).await {
             Ok(Ok(Some(version))) => {
-                // Whatever comes of it is logged, and told to the others by who follows.
+                // The result is logged, and `follow_cluster` reports it to the other nodes.
                 let _ = self.take_over(engine, Some(version)).await;
                 return;
             }
             Ok(Ok(None)) => "none were put so far".to_owned(),
-            // Who follows says so of a document that cannot be read.
+            // `follow_cluster` reports a document that cannot be read.
             Ok(Err(policies::PutError::Foreign(_))) => return,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("the engine has not told them within {} s", FIRST_WITHIN.as_secs()),
@@ -43,7 +43,7 @@ impl Reload {
         tracing::warn!(reason = why, policies = own, "this node begins with the policies of its file");
     }
 
-    /// Follows what is put for all nodes, where this one goes by it, for as long as it is polled.
+    /// Follows the published policies, if this node uses them, for as long as it is polled.
     pub(crate) async fn follow_cluster(&self, engine: &Engine) -> Infallible {
         if let Some(ClusterPolicies { coordinator, clock, said }) = engine.cluster_policies() {
             policies::follow(coordinator, clock, said, |version| self.take_over(engine, version)).await;
@@ -51,14 +51,14 @@ impl Reload {
         std::future::pending().await
     }
 
-    /// Puts a version in force; `None` stands for a document in a form that this program does not know. What is in force already, or was
-    /// refused, is not looked at again.
+    /// Puts a version in force; `None` stands for a document in an unknown format. A version that is already in force
+    /// or was refused is not read again.
     ///
     /// # Errors
-    /// The first mistake; all of them are in the log.
+    /// The first mistake; all of them are logged.
     ///
     /// # Cancel safety
-    /// A call that is dropped while reading puts nothing in force.
+    /// If dropped while reading, nothing is put in force.
     async fn take_over(&self, engine: &Engine, put: Option<Version>) -> Result<(), String> {
         let _turn = self.turn.lock().await;
         let Some(Version { version, bytes }) = put else {

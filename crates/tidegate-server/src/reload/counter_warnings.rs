@@ -1,17 +1,18 @@
-//! Warnings of a reload that starts counters anew, or carries them over in a way that the file does not say.
+//! Warns of reloads that reset counters, or carry them over in a way that the file does not say.
 //!
-//! New numbers of the same algorithm take over what was spent by `replace`, which the file says. Another algorithm keeps other
-//! counters, and another `by` has other keys: both would pass without a word, and an operator would learn of it from callers.
+//! If only the numbers of an algorithm change, what was spent is carried over as `replace` says in the file. But
+//! another algorithm has other counters, and another `by` has other keys. Without a warning, operators would learn of
+//! that from their callers.
 
 use std::mem::discriminant;
 
 use tidegate::Replace;
 use tidegate::policy::{Limit, Mode, Policy, PolicySet, Terms};
 
-/// The most warnings of one reload: a screen or two. The rest is counted.
+/// The most warnings of one reload: a screen or two. Further ones are only counted.
 const MOST: usize = 100;
 
-/// Returns one warning for each limit whose counters do not go on as they are.
+/// Returns a warning for each limit whose counters are not carried over unchanged.
 pub(super) fn of(before: &PolicySet, after: &PolicySet) -> Vec<String> {
     let mut found: Vec<String> = Vec::new();
     let mut more = 0usize;
@@ -72,7 +73,8 @@ fn is_guard(terms: &Terms) -> bool {
     terms.quota.as_ref().is_some_and(|quota| quota.is_guard())
 }
 
-/// Returns the first terms of a limit that have a quota, `None` where all are unlimited. All of them have the same algorithm.
+/// Returns the first terms of a limit that have a quota; `None` if all are unlimited. All terms have the same
+/// algorithm.
 fn limited(limit: &Limit) -> Option<&Terms> {
     limit.all_terms().find(|terms| terms.quota.is_some())
 }

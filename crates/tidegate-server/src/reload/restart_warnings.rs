@@ -1,11 +1,11 @@
-//! Warnings of a reload whose file says something else of what is read at the start only.
+//! Warns of reloads whose file changes settings that are read only at the start.
 //!
-//! Such a file is not refused: it may be made ready for the next start. But an operator who raises `store.keys` and reads no warning would
-//! believe that there is room now.
+//! Such a file is not refused, since it may be prepared for the next start. But without a warning, an operator who
+//! raises `store.keys` would believe that the room is there now.
 
 use crate::settings::AtStart;
 
-/// Returns one warning for each section that is not as it was at the start.
+/// Returns a warning for each section that differs from the start.
 pub(super) fn of(before: Option<&AtStart>, after: Option<&AtStart>) -> Vec<String> {
     let (Some(before), Some(after)) = (before, after) else { return Vec::new() };
     let sections = [

@@ -1,4 +1,4 @@
-//! The limits that callers bring.
+//! Quotas for limits that callers bring along.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,36 +6,36 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use tidegate::Quota;
 
-/// How many different limits are remembered; of more, one is made anew for each command.
+/// How many different limits are remembered. Beyond that, quotas are made anew.
 const REMEMBERED: usize = 256;
 
-/// The limits that callers brought lately: making one costs more than deciding by it.
+/// The quotas of limits that callers brought along lately: making one costs more than deciding by it.
 #[derive(Debug, Default)]
 pub(crate) struct BroughtQuotas {
     slots: Mutex<Vec<(Brought, Arc<Quota>)>>,
 }
 
-/// A limit as it is asked for.
+/// A limit as the caller states it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Brought {
-    /// What is granted at once.
+    /// The units that are granted at once.
     pub(crate) burst: u64,
-    /// How much comes back in each period.
+    /// The units that come back in each period.
     pub(crate) count: u64,
-    /// In seconds.
+    /// In seconds, the length of the period.
     pub(crate) period: u64,
 }
 
 impl BroughtQuotas {
-    /// Returns the limit.
+    /// Returns the quota of a limit.
     ///
     /// # Errors
-    /// What is out of range.
+    /// Which number is out of range.
     pub(crate) fn of(&self, brought: Brought) -> Result<Arc<Quota>, String> {
         let mut slots = self.slots.lock();
         if let Some(at) = slots.iter().position(|(known, _)| *known == brought) {
             let quota = Arc::clone(&slots[at].1);
-            // Those in use come to the front.
+            // Moves limits in use towards the front.
             if at > 0 {
                 slots.swap(at, at / 2);
             }

@@ -1,4 +1,4 @@
-//! What follows a decision: its name, and its ticket.
+//! The steps after a decision: its id and its ticket.
 
 use tidegate::Check;
 use ulid::Ulid;
@@ -6,20 +6,20 @@ use ulid::Ulid;
 use crate::engine::{Conclusion, Engine, Held, NoTicket, TicketAnswer, TicketFor, Want};
 use crate::live::Live;
 
-/// A decision that was given a name.
+/// A decision's id and ticket.
 #[derive(Debug)]
 pub(crate) struct Named {
-    /// The name; `None` of a look.
+    /// The id; `None` for a look.
     pub(crate) id: Option<Ulid>,
-    /// The ticket, or why there is none; `None` where nobody wants one.
+    /// The ticket, or why there is none; `None` if nobody wants one.
     pub(crate) ticket: Option<TicketAnswer>,
 }
 
-/// Names a decision and makes its ticket. `held` is what it charged, which may be undone here.
+/// Gives a decision its id and its ticket. `held` has its charges, which may be undone here.
 ///
 /// # Errors
-/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. Otherwise a few callers with
-/// long keys would hold all places until their time to live is over.
+/// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
+/// a few callers with long keys could hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what came of it")]
 pub(crate) async fn conclude(
     engine: &Engine,
@@ -35,7 +35,7 @@ pub(crate) async fn conclude(
     let ticket = id.and_then(|id| engine.ticket(check.request, conclusion, held, wanted, id));
     match ticket {
         Some(TicketAnswer { error: Some(none), .. }) if none.keeps_place => {
-            // In a box: every check would have room for it.
+            // Boxed: otherwise every check would reserve space for it.
             Box::pin(engine.undo(held)).await;
             Err(none)
         }

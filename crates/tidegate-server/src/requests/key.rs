@@ -1,4 +1,4 @@
-//! The key of a policy, as a caller writes it: the attributes of the policy's `by`.
+//! Parses the key of a policy from a caller: the attributes that the policy's `by` names.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use tidegate::policy::Descriptor;
 
 use crate::spelling::quoted;
 
-/// Why some attributes are no key of a policy.
+/// Why some attributes are not a key of a policy.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum WrongKey {
     #[error("{} is not part of the key; the key is made of {by}", quoted(name))]
@@ -17,10 +17,10 @@ pub(crate) enum WrongKey {
     Missing { name: String, by: String },
 }
 
-/// Reads the key of a policy that is keyed by these attributes.
+/// Parses a key that consists of these attributes.
 ///
 /// # Errors
-/// [`WrongKey`] names the attribute, and those that the key is made of.
+/// [`WrongKey`] names the attribute, and those that make up the key.
 pub(crate) fn key_of<'q>(
     by: &[String],
     pairs: impl IntoIterator<Item = (Cow<'q, str>, Cow<'q, str>)>,
@@ -39,7 +39,8 @@ pub(crate) fn key_of<'q>(
         }
         key.push(name, value);
     }
-    // Forgetting the one key of those who lack an attribute must be meant: an empty text is not its absence.
+    // All attributes must be given: an empty text is not the same as a missing attribute, and requests without the
+    // attribute share one key, whose reset must be intended.
     match by.iter().find(|name| key.value(name).is_none()) {
         None => Ok(key),
         Some(missing) => Err(WrongKey::Missing { name: missing.clone(), by: words() }),

@@ -1,10 +1,10 @@
-//! Policies that a caller names.
+//! Looks up policies that a caller names.
 
 use tidegate::policy::PolicySet;
 
 use crate::spelling::{nearest, quoted};
 
-/// There is no policy of a name.
+/// No policy has this name.
 #[derive(Debug, thiserror::Error)]
 #[error("there is no policy {}{}", quoted(name), meant.as_ref().map(|meant| format!("; did you mean {meant:?}?")).unwrap_or_default())]
 pub(crate) struct NoPolicy {
@@ -13,10 +13,10 @@ pub(crate) struct NoPolicy {
     pub(crate) meant: Option<String>,
 }
 
-/// Returns the index of a policy.
+/// Returns the index of the policy with this name.
 ///
 /// # Errors
-/// [`NoPolicy`] with the nearest name.
+/// [`NoPolicy`], with the nearest name.
 pub(crate) fn find(set: &PolicySet, name: &str) -> Result<usize, NoPolicy> {
     set.find(name).map(|(at, _)| at).ok_or_else(|| {
         let known = set.policies().iter().map(|policy| policy.name.as_str());

@@ -1,4 +1,4 @@
-//! Where a server listens, and whether it may.
+//! The addresses of a server, and checks on them.
 
 use tidegate::config::{Address, DoorName, TlsSettings};
 
@@ -8,11 +8,12 @@ use crate::options::ServerOptions;
 use crate::tls::TlsError;
 
 impl ServerOptions {
-    /// Says whether the server could listen: before a store is opened, which may take time, and which another server at the same address
-    /// may have. Whoever else takes an address afterwards is seen by [`crate::Server::bind`].
+    /// Checks whether the server could listen on its addresses. Call it before opening a store, which may take time and
+    /// which another server at the same address may be using. [`crate::Server::bind`] still detects an address that is
+    /// taken afterwards.
     ///
     /// # Errors
-    /// [`ServeError::Open`], [`ServeError::Listen`], and [`ServeError::Tls`] of a plain door that is not there.
+    /// [`ServeError::Open`], [`ServeError::Listen`], and [`ServeError::Tls`] for a plain door without an address.
     pub fn check_addresses(&self) -> Result<(), ServeError> {
         self.check_token()?;
         self.check_plain_doors()?;
@@ -21,7 +22,7 @@ impl ServerOptions {
         })
     }
 
-    /// Says whether others are kept out: by a token, or by certificates that callers have to show.
+    /// Checks that strangers are kept out: by loopback addresses, a token, or client certificates.
     pub(super) fn check_token(&self) -> Result<(), ServeError> {
         if self.token.is_some() || self.tokens_file.is_some() {
             return Ok(());
@@ -33,14 +34,14 @@ impl ServerOptions {
         open.map_or(Ok(()), |addr| Err(ServeError::Open { addr }))
     }
 
-    /// Says whether each door that is to stay plain is there.
+    /// Checks that each door that is to stay plain has an address.
     pub(super) fn check_plain_doors(&self) -> Result<(), TlsError> {
         let plain = self.tls.iter().flat_map(|settings| settings.plain.iter());
         let mut absent = plain.filter(|door| self.doors().all(|(there, _)| there != **door));
         absent.next().map_or(Ok(()), |door| Err(TlsError::NoDoor { door: *door }))
     }
 
-    /// Returns what encrypts a door; nothing encrypts a Unix socket.
+    /// Returns the TLS settings of a door; `None` for a Unix socket, which is never encrypted.
     pub(super) fn tls_of(&self, door: DoorName) -> Option<&TlsSettings> {
         let is_tcp = self.doors().any(|(there, addr)| there == door && addr.tcp().is_some());
         self.tls.as_ref().filter(|settings| is_tcp && !settings.plain.contains(&door))
@@ -51,7 +52,7 @@ impl ServerOptions {
         self.doors().map(|(door, _)| door).filter(|door| self.tls_of(*door).is_some()).collect()
     }
 
-    /// Returns where each door listens: what holds for one has to hold for all.
+    /// Returns the addresses of all doors.
     fn addresses(&self) -> impl Iterator<Item = &Address> {
         self.doors().map(|(_, addr)| addr)
     }

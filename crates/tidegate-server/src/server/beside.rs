@@ -1,4 +1,4 @@
-//! What a server does beside serving.
+//! The background work of a server: signals, watched files and periodic tasks.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -12,18 +12,18 @@ use crate::file_watch::FileWatch;
 use crate::signals::{Signal, Signals};
 use crate::systemd;
 
-/// What is listened to from the moment a server is bound.
+/// Signals and file watches, active from the moment that a server is bound.
 #[derive(Debug)]
 pub(super) struct Beside {
     signals: Option<Signals>,
     /// The config file.
     config: Option<FileWatch>,
-    /// Files with secrets that are read again by themselves.
+    /// Files with secrets that are read again when they change.
     secrets: Vec<FileWatch>,
 }
 
 impl Beside {
-    /// Begins to watch these files. One that cannot be watched is told to the log: a signal and a request reload as well.
+    /// Begins to watch these files. A file that cannot be watched is logged: signals and requests can reload as well.
     pub(super) async fn new(
         signals: Option<Signals>,
         config: Option<&Path>,
@@ -40,10 +40,11 @@ impl Beside {
         Self { signals, config, secrets: watches }
     }
 
-    /// Follows signals, files and the policies put for all nodes, tidies leases, and gives back reservations that have ended, for as long
+    /// Follows signals, watched files and published policies, returns leases and reservations that have ended, as long
     /// as the server runs.
     ///
-    /// A stop is acted on whatever a reload waits for: all of them run side by side. Reloads asked for during one become one more.
+    /// A stop takes effect whatever a reload waits for, since all of these run concurrently. Reloads that are requested
+    /// during another one are merged into one.
     pub(super) async fn run(self, handle: &ServerHandle) -> Infallible {
         let Self { signals, config, secrets } = self;
         let (wanted, renewed) = (Notify::new(), Notify::new());
@@ -68,7 +69,7 @@ impl Beside {
             }
         };
         let secrets = async {
-            // Each by itself: a wait that is given up may lose a change.
+            // Each file has its own loop: cancelling a wait may lose a change.
             let each = secrets.into_iter().map(async |mut file| -> Infallible {
                 loop {
                     file.changed().await;
@@ -87,7 +88,7 @@ impl Beside {
         let reloads = async {
             loop {
                 wanted.notified().await;
-                // The reload logs its own outcome.
+                // The reload logs its own result.
                 let _ = handle.reload().await;
             }
         };

@@ -16,7 +16,7 @@ use crate::tls::TlsError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ServeError {
-    /// Others could reach it, and nothing would keep them out.
+    /// Others could reach the server, and nothing would keep them out.
     #[error(
         "binding {addr}, which others can reach, needs a token; set TIDEGATE_TOKEN to {} or more characters, \
          name a file of tokens (--tokens-file), have callers show certificates (--tls-client-ca), or bind a loopback address as 127.0.0.1:{}",
@@ -32,7 +32,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         addr: Address,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The configuration has mistakes.
@@ -47,13 +47,13 @@ pub enum ServeError {
     /// Spans of decisions cannot be sent.
     #[error(transparent)]
     Otlp(#[from] OtlpError),
-    /// There is no memory for counters.
+    /// There is not enough memory for the counters.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
-    /// No ticket key was given, and none could be drawn.
+    /// No ticket key was configured, and no random one could be drawn.
     #[error("cannot draw a ticket key")]
     Tickets(#[from] KeyError),
-    /// The program was built without what answers gRPC.
+    /// The program was built without gRPC.
     #[error(
         "{addr}: this build answers no gRPC; build it with the feature `grpc`, or leave out --grpc and server.grpc"
     )]
@@ -61,7 +61,7 @@ pub enum ServeError {
         /// The address.
         addr: Address,
     },
-    /// The system starts no threads for connections.
+    /// The system could not start a thread for connections.
     #[error("cannot start a thread for connections")]
     Threads(#[source] io::Error),
     /// Signals cannot be received.

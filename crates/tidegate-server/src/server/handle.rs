@@ -1,4 +1,4 @@
-//! What stops or reloads a server from elsewhere.
+//! The handle that stops or reloads a server.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::phase::Phase;
 use crate::settings::Refused;
 use crate::systemd;
 
-/// Stops or reloads a server from elsewhere. Clones stop the same server.
+/// Stops or reloads a server from elsewhere. All clones refer to the same server.
 #[derive(Clone, Debug)]
 pub struct ServerHandle {
     pub(super) app: Arc<App>,
@@ -17,7 +17,7 @@ pub struct ServerHandle {
 }
 
 impl ServerHandle {
-    /// Begins to drain; called again, leaves at once.
+    /// Begins to drain. Called again, cuts all connections at once.
     pub fn stop(&self) {
         self.phase.send_modify(|phase| {
             *phase = match phase {
@@ -31,7 +31,7 @@ impl ServerHandle {
     /// Reads the configuration again and puts it in force.
     ///
     /// # Errors
-    /// [`Refused`] with every mistake; the old configuration stays in force.
+    /// [`Refused`] with every mistake. The old configuration stays in force.
     pub async fn reload(&self) -> Result<(), Refused> {
         self.app.read_again().await.map(drop)
     }

@@ -1,4 +1,4 @@
-//! How a server ends whose disk hangs.
+//! Stopping a server whose disk hangs.
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
@@ -13,7 +13,7 @@ use super::*;
 use crate::settings::Settings;
 use crate::stores::{Kept, OpenStore};
 
-/// Counters on a disk that hangs until it is let go.
+/// Counters on a disk that hangs until it is released.
 #[derive(Debug)]
 struct Hanging {
     closing: Notify,
@@ -44,7 +44,8 @@ async fn serving() -> (Server, Arc<Hanging>, Sender<()>) {
     (Server::bind(options, source).await.unwrap(), kept, let_go)
 }
 
-/// A second signal did nothing once connections were closed, and the end had no bound: only a kill helped.
+/// Regression: a second signal did nothing once connections were closed, and the end had no time limit, so only a kill
+/// helped.
 #[tokio::test]
 async fn a_second_stop_leaves_although_the_disk_hangs() {
     let (server, kept, _let_go) = serving().await;

@@ -1,4 +1,4 @@
-//! The settings of a file with the policies that were put through the API behind its own.
+//! Combines the settings of a file with the policies that were put through the API.
 
 use std::sync::Arc;
 
@@ -8,10 +8,11 @@ use super::Settings;
 use crate::api_policies::ApiPolicies;
 
 impl Settings {
-    /// Adds policies behind those of the file, in place of those that were added before. Takes as long as to validate the whole file.
+    /// Adds policies after those of the file, in place of those added before. Takes as long as validating the whole
+    /// file.
     ///
     /// # Errors
-    /// Every mistake: those of the policies at their places in their texts, and names that the file has too at their places there.
+    /// Every mistake. Mistakes in a policy have positions in its own text; duplicate names have positions in the file.
     pub(crate) fn with_api(mut self, api: &ApiPolicies) -> Result<Self, Vec<Diagnostic>> {
         if api.is_empty() && self.api.is_empty() {
             return Ok(self);
@@ -33,7 +34,7 @@ impl Settings {
         }
         let added: Vec<AddedPolicy<'_>> = api.each().map(|(name, text)| AddedPolicy { name, text }).collect();
         let (config, found) = Config::with_added(written, &added)?;
-        // Those of the file are among its settings already.
+        // The file's warnings are among its settings already.
         let found = found.iter().filter(|warning| warning.path != config.written().name());
         self.warnings.extend(found.map(ToString::to_string));
         (self.policies, self.api) = (config.policies, Arc::new(api.clone()));

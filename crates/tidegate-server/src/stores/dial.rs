@@ -1,8 +1,9 @@
 //! Dials an engine until it answers.
 //!
-//! A node that would not start while its engine is away turns an outage of the engine into one of everything that asks the node, as soon
-//! as processes move. So it starts, decides as it does in any other outage, and dials on. What a change of the file or of the engine has to
-//! mend (credentials, a version that is too old) is refused at the start all the same: no waiting helps there.
+//! If nodes did not start while their engine is away, an outage of the engine would become an outage of their callers
+//! as soon as processes are moved. So a node starts, decides as in any other outage, and keeps dialling. Errors that
+//! only a change of the file or the engine can repair (credentials, an outdated version) are still refused at the
+//! start, because waiting does not help.
 
 use std::fmt;
 use std::pin::Pin;
@@ -15,17 +16,17 @@ use tidegate::store::{Answer, Caps, Home, Later, Occupancy, Settled, Settling, S
 
 use super::opened::OpenStoreError;
 
-/// How long after one attempt the next one is: as often as an engine that is gone is asked whether it is back.
+/// The time between two attempts; the same as for checking whether a lost engine is back.
 const EVERY: Duration = Duration::from_secs(1);
 
-/// For how long a node is a member of which nothing is heard: shares move that long after one has died.
+/// How long a silent node stays a member: its shares move this long after it has died.
 pub(super) const MEMBERS_KEPT: Duration = Duration::from_secs(10);
 
-/// How an engine is dialled, and what its store can do, which is known before.
+/// How an engine is dialled, and what its store can do, which is known in advance.
 pub(super) struct Dial {
-    /// What the store will say of itself.
+    /// The capabilities that the store will have.
     pub(super) caps: Caps,
-    /// Whether there will be a coordinator.
+    /// Whether the engine will provide a coordinator.
     pub(super) coordinates: bool,
     /// Makes one attempt.
     pub(super) attempt: Box<dyn Fn() -> Attempt + Send + Sync>,
@@ -33,7 +34,7 @@ pub(super) struct Dial {
 
 pub(super) type Attempt = Pin<Box<dyn Future<Output = Result<Dialled, Failed>> + Send>>;
 
-/// An engine that was reached, or that is dialled.
+/// An engine that was reached, or one that is still being dialled.
 pub(super) struct Dialled {
     pub(super) store: Arc<dyn Store>,
     pub(super) coordinator: Option<Arc<dyn Coordinator>>,
@@ -43,17 +44,17 @@ pub(super) struct Dialled {
 /// Why an attempt failed.
 #[derive(Debug)]
 pub(super) enum Failed {
-    /// Nobody answers: the next attempt may succeed.
+    /// Nobody answers. The next attempt may succeed.
     Away(String),
-    /// It will fail each time.
+    /// Every further attempt will fail.
     ForGood(OpenStoreError),
 }
 
-/// Makes the first attempt, and has others follow in the background where that helps; inside a tokio runtime. Says whether the engine is
-/// away.
+/// Makes the first attempt. If it fails temporarily, dials on in the background. Must be called inside a tokio runtime.
+/// Returns whether the engine is away.
 ///
 /// # Errors
-/// What no other attempt would mend.
+/// Errors that no further attempt would repair.
 pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bool), OpenStoreError> {
     let reason = match (dial.attempt)().await {
         Ok(dialled) => return Ok((dialled, false)),
@@ -71,7 +72,7 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
     tokio::spawn(async move {
         loop {
             tokio::time::sleep(EVERY).await;
-            // Whoever wanted the engine may be gone.
+            // Nobody refers to the engine any more.
             if held.strong_count() == 0 {
                 return;
             }
@@ -85,7 +86,7 @@ pub(super) async fn first(kind: &'static str, dial: Dial) -> Result<(Dialled, bo
     Ok((Dialled { store: Arc::new(Dialling(awaited)), coordinator, warnings: vec![warning] }, true))
 }
 
-/// An engine that is asked before it was reached, and afterwards.
+/// An engine that can be asked before and after it was reached.
 struct Awaited {
     caps: Caps,
     reached: OnceLock<Dialled>,
@@ -94,7 +95,7 @@ struct Awaited {
 }
 
 impl Awaited {
-    /// Takes what came of an attempt; says whether it was the last one.
+    /// Takes the result of an attempt. Returns whether it was the last attempt.
     fn follows(&self, kind: &'static str, attempt: Result<Dialled, Failed>) -> bool {
         let reason = match attempt {
             Ok(dialled) => {
@@ -108,7 +109,7 @@ impl Awaited {
         };
         let reason: Arc<str> = reason.into();
         let before = std::mem::replace(&mut *self.reason.lock(), Arc::clone(&reason));
-        // Each reason once, however often the engine is dialled.
+        // Each reason is logged once, however often the engine is dialled.
         if before != reason {
             tracing::warn!(store = kind, reason = &*reason, "the engine cannot be used yet");
         }
@@ -126,7 +127,7 @@ impl fmt::Debug for Awaited {
     }
 }
 
-/// The store of an engine that is dialled.
+/// The store of an engine that is being dialled.
 #[derive(Debug)]
 struct Dialling(Arc<Awaited>);
 
@@ -170,7 +171,7 @@ impl Store for Dialling {
     }
 }
 
-/// The coordinator of an engine that is dialled.
+/// The coordinator of an engine that is being dialled.
 #[derive(Debug)]
 struct Coordinates(Arc<Awaited>);
 
@@ -203,7 +204,7 @@ impl Coordinator for Coordinates {
     }
 
     fn leave(&self) -> Later<Result<(), CoordinatorError>> {
-        // Whoever never joined has left.
+        // A node that never joined need not leave.
         match self.0.reached.get() {
             Some(_) => self.asked(|engine| engine.leave()),
             None => Box::pin(std::future::ready(Ok(()))),

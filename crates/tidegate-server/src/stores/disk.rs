@@ -1,4 +1,4 @@
-//! The store on disk.
+//! Opens the store on disk.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,10 +11,10 @@ use tidegate_disk::{Change, DiskOptions, DiskStore, OpenError};
 use super::folder;
 use super::opened::{Kept, OpenStore, OpenStoreError};
 
-/// How long after one look at a folder that is in use the next one is.
+/// The time between two attempts to open a folder that is in use.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
-/// Opens the store; where the file says nothing of one and there is no folder for it, one in memory does.
+/// Opens the store. If the file does not ask for a disk and there is no folder for it, opens one in memory instead.
 pub(super) async fn open(
     settings: &StoreSettings,
     disk: &DiskSettings,
@@ -44,7 +44,7 @@ pub(super) async fn open(
         }
     };
     let chosen = disk.stated || disk.path.is_some();
-    // A folder that nobody chose is made with those that it lies in.
+    // A folder that nobody chose is created with its parent.
     let make = if chosen { None } else { path.parent() };
     match open_patiently(options, make, patience).await {
         Ok(store) => {
@@ -62,8 +62,8 @@ pub(super) async fn open(
             let opened = OpenStore::new(Arc::new(store), "disk");
             Ok(OpenStore { kept: Some(kept), folder, warnings, ..opened })
         }
-        // Nobody chose a disk, and there is none to be had. Whatever else is wrong speaks of counters that are there, and that would be
-        // forgotten without a word.
+        // The file does not ask for a disk, and none is available. Other errors are not replaced by memory: they
+        // concern existing counters, which would be forgotten silently.
         Err(error @ (OpenError::Folder { .. } | OpenError::File { .. })) if !chosen => {
             in_memory(error.to_string())
         }
@@ -85,7 +85,7 @@ fn in_memory(
     Ok(OpenStore { kept: Some(Arc::new(kept)), warnings: vec![warning], ..opened })
 }
 
-/// Opens the file, and waits for another process that has it: the one before this may still answer its last requests.
+/// Opens the file. Waits if another process uses it: this server's predecessor may still answer its last requests.
 async fn open_patiently(
     options: impl Fn() -> DiskOptions,
     make: Option<&Path>,
@@ -107,11 +107,11 @@ async fn open_patiently(
     tokio::time::timeout(patience, looking).await.unwrap_or(Err(in_use))
 }
 
-/// Opens the file on a thread that may wait for the disk; makes a folder before.
+/// Opens the file on a thread that may block. Creates the folder `make` first.
 async fn open_file(options: DiskOptions, make: Option<PathBuf>) -> Result<DiskStore, OpenError> {
     let open = move || {
         if let Some(above) = make {
-            // What is wrong with it is told when the store's own folder is made.
+            // An error here is reported when the store's own folder is created.
             let _ = std::fs::create_dir_all(above);
         }
         DiskStore::open(options)
@@ -142,7 +142,7 @@ impl Kept for DiskStore {
     }
 }
 
-/// Counters that nobody keeps although that was wanted.
+/// Counters that are not kept although a disk was the default.
 #[derive(Debug)]
 struct NotKept {
     why: String,

@@ -1,4 +1,4 @@
-//! The store on etcd.
+//! Opens the store on etcd.
 
 use std::sync::Arc;
 
@@ -37,7 +37,7 @@ fn dialled(etcd: &Etcd) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
-        // Members without a leader take no writes, and say various things.
+        // Members without a leader accept no writes, and report various errors.
         ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
             Failed::Away(reason)
         }

@@ -1,24 +1,26 @@
-//! Where counters are kept that nobody chose a folder for.
+//! Finds the default folder for counters on disk.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use tidegate::config::Address;
 
-/// Returns the folder for state of the system, and in it one of the address: two servers on one machine keep apart.
+/// Returns a folder for this address inside the system's folder for state, so that two servers on one machine do not
+/// share one.
 ///
-/// Under systemd that is the first of `STATE_DIRECTORY`; else `tidegate` in `XDG_STATE_HOME` or `~/.local/state`. The policy file has no
-/// part in it: a server that moves to another address begins with other counters, and one with another file keeps those it had.
+/// Under systemd that is the first of `STATE_DIRECTORY`, otherwise `tidegate` in `XDG_STATE_HOME` or `~/.local/state`.
+/// The policy file does not matter: a server that moves to another address begins with empty counters, and one with
+/// another file keeps its counters.
 ///
 /// # Errors
-/// Why there is none.
+/// Why there is no such folder.
 pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) -> Result<PathBuf, String> {
     if http.tcp().is_some_and(|addr| addr.port() == 0) {
         return Err(
             "the system chooses the port, so nothing tells this server's folder from another's".to_owned()
         );
     }
-    // A relative path is none: it would mean another folder wherever the server is started.
+    // Relative paths are ignored: they would mean a different folder wherever the server is started.
     let said = |name: &str| variable(name).map(PathBuf::from).filter(|path| path.is_absolute());
     let first = |list: OsString| std::env::split_paths(&list).next().filter(|path| path.is_absolute());
     let state = variable("STATE_DIRECTORY")
@@ -26,7 +28,8 @@ pub(super) fn of(http: &Address, variable: impl Fn(&str) -> Option<OsString>) ->
         .or_else(|| Some(said("XDG_STATE_HOME")?.join("tidegate")))
         .or_else(|| Some(said("HOME")?.join(".local/state/tidegate")));
     let state = state.ok_or("neither STATE_DIRECTORY, XDG_STATE_HOME nor HOME names an absolute path")?;
-    // Colons part paths in lists, and mean something else on some systems; a socket's path is one name here.
+    // Colons separate paths in lists and have other meanings on some systems. The path of a socket becomes one name
+    // here.
     Ok(state.join(http.to_string().replace([':', '/'], "_")))
 }
 
@@ -44,7 +47,7 @@ mod tests {
         assert_eq!(found(&all).unwrap(), PathBuf::from("/var/lib/tidegate/127.0.0.1_8080"));
         assert_eq!(found(&all[1..]).unwrap(), PathBuf::from("/x/tidegate/127.0.0.1_8080"));
         assert_eq!(found(&all[2..]).unwrap(), PathBuf::from("/h/.local/state/tidegate/127.0.0.1_8080"));
-        // One that is relative hid those behind it.
+        // A relative path must not hide the variables after it.
         let hiding = [("STATE_DIRECTORY", "state"), ("XDG_STATE_HOME", "x"), ("HOME", "/h")];
         assert_eq!(found(&hiding).unwrap(), PathBuf::from("/h/.local/state/tidegate/127.0.0.1_8080"));
         assert!(found(&[("HOME", "relative")]).unwrap_err().contains("neither"));

@@ -1,4 +1,4 @@
-//! An opened store, and why there is none.
+//! An opened store, and the errors of opening one.
 
 use std::fmt::Debug;
 use std::path::PathBuf;
@@ -9,23 +9,23 @@ use tidegate::cluster::Coordinator;
 use tidegate::config::{ReadError, StoreSettings};
 use tidegate::store::{CapacityError, Store};
 
-/// An opened store, and what a server has to know of it.
+/// An opened store, with what a server must know about it.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct OpenStore {
-    /// What keeps the counters.
+    /// The store that holds the counters.
     pub store: Arc<dyn Store>,
-    /// Its kind, as metrics name it.
+    /// The kind of store, as in metrics.
     pub kind: &'static str,
     /// How several nodes share it; `None` for a store of this process.
     pub sharing: Option<Sharing>,
-    /// Whether it is an engine that is dialled and has not answered yet.
+    /// Whether it is an engine that is being dialled and has not answered yet.
     pub(crate) away: bool,
-    /// The folder of a store on disk, where other state of this server lies as well.
+    /// The folder of a store on disk, where the server keeps other state too.
     pub(crate) folder: Option<PathBuf>,
-    /// What may be in trouble although it decides.
+    /// The part that writes counters to disk, whose state is reported.
     pub(crate) kept: Option<Arc<dyn Kept>>,
-    /// What whoever starts the server should read.
+    /// Warnings for the operator.
     pub warnings: Vec<String>,
 }
 
@@ -33,57 +33,58 @@ pub struct OpenStore {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Sharing {
-    /// How many there are at most.
+    /// The most nodes that share it.
     pub nodes: u64,
-    /// How long the engine has to answer.
+    /// How long the engine may take to answer.
     pub deadline: Duration,
-    /// For how many keys this process keeps counters of its own, for policies with `share: local` or `split`.
+    /// The number of keys for which this process keeps its own counters, for policies with `share: local` or `split`.
     pub keys: usize,
-    /// Whether it keeps those keys in full, in twice the memory, and not by their fingerprints.
+    /// Whether these counters store full keys, in twice the memory, instead of fingerprints.
     pub full_keys: bool,
-    /// Through what nodes agree on their parts; `None` where each has an even part of the most there may be.
+    /// The coordinator by which nodes agree on their parts; `None`: each has an even part of the limit, for the most
+    /// nodes.
     pub coordinator: Option<Arc<dyn Coordinator>>,
-    /// Whether this node goes by the policies that were put through the coordinator, once there are some.
+    /// Whether this node uses the policies published through the coordinator, once there are some.
     pub cluster_policies: bool,
-    /// The region whose engine it is, where several regions divide the limits.
+    /// The region of this engine, if several regions divide the limits.
     pub region: Option<Region>,
 }
 
-/// A region among others that divide the limits, each with an engine of its own.
+/// A region among others that divide the limits, each with its own engine.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Region {
     /// Its name: the same on all its nodes.
     pub name: String,
-    /// How many regions there are at most.
+    /// The most regions.
     pub most: u64,
-    /// Through what the nodes of all regions agree on the regions' parts.
+    /// The coordinator by which the nodes of all regions agree on the regions' parts.
     pub coordinator: Arc<dyn Coordinator>,
 }
 
-/// Counters that are kept somewhere while this process decides.
+/// Counters that are written to disk while this process decides.
 pub(crate) trait Kept: Debug + Send + Sync {
-    /// Why they cannot be kept at present, and for how long that has been so.
+    /// Why counters cannot be written at present, and since how long.
     fn trouble(&self) -> Option<(String, Duration)>;
 
-    /// Keeps what has changed, for the last time. Holds the thread.
+    /// Writes the last changes. Blocks the thread.
     ///
     /// # Errors
-    /// What was not kept, and why.
+    /// What was not written, and why.
     fn close(&self) -> Result<(), String>;
 }
 
-/// Why a store cannot be opened. Shows no secret.
+/// Why a store cannot be opened. Messages contain no secrets.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenStoreError {
-    /// There is no memory for so many keys.
+    /// There is not enough memory for this many keys.
     #[error(transparent)]
     Capacity(#[from] CapacityError),
-    /// The folder or the file of the disk store.
+    /// The folder or the file of the disk store cannot be used.
     #[error("store.kind: disk")]
     Disk(#[from] tidegate_disk::OpenError),
-    /// Nobody says where the counters are to be.
+    /// There is no default folder for the counters.
     #[error("store.kind: disk: {0}; write store.path")]
     NoFolder(String),
     /// The client of the engine is not built in.
@@ -91,10 +92,10 @@ pub enum OpenStoreError {
         "store.kind: {kind}: this program was built without its client; build it with `cargo install --path crates/tidegate-cli --features {kind}`"
     )]
     NotBuilt {
-        /// The kind, which is the feature's name too.
+        /// The kind, which is also the name of the feature.
         kind: &'static str,
     },
-    /// Nodes agree on nothing through it.
+    /// The store cannot coordinate nodes.
     #[error(
         "store.kind: {kind}: nodes agree on nothing through it; that takes store.kind: etcd or zookeeper"
     )]
@@ -109,20 +110,20 @@ pub enum OpenStoreError {
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// Why not.
+        /// Why it cannot be read.
         why: ReadError,
     },
-    /// A file beside the configuration holds something else than what it is for.
+    /// A file beside the configuration does not have the expected content.
     #[error("{key}: {} {why}", path.display())]
     Content {
         /// The key that names it.
         key: &'static str,
         /// The file.
         path: PathBuf,
-        /// What it lacks.
+        /// What is missing.
         why: &'static str,
     },
-    /// What the file says of the engine is wrong: an address, or a number out of range.
+    /// A setting of the engine is wrong: an address, or a number out of range.
     #[error("store.kind: {kind}: {reason}")]
     Setting {
         /// The kind.
@@ -130,10 +131,10 @@ pub enum OpenStoreError {
         /// What is wrong, and what would work.
         reason: String,
     },
-    /// The same of the engine through which regions agree.
+    /// An error about the engine by which regions agree.
     #[error("{}", of_region(.0))]
     Region(Box<Self>),
-    /// The engine answers, and cannot be used: it refuses the credentials, is too old, or is none of its kind.
+    /// The engine answers but cannot be used: it refuses the credentials, is too old, or is of another kind.
     #[error("store.kind: {kind}: {reason}")]
     Engine {
         /// The kind.
@@ -143,13 +144,13 @@ pub enum OpenStoreError {
     },
 }
 
-/// Says of `store.region` what a message says of `store`.
+/// Rewrites a message about `store` for `store.region`.
 pub(super) fn of_region(message: &impl ToString) -> String {
     message.to_string().replacen("store.", "store.region.", 1)
 }
 
 impl OpenStoreError {
-    /// Returns the number of keys that the system has no memory for, where it is that.
+    /// Returns the number of keys that there is not enough memory for, if that is the error.
     #[must_use]
     pub const fn too_many_keys(&self) -> Option<usize> {
         match self {
@@ -159,7 +160,7 @@ impl OpenStoreError {
         }
     }
 
-    /// Says whether it is the file, or the choice of program, that has to change: not the machine, a folder or the engine.
+    /// Returns whether the file, or the choice of program, must change, and not the machine, a folder or the engine.
     #[must_use]
     pub const fn is_in_the_file(&self) -> bool {
         match self {
@@ -179,7 +180,7 @@ impl OpenStoreError {
 }
 
 impl OpenStore {
-    /// Takes any store, under the name that metrics are to give it.
+    /// Wraps any store, under the name that metrics use for it.
     #[must_use]
     pub fn new(store: Arc<dyn Store>, kind: &'static str) -> Self {
         Self { store, kind, sharing: None, away: false, folder: None, kept: None, warnings: Vec::new() }

@@ -1,4 +1,4 @@
-//! The store on Redis or Valkey.
+//! Opens the store on Redis or Valkey.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ pub(super) fn dial(
     let urls: Vec<String> = engine.urls.iter().map(|url| secret(url)).collect();
     let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
     let options = match topology {
-        // The file has one address; others are refused when it is read.
+        // The file has one address; more are refused when it is read.
         Topology::Single => RedisOptions::single(urls.first().copied().unwrap_or_default()),
         Topology::Cluster => RedisOptions::cluster(&urls),
         Topology::Sentinel { master } => {
@@ -67,7 +67,7 @@ fn dialled(store: RedisStore) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
-        // In the words of the file, where it says that another kind of address may do.
+        // Names the key in the file, if the error suggests another kind of address.
         ConnectError::Unreachable { .. } if reason.contains("rediss://") => {
             Failed::Away(format!("{reason} (store.url)"))
         }
@@ -79,7 +79,7 @@ fn failed(error: &ConnectError) -> Failed {
             let reason = format!("{reason} (store.ca_file, store.cert_file)");
             Failed::ForGood(OpenStoreError::Engine { kind: KIND, reason })
         }
-        // In the words of the file.
+        // In the terms of the file.
         ConnectError::Mode { address, is_cluster } => {
             let reason = if *is_cluster {
                 format!("{address} is a node of a cluster; write store.topology: cluster")
@@ -92,8 +92,9 @@ fn failed(error: &ConnectError) -> Failed {
     }
 }
 
-/// Returns the addresses of sentinels, which have no databases, and that of any master of theirs: by TLS where they are, since its password
-/// must not go out in plain text, and with the database that they name.
+/// Returns the addresses of sentinels, without databases, and the address of their master. The master is dialled with
+/// TLS if they are, because its password must not be sent in plain text, and with the database that their addresses
+/// name.
 fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
     let parts = |url: &str| {
         let (scheme, rest) = url.split_once("://").unwrap_or(("redis", url));
@@ -104,7 +105,7 @@ fn behind_sentinels(urls: &[String]) -> (Vec<String>, String) {
     (sentinels, masters.into_iter().next().unwrap_or_default())
 }
 
-/// Puts user and password into an address, which is never shown.
+/// Inserts user and password into an address. The result is never shown.
 fn with_secrets(url: &str, user: Option<&str>, password: Option<&str>) -> String {
     if user.is_none() && password.is_none() {
         return url.to_owned();
@@ -140,7 +141,8 @@ mod tests {
         assert_eq!(away("refused"), "no Redis server answers at h:1: refused");
     }
 
-    /// The master was dialled without TLS, whatever the sentinels were, and got the password in plain text; the database was lost.
+    /// Regression: the master was dialled without TLS whatever the sentinels used, so it got the password in plain
+    /// text, and the database was lost.
     #[test]
     fn a_master_is_reached_as_its_sentinels_are() {
         let behind = |urls: &[&str]| {

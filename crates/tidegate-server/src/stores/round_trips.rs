@@ -1,6 +1,7 @@
-//! What policies cost in round trips, where their store is an engine.
+//! What policies cost in round trips, if their store is an engine.
 //!
-//! Each fact is asked of what decides it: which limits the script of Redis knows, which are leased, what a compare-and-set takes.
+//! Each fact comes from the code that decides it: which limits the Redis script supports, which are leased, how many
+//! round trips a compare-and-set takes.
 
 use std::sync::Arc;
 
@@ -20,16 +21,16 @@ pub enum DecidedIn {
     Process,
     /// By the engine's script.
     Script,
-    /// In this process, over what was read of the engine, and written if nothing has changed.
+    /// In this process, on state that was read from the engine and is written back if unchanged since.
     CompareAndSet,
-    /// In this process, out of units that were drawn from the engine.
+    /// In this process, with units drawn from the engine in advance.
     Leases,
-    /// It is not known: the engine's client is not built into this program.
+    /// Unknown: the engine's client is not built into this program.
     Unknown,
 }
 
 impl DecidedIn {
-    /// Returns its word.
+    /// Returns the name of the variant.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -42,7 +43,7 @@ impl DecidedIn {
     }
 }
 
-/// What a policy costs.
+/// The cost of a policy in round trips.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PolicyCost {
@@ -52,17 +53,17 @@ pub struct PolicyCost {
     pub share: Share,
     /// Where its requests are decided.
     pub decided_in: DecidedIn,
-    /// The round trips of a request that passes, while no other node writes the same key; of [`DecidedIn::Leases`] those of a draw, and most requests
-    /// make none.
+    /// The round trips of a request that passes, if no other node writes the same key. For [`DecidedIn::Leases`], the
+    /// round trips of a draw; most requests make none.
     pub round_trips: Option<u32>,
-    /// Of leases: the most units that a draw brings to this node while all the nodes there may be are there, of one region among others while all
-    /// regions have the same part of the limit.
+    /// For leases: the most units that a draw brings to this node, if the most nodes are present, and, with several
+    /// regions, if all regions have equal parts of the limit.
     pub lease_units: Option<u64>,
-    /// The round trips of the settlement that each request is followed by; 0 where none is expected.
+    /// The round trips of the settlement after each request; 0 if none is expected.
     pub settling: u32,
 }
 
-/// Returns what each policy that is not off costs; nothing where the store is this process's own.
+/// Returns the cost of each policy that is not off; empty if the store is in this process.
 #[must_use]
 pub fn round_trips(store: &StoreSettings, policies: &PolicySet) -> Vec<PolicyCost> {
     let StoreKind::Engine(engine) = &store.kind else { return Vec::new() };
@@ -102,14 +103,15 @@ fn cost_of(policy: &Policy, engine: &EngineKind, regions: u64, nodes: u64) -> Po
     }
 }
 
-/// Returns the part of a limit that the engine of one among so many regions decides by.
+/// Returns the part of a limit that the engine of one of `regions` regions decides.
 fn of_one_region(quota: &Arc<Quota>, regions: u64) -> Arc<Quota> {
     let part = Part::even(regions).at(Tick::EPOCH);
-    // What cannot be divided is each region's own, and whole; of what is less than a unit, a region has more at times.
+    // A limit that cannot be divided applies in full in each region. If an even part is less than one unit, a region has
+    // a larger part at times.
     quota.divided(part, Part::WHOLE).map_or_else(|| Arc::clone(quota), Arc::new)
 }
 
-/// Says whether the engine decides all of these in its script; `None` where this program does not know.
+/// Returns whether the engine decides all of these quotas in its script; `None` if this program does not know.
 #[cfg_attr(not(feature = "redis"), allow(unused_variables, reason = "only the client of Redis has a script"))]
 fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
     match engine {
@@ -125,7 +127,7 @@ fn scripted(engine: &EngineKind, quotas: &[&Arc<Quota>]) -> Option<bool> {
 mod tests {
     use super::*;
 
-    /// The check told each node of a region what it would hold if the region had the whole limit.
+    /// Regression: the check stated for each node of a region what it would hold if the region had the whole limit.
     #[test]
     fn a_lease_in_a_region_is_of_its_part_of_the_limit() {
         let quota = Arc::new(Quota::per_second(3_000).burst(8_000).gcra().expect("a limit in range"));

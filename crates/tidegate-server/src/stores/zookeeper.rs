@@ -1,4 +1,4 @@
-//! The store on ZooKeeper.
+//! Opens the store on ZooKeeper.
 
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ fn dialled(zookeeper: &ZooKeeper) -> Dialled {
 fn failed(error: &ConnectError) -> Failed {
     let reason = error.to_string();
     match error {
-        // A server that is cut off from its ensemble takes no writes, and says various things.
+        // A server that is cut off from its ensemble accepts no writes, and reports various errors.
         ConnectError::Unreachable { .. } | ConnectError::ReadOnly { .. } | ConnectError::Other { .. } => {
             Failed::Away(reason)
         }

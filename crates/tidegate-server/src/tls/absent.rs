@@ -1,4 +1,4 @@
-//! A build without TLS: there are no certificates, so nothing below is ever called on some.
+//! Placeholders for a build without TLS. There are no certificates, so no method here is ever called.
 
 use std::path::Path;
 
@@ -7,7 +7,7 @@ use tidegate::config::TlsSettings;
 
 use super::error::TlsError;
 
-/// Says that this build has no TLS: it has not the feature `tls`.
+/// Returns the error that this build lacks the feature `tls`.
 ///
 /// # Errors
 /// [`TlsError::NotBuilt`], always.
@@ -15,7 +15,7 @@ pub fn check_tls(_: &TlsSettings) -> Result<Vec<String>, TlsError> {
     Err(TlsError::NotBuilt)
 }
 
-/// The certificates of a server: none.
+/// Never made: a server has no certificates.
 #[derive(Debug)]
 pub(crate) enum Certificates {}
 

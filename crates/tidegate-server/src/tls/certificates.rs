@@ -1,4 +1,4 @@
-//! The certificates that hold now, and how they are renewed.
+//! The certificates in force, and their renewal.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,30 +19,30 @@ use crate::blocking_jobs::BlockingJobs;
 use crate::metrics::Transport;
 use crate::metrics::tls::{self, Failures};
 
-/// The longest wait for the files, as for the configuration.
+/// The longest wait for reading the files, as for the configuration.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// What handshakes are answered with.
+/// The certificates that handshakes use at present.
 #[derive(Debug)]
 struct InForce {
-    /// By the place of the transport in [`Transport::ALL`].
+    /// Indexed by the position of the transport in [`Transport::ALL`].
     configs: [Arc<ServerConfig>; Transport::ALL.len()],
     chain: Vec<CertificateDer<'static>>,
     client_ca: Vec<CertificateDer<'static>>,
     validity: Option<Validity>,
 }
 
-/// The certificates of a server. Which files they lie in does not change while it runs; what the files hold does.
+/// The certificates of a server. The paths of the files do not change while it runs; their content may.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     settings: TlsSettings,
     in_force: ArcSwap<InForce>,
-    /// Why the last renewal was refused, unless a good one followed.
+    /// Why the last renewal was refused, unless a successful one followed.
     refused: Mutex<Option<Arc<TlsError>>>,
     jobs: BlockingJobs,
-    /// Held while the files are read and stored, so that two renewals do not overlap and the later one wins.
+    /// Locked while the files are read and stored, so that renewals do not overlap and the latest wins.
     turn: Turn<()>,
-    /// Handshakes that came to nothing.
+    /// Counts failed handshakes.
     pub(crate) failures: Failures,
 }
 
@@ -50,7 +50,7 @@ impl Certificates {
     /// Reads the files.
     ///
     /// # Errors
-    /// [`TlsError`], also when they cannot be read within 10 s.
+    /// [`TlsError`], also if they cannot be read within 10 s.
     pub(crate) async fn open(settings: TlsSettings) -> Result<Self, TlsError> {
         let jobs = BlockingJobs::new(PATIENCE);
         let read = read(&jobs, &settings).await?;
@@ -65,7 +65,7 @@ impl Certificates {
         })
     }
 
-    /// Reads the files again; those that cannot be used change nothing, and the log says why.
+    /// Reads the files again. Unusable files change nothing and are logged.
     pub(crate) async fn renew(&self) {
         let _turn = self.turn.lock().await;
         let read = match read(&self.jobs, &self.settings).await {
@@ -79,7 +79,8 @@ impl Certificates {
         };
         *self.refused.lock() = None;
         let before = self.in_force.load();
-        // The key cannot change without the certificate. What is the same stays, with the sessions that callers can resume.
+        // The key cannot change without the certificate. If nothing has changed, the old value is kept, with its
+        // resumable sessions.
         if before.chain == read.chain && before.client_ca == read.client_ca {
             return;
         }
@@ -88,7 +89,7 @@ impl Certificates {
         tracing::info!(cert = %self.settings.cert.display(), until = self.until(), "the certificate was read again");
     }
 
-    /// Returns the files, to be watched.
+    /// Returns the paths of the files, to be watched.
     pub(crate) fn files(&self) -> impl Iterator<Item = &Path> {
         [&self.settings.cert, &self.settings.key]
             .into_iter()
@@ -96,12 +97,12 @@ impl Certificates {
             .map(PathBuf::as_path)
     }
 
-    /// Returns how handshakes of this protocol are answered now.
+    /// Returns the TLS configuration for handshakes of this protocol.
     pub(crate) fn config(&self, transport: Transport) -> Arc<ServerConfig> {
         Arc::clone(&self.in_force.load().configs[transport as usize])
     }
 
-    /// Says how the certificate stands: until when it holds, and why the last renewal was refused, if it was.
+    /// Describes the certificate for `readyz`: until when it is valid, and why the last renewal was refused, if it was.
     pub(crate) fn stand(&self) -> String {
         let until = self.until();
         match &*self.refused.lock() {
@@ -112,7 +113,7 @@ impl Certificates {
         }
     }
 
-    /// Adds what metrics tell.
+    /// Registers the metrics of certificates and handshakes.
     pub(crate) fn show(&self, registry: &mut Registry) {
         let ends = self.in_force.load().validity.map(|validity| validity.ends);
         tls::show(registry, ends, self.refused.lock().is_none(), &self.failures);

@@ -5,31 +5,31 @@ use std::sync::Arc;
 
 use tidegate::config::{DoorName, ReadError};
 
-/// Why the doors cannot be encrypted as they should be. No message repeats anything of a file: it may hold a key.
+/// Why the doors cannot be encrypted as configured. No message repeats the content of a file, which may be a key.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
     /// A file cannot be read.
     #[error("the {what} file {} {why}", path.display())]
     File {
-        /// Whose it is.
+        /// The purpose of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// Why.
         why: Arc<ReadError>,
     },
-    /// A file does not hold what it should.
+    /// A file does not have the expected content.
     #[error("the {what} file {} {why}", path.display())]
     Content {
-        /// Whose it is.
+        /// The purpose of the file.
         what: &'static str,
         /// The file.
         path: PathBuf,
         /// What is wrong, and what would work.
         why: String,
     },
-    /// The key is that of another certificate.
+    /// The key does not belong to the certificate.
     #[error(
         "the key in {} is not that of the first certificate in {}; the server's own certificate goes first, and its key is the one that it was \
          requested with",
@@ -66,7 +66,7 @@ pub enum TlsError {
 }
 
 impl TlsError {
-    /// Says whether whoever wrote the settings or the files has to change something, rather than the machine.
+    /// Returns whether the settings or the files must change, and not the machine.
     #[must_use]
     pub const fn is_a_mistake(&self) -> bool {
         !matches!(self, Self::File { .. } | Self::Slow { .. })

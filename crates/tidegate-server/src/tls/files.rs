@@ -1,4 +1,4 @@
-//! Reads the files: certificates, their key, and the certificates that callers' own must come from.
+//! Reads the TLS files: certificates, their key, and the authorities of client certificates.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,33 +15,34 @@ use super::error::TlsError;
 use super::validity::Validity;
 use crate::file_mode;
 
-/// The most bytes of a file: a hundred times what a chain of certificates has. More is another file.
+/// The most bytes of a file: a hundred times the size of a certificate chain. A larger file is probably a different
+/// one.
 const MOST: u64 = 1 << 20;
 
 const CERT: &str = "certificate's";
 const KEY: &str = "certificate key's";
 const CLIENT_CA: &str = "client CA's";
 
-/// What the files hold, fit for use.
+/// The content of the files, checked.
 #[derive(Debug)]
 pub(super) struct Read {
-    /// How handshakes are answered, without a protocol.
+    /// The TLS configuration, before a protocol is chosen.
     pub(super) config: ServerConfig,
-    /// The server's certificate and those behind it.
+    /// The server's certificate and its intermediate certificates.
     pub(super) chain: Vec<CertificateDer<'static>>,
-    /// The certificates that callers' own must come from.
+    /// The authorities of client certificates.
     pub(super) client_ca: Vec<CertificateDer<'static>>,
-    /// When the chain holds, if that can be read.
+    /// When the chain is valid, if its dates can be read.
     pub(super) validity: Option<Validity>,
-    /// What works and was hardly meant.
+    /// Warnings about settings that work but are probably not intended.
     pub(super) warnings: Vec<String>,
 }
 
-/// Reads the files that encrypt a server's doors, and says whether they can be used: to look at them before a server is started.
-/// Returns warnings about them: dates, permissions. May block as long as a file system does.
+/// Reads the files that encrypt a server's doors, to check them before a server is started. Returns warnings about
+/// them: dates, permissions. May block as long as a file system does.
 ///
 /// # Errors
-/// [`TlsError`].
+/// [`TlsError`] if they cannot be used.
 pub fn check_tls(settings: &TlsSettings) -> Result<Vec<String>, TlsError> {
     read(settings).map(|read| read.warnings)
 }
@@ -78,7 +79,8 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
         error => unfit(&error),
     })?;
     if settings.client_ca.is_some() {
-        // A session that is resumed is not looked at again: for a day, a certificate would be taken that has ended meanwhile.
+        // No session resumption: a resumed session is not verified again, so for a day a client certificate would be
+        // accepted that has expired.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
@@ -95,7 +97,7 @@ pub(super) fn read(settings: &TlsSettings) -> Result<Read, TlsError> {
     Ok(Read { config, chain, client_ca, validity, warnings })
 }
 
-/// Warns of a certificate that callers do not take now.
+/// Warns of a certificate that is not valid at present.
 fn outside(cert: &Path, validity: Validity) -> Option<String> {
     let now = SystemClock::new().now().since(Tick::EPOCH).as_secs();
     let date = |seconds| timestamp(seconds);
@@ -112,7 +114,7 @@ fn outside(cert: &Path, validity: Validity) -> Option<String> {
     Some(format!("the {CERT} file {}: the certificate, or one behind it, {wrong}", cert.display()))
 }
 
-/// Writes a time as people read it.
+/// Formats a time for people.
 pub(super) fn timestamp(seconds: u64) -> String {
     let time = i64::try_from(seconds).ok().and_then(|seconds| jiff::Timestamp::from_second(seconds).ok());
     time.map_or_else(|| format!("second {seconds}"), |time| time.to_string())
@@ -136,7 +138,7 @@ fn certificates(what: &'static str, path: &Path) -> Result<Vec<CertificateDer<'s
             path,
             "holds no certificate in PEM; one begins with the line -----BEGIN CERTIFICATE-----".to_owned(),
         )),
-        // The library's words may repeat a line of the file.
+        // The library's message may repeat a line of the file.
         Err(_) => {
             Err(content(what, path, "is damaged: a section of it is not PEM; write it anew".to_owned()))
         }

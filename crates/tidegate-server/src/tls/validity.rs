@@ -1,7 +1,8 @@
-//! From when until when a certificate holds.
+//! The period in which a certificate is valid.
 //!
-//! Asked of the verifier that callers' libraries and this server use, so that no second reader of certificates is needed: it looks at the
-//! dates before anything else, and says which date a time lies outside of (RFC 5280, section 4.1.2.5).
+//! It is found by asking the verifier that this server and its callers use, so no second certificate parser is needed.
+//! The verifier checks the dates before anything else, and reports the date that a given time violates (RFC 5280,
+//! section 4.1.2.5).
 
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, Error, RootCertStore};
 
-/// The span in which a certificate holds, in seconds of Unix time, both ends included.
+/// The period in which a certificate is valid, in seconds of Unix time, both ends included.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Validity {
     pub(super) begins: u64,
@@ -18,11 +19,11 @@ pub(super) struct Validity {
 }
 
 impl Validity {
-    /// Returns the span of one certificate; `None` of one whose dates cannot be read.
+    /// Returns the period of one certificate; `None` if its dates cannot be read.
     pub(super) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
         let begins = match refusal(certificate, 0)? {
             CertificateError::NotValidYetContext { not_before, .. } => not_before.as_secs(),
-            // It holds since 1970 or before.
+            // Expired before 1970. All other answers mean that it was valid in 1970, so its beginning is taken as 0.
             CertificateError::ExpiredContext { .. } => return None,
             _ => 0,
         };
@@ -34,7 +35,7 @@ impl Validity {
         }
     }
 
-    /// Returns the span in which all of these hold.
+    /// Returns the period in which all of these are valid.
     pub(super) fn of_all(chain: &[CertificateDer<'_>]) -> Option<Self> {
         let spans = chain.iter().filter_map(Self::of);
         spans.reduce(|one, other| Self {
@@ -44,7 +45,8 @@ impl Validity {
     }
 }
 
-/// Returns why nobody would take the certificate at a time: its dates, or else that nobody has signed it.
+/// Returns why the certificate would be rejected at a time: its dates, or otherwise the missing signature of an
+/// authority.
 fn refusal(certificate: &CertificateDer<'_>, seconds: u64) -> Option<CertificateError> {
     let time = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
     let parsed = ParsedCertificate::try_from(certificate).ok()?;

@@ -1,4 +1,4 @@
-//! Input that is wrong is an error of its call alone; the next call on the same connection is answered.
+//! Invalid input is an error of its call alone; the next call on the same connection is answered.
 
 use bytes::Bytes;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitRequest;
@@ -68,7 +68,8 @@ async fn what_is_wrong_is_told_in_a_code_and_a_sentence() {
     assert_eq!(asked(&mut client, &good).await.code, Some(0));
 }
 
-/// A proxy lets pass what it gets an error for, unless it is told otherwise: whoever could provoke one by a long header had no limits.
+/// By default a proxy lets a request pass when it gets an error. So a client that could cause an error by a long header
+/// would have no limits.
 #[tokio::test]
 async fn what_clients_of_a_proxy_can_make_long_is_refused_and_no_error() {
     let (_server, grpc) = started(POLICIES).await;
@@ -81,7 +82,7 @@ async fn what_clients_of_a_proxy_can_make_long_is_refused_and_no_error() {
     // Nothing was charged.
     let request = call(&[&[("remote_address", "a")]]);
     assert_eq!(asked(&mut client, &request).await.answer().statuses[0].limit_remaining, 2);
-    // A key of five megabytes is more than a proxy is made to send.
+    // A key of five megabytes is longer than any that a proxy can be made to send.
     let request = call(&[&[("remote_address", &"x".repeat(5 << 20))]]);
     let reply = asked(&mut client, &request).await;
     assert_eq!(reply.code, Some(8), "{reply:?}");
@@ -112,7 +113,7 @@ async fn a_deadline_is_obeyed() {
         let reply = client.call(RATE_LIMIT, &[("grpc-timeout", timeout)], body.clone()).await.unwrap();
         assert_eq!(reply.code, Some(code), "{timeout}: {reply:?}");
     }
-    // The message does not come: the deadline ends it, and without one the server's own time.
+    // The message does not come. The deadline ends the call, or the server's own timeout if there is none.
     for headers in [&[("grpc-timeout", "1m")][..], &[]] {
         let (response, stream) = client.begin(RATE_LIMIT, headers).await.unwrap();
         assert_eq!(reply(response).await.unwrap().code, Some(4));

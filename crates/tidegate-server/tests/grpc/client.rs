@@ -1,4 +1,4 @@
-//! A caller over plain HTTP/2, which sends whatever it is told to.
+//! A client over plain HTTP/2, which sends any bytes.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -14,21 +14,21 @@ use tokio::net::TcpStream;
 
 pub(crate) const RATE_LIMIT: &str = "/envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit";
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) http: StatusCode,
-    /// `grpc-status`, wherever it came.
+    /// `grpc-status`, from headers or trailers.
     pub(crate) code: Option<u16>,
     pub(crate) message: String,
     pub(crate) body: Vec<u8>,
 }
 
 impl Reply {
-    /// Reads the message of a call that was answered.
+    /// Decodes the message of a successful call.
     #[track_caller]
     pub(crate) fn answer(&self) -> RateLimitResponse {
         assert_eq!(self.code, Some(0), "{self:?}");
@@ -48,7 +48,7 @@ impl Client {
         Self(client)
     }
 
-    /// Sends the head of a call; what returns sends the body.
+    /// Sends the head of a call. Returns the stream for its body.
     pub(crate) async fn begin(
         &mut self,
         path: &str,
@@ -65,7 +65,7 @@ impl Client {
         ready.send_request(request.body(()).unwrap(), false)
     }
 
-    /// Calls with these bytes as the body.
+    /// Makes a call with these bytes as the body.
     pub(crate) async fn call(
         &mut self,
         path: &str,
@@ -73,12 +73,12 @@ impl Client {
         body: impl Into<Bytes>,
     ) -> Result<Reply, h2::Error> {
         let (response, mut stream) = self.begin(path, headers).await?;
-        // Of a body that is not read to its end the rest need not arrive.
+        // Ignores errors: a body that the server does not read to its end need not arrive.
         let _ = stream.send_data(body.into(), true);
         reply(response).await
     }
 
-    /// Asks whether a call may pass.
+    /// Makes a rate limit call.
     #[track_caller]
     pub(crate) fn ask<'c>(
         &'c mut self,
@@ -89,7 +89,7 @@ impl Client {
     }
 }
 
-/// Reads an answer to its end.
+/// Reads a complete answer.
 pub(crate) async fn reply(response: ResponseFuture) -> Result<Reply, h2::Error> {
     let response = tokio::time::timeout(FOREVER, response).await.expect("an answer")?;
     let (head, mut stream) = response.into_parts();
@@ -112,7 +112,7 @@ pub(crate) async fn reply(response: ResponseFuture) -> Result<Reply, h2::Error> 
     })
 }
 
-/// Writes a message as a body has it.
+/// Frames a message as a body.
 pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     let mut body = vec![0];
     body.extend_from_slice(&u32::try_from(message.len()).unwrap().to_be_bytes());
@@ -120,7 +120,7 @@ pub(crate) fn framed(message: &[u8]) -> Vec<u8> {
     body
 }
 
-/// A call of the domain `shop` with these descriptors, each of (key, value) entries.
+/// A call in the domain `shop` with these descriptors, each a list of (key, value) entries.
 pub(crate) fn call(descriptors: &[&[(&str, &str)]]) -> RateLimitRequest {
     let entry = |(key, value): &(&str, &str)| Entry { key: (*key).to_owned(), value: (*value).to_owned() };
     let descriptor = |entries: &&[(&str, &str)]| RateLimitDescriptor {

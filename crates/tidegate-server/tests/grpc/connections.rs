@@ -1,4 +1,4 @@
-//! Connections: places, idleness, floods, and a drain that loses no call.
+//! Connections: places, idle timeouts, floods, and a drain that loses no call.
 
 use std::time::Duration;
 
@@ -30,10 +30,10 @@ fn body() -> Bytes {
 pub(super) async fn until_closed(to: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(to).await.unwrap();
     let mut read = Vec::new();
-    // A server that has closed takes no more.
+    // Ignores errors: the server may have closed already.
     let _ = stream.write_all(bytes).await;
     let rest = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut read));
-    // A reset is as good an end.
+    // A reset counts as closing too.
     let _ = rest.await.expect("the server closes");
     read
 }
@@ -56,7 +56,7 @@ async fn a_preface_that_does_not_come_and_a_connection_that_idles_are_closed() {
     })
     .await;
     until_closed(grpc, b"PRI * HTTP/2.0\r\n").await;
-    // Told to go away, frame type 7, before it is closed.
+    // A GOAWAY frame (type 7) comes before the end.
     let said = until_closed(grpc, PREFACE).await;
     assert!(said.windows(4).any(|frame| frame[0] == 8 && frame[1] == 7), "{said:?}");
     let cut = "tidegate_connections_cut_total{reason=\"head\"} 1";
@@ -67,7 +67,8 @@ async fn a_preface_that_does_not_come_and_a_connection_that_idles_are_closed() {
 async fn idle_connections_make_room_and_health_is_told_when_all_are_busy() {
     let (_server, grpc) = started_with(POLICIES, |options| {
         options.connections = 4;
-        // A call whose message does not come would be over after 10 s, and its connection idle: too soon on a machine without time for us.
+        // By default, a call without a message ends after 10 s and leaves its connection idle, which is too soon on a
+        // slow machine.
         options.timeouts.body = Duration::from_secs(3600);
     })
     .await;
@@ -78,12 +79,13 @@ async fn idle_connections_make_room_and_health_is_told_when_all_are_busy() {
     let mut client = Client::connect(grpc).await;
     assert_eq!(client.ask(&call(&[&[("a", "b")]])).await.overall_code, 1);
     drop(idle);
-    // Calls whose messages do not come keep their connections busy. One address has three of four places.
+    // Calls without their messages keep their connections busy. One address has three of four places.
     let mut busy = Vec::new();
     for _ in 0..3 {
         let mut client = Client::connect(grpc).await;
         let begun = client.begin(RATE_LIMIT, &[]).await.unwrap();
-        // Answered, so the head before it was read. Until then the connection counts as idle, and would make room for the next.
+        // This call is answered, so the head before it was read. Until then the connection counts as idle, and would
+        // lose its place to the next.
         client.ask(&call(&[&[("a", "b")]])).await;
         busy.push((begun, client));
     }
@@ -103,7 +105,7 @@ async fn a_drain_answers_what_was_begun_and_says_that_it_goes() {
     let mut client = Client::connect(grpc).await;
     let _idle = Client::connect(grpc).await;
     let (response, mut stream) = client.begin(RATE_LIMIT, &[]).await.unwrap();
-    // Answered, so the head before it has arrived.
+    // This call is answered, so the head before it has arrived.
     client.ask(&call(&[&[("a", "b")]])).await;
     server.handle.stop();
     until("no new connection", async || TcpStream::connect(grpc).await.is_err()).await;
@@ -113,7 +115,7 @@ async fn a_drain_answers_what_was_begun_and_says_that_it_goes() {
     assert!(client.call(RATE_LIMIT, &[], body()).await.is_err());
 }
 
-/// Returns what a caller sends who opens a connection and asks at once.
+/// Returns the bytes of a client that opens a connection and makes a call at once.
 async fn first_bytes() -> Vec<u8> {
     let (near, mut far) = tokio::io::duplex(1 << 16);
     let (mut client, connection) = h2::client::handshake(near).await.unwrap();
@@ -129,14 +131,15 @@ async fn first_bytes() -> Vec<u8> {
     sent
 }
 
-/// Whoever is accepted just before a drain has asked already, and would take a closed connection for a failure.
+/// A client that is accepted just before a drain has made its call already, and would take a closed connection for a
+/// failure.
 #[tokio::test]
 async fn a_call_on_a_connection_that_was_just_accepted_is_answered_in_a_drain() {
     let (server, grpc) = started(POLICIES).await;
     let bytes = first_bytes().await;
     let mut just = TcpStream::connect(grpc).await.unwrap();
     let silent = TcpStream::connect(grpc).await.unwrap();
-    // Answered, so the two before it are accepted.
+    // This call is answered, so the two connections before it are accepted.
     Client::connect(grpc).await.ask(&call(&[&[("a", "b")]])).await;
     server.handle.stop();
     until("no new connection", async || TcpStream::connect(grpc).await.is_err()).await;
@@ -144,7 +147,7 @@ async fn a_call_on_a_connection_that_was_just_accepted_is_answered_in_a_drain() 
     let mut said = Vec::new();
     let rest = tokio::time::timeout(Duration::from_secs(30), just.read_to_end(&mut said));
     rest.await.expect("the server closes").unwrap();
-    // A message of gRPC that begins with the overall code 1.
+    // A gRPC message that begins with the overall code 1.
     let answered = said.windows(7).any(|bytes| matches!(bytes, [0, 0, 0, 0, _, 8, 1]));
     assert!(answered, "{}", said.escape_ascii());
     assert_eq!(server.stopped().await, Stopped::Drained, "one that never says anything does not hold it up");

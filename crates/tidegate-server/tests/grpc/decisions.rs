@@ -1,4 +1,4 @@
-//! What a call decides: descriptors, units, limits that calls bring.
+//! Decisions of calls: descriptors, units, limits that calls bring along.
 
 use envoy_types::pb::envoy::extensions::common::ratelimit::v3::rate_limit_descriptor::RateLimitOverride;
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
@@ -27,10 +27,10 @@ policies:
 const OK: i32 = 1;
 const OVER: i32 = 2;
 
-/// Of a descriptor: code, name, limit, unit, remaining and seconds.
+/// A descriptor's status: code, name, limit, unit, remaining and seconds.
 type Status = (i32, String, u32, i32, u32, i64);
 
-/// The overall code, and what is told of each descriptor.
+/// The overall code, and the status of each descriptor.
 fn told(answer: &RateLimitResponse) -> (i32, Vec<Status>) {
     let each = answer.statuses.iter().map(|status| {
         let limit = status.current_limit.clone().unwrap_or_default();
@@ -58,12 +58,12 @@ async fn each_descriptor_has_its_status() {
     assert_eq!(refused.response_headers_to_add[0].key, "retry-after");
     assert_eq!(refused.response_headers_to_add[0].value, "20");
     assert!(refused.dynamic_metadata.is_none() && refused.raw_body.is_empty(), "nobody asked for more");
-    // What no policy matches passes, and has no limit.
+    // A request that no policy matches passes, and has no limit.
     assert_eq!(told(&client.ask(&call(&[&[("x", "y")]])).await), (OK, vec![one(OK, "", 0, 0, 0, 0)]));
     let mut elsewhere = ask.clone();
     elsewhere.domain = "another".to_owned();
     assert_eq!(told(&client.ask(&elsewhere).await).0, OK);
-    // A window that is none of the units has none.
+    // A window of another length than any unit has no unit.
     let odd = told(&client.ask(&call(&[&[("generic_key", "odd")]])).await);
     assert_eq!(odd.1, [one(OK, "odd", 10, 0, 9, 1)]);
 }
@@ -79,7 +79,7 @@ async fn all_descriptors_are_charged_or_none() {
     let refused = told(&client.ask(&both).await);
     assert_eq!((refused.0, refused.1[0].0, refused.1[1].0), (OVER, OK, OVER));
     assert_eq!(&*refused.1[1].1, "logins");
-    // The address has one left, as before the refusal.
+    // The address has one left, as before the refused call.
     let alone = told(&client.ask(&call(&[&[("remote_address", "192.0.2.1")]])).await);
     assert_eq!(alone.1[0].4, 0);
     assert_eq!(alone.0, OK);
@@ -92,7 +92,7 @@ async fn a_policy_that_two_descriptors_meet_is_charged_for_both() {
     let address: &[(&str, &str)] = &[("remote_address", "192.0.2.1")];
     let twice = call(&[address, &[("remote_address", "192.0.2.1"), ("path", "/a")]]);
     assert_eq!(told(&client.ask(&twice).await).1[0].4, 1);
-    // Both together do not fit.
+    // Both together exceed the limit.
     assert_eq!(told(&client.ask(&twice).await).0, OVER);
     assert_eq!(told(&client.ask(&call(&[address])).await), (OK, vec![one(OK, "per-address", 3, 2, 0, 60)]));
 }
@@ -146,7 +146,7 @@ async fn a_limit_that_a_call_brings_holds_in_place_of_the_policys() {
     assert_eq!(told(&client.ask(&bring(5, 7)).await).1[0].3, 7, "weeks");
     let nothing = told(&client.ask(&bring(0, 1)).await);
     assert_eq!(nothing, (OVER, vec![one(OVER, "", 0, 0, 0, 0)]), "a limit of nothing");
-    // Two that do not agree about one key are a mistake.
+    // Two different limits for one key are an error.
     let mut two = bring(100, 3);
     two.descriptors.push(two.descriptors[0].clone());
     two.descriptors[1].limit = Some(RateLimitOverride { requests_per_unit: 5, unit: 3 });
@@ -178,12 +178,12 @@ policies:
     assert_eq!(client.ask(&keys("b")).await.overall_code, OK);
     assert_eq!(client.ask(&keys("c")).await.overall_code, OK);
     assert_eq!(client.ask(&keys("b")).await.overall_code, OVER);
-    // The address that Envoy sends is the one that the other doors have.
+    // The address that Envoy sends is the attribute that the other doors use.
     let address = call(&[&[("remote_address", "192.0.2.1")]]);
     for expected in [OK, OK, OVER] {
         assert_eq!(client.ask(&address).await.overall_code, expected);
     }
-    // An entry does not take the place of the domain.
+    // An entry named like the domain does not replace the domain.
     let (_server, grpc) = started(POLICIES).await;
     let mut client = Client::connect(grpc).await;
     let forged = call(&[&[("rls.domain", "elsewhere"), ("generic_key", "login")]]);

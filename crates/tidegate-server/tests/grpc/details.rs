@@ -1,4 +1,4 @@
-//! What a call is told beside its statuses, if it asks for it.
+//! The optional details beside the statuses of an answer.
 
 use envoy_types::pb::envoy::config::core::v3::HeaderValue;
 use envoy_types::pb::google::protobuf::value::Kind;
@@ -45,7 +45,7 @@ async fn a_call_that_asks_is_told_which_policy_decided_and_under_which_name() {
     assert_eq!((&*text("policy"), &*text("mode")), ("logins", "enforce"));
     let id = text("decision_id");
     assert_eq!(said(&refused.response_headers_to_add, "x-tidegate-decision-id"), Some(&*id));
-    // Operators find the refusal by it.
+    // Operators find the refusal by its id.
     let explained = server.get(&format!("/v1/explain?id={id}")).await;
     assert_eq!(explained.status, 200, "{explained:?}");
     assert!(explained.text.contains("DENIED by logins"), "{}", explained.text);

@@ -1,4 +1,4 @@
-//! Envoy over mutual TLS, with the block that the manual prints.
+//! Envoy over mutual TLS, with the configuration block from the manual.
 
 use tidegate::config::TlsSettings;
 use tidegate_testkit::python_program;
@@ -7,7 +7,7 @@ use super::made::Folder;
 use super::real::{Envoy, status};
 use super::started_with;
 
-/// The page whose block is tried.
+/// The page with the block.
 const PAGE: &str = include_str!("../../../../docs/running.md");
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-//! Files of other rate limiters behind the door: what their callers are answered.
+//! Files imported from other rate limiters: the answers that their callers get.
 
 use envoy_types::pb::envoy::service::ratelimit::v3::RateLimitResponse;
 use tidegate::config::{Imported, Peer};
@@ -52,7 +52,7 @@ fn converted(peer: Peer, text: &str) -> String {
     Imported::of(&[(peer, "theirs.yaml", text)]).unwrap().text
 }
 
-/// The overall code, and of each descriptor the code, the limit, its unit and what is left.
+/// The overall code, and for each descriptor the code, the limit, its unit and what is left.
 fn told(answer: &RateLimitResponse) -> (i32, Vec<(i32, u32, i32, u32)>) {
     let each = answer.statuses.iter().map(|status| {
         let limit = status.current_limit.clone().unwrap_or_default();
@@ -70,14 +70,14 @@ async fn a_tree_of_descriptors_runs_as_it_is() {
         assert_eq!(told(&client.ask(&free).await), (OK, vec![(OK, 2, 1, left)]));
     }
     assert_eq!(told(&client.ask(&free).await), (OVER, vec![(OVER, 2, 1, 0)]));
-    // Another user, and another plan, whose week ends on a Thursday.
+    // Another user, and another plan, which has a weekly limit whose week ends on a Thursday.
     let bob = call(&[&[("plan", "free"), ("user", "bob")], &[("plan", "pro"), ("user", "bob")]]);
     let answer = client.ask(&bob).await;
     assert_eq!(told(&answer), (OK, vec![(OK, 2, 1, 1), (OK, 3, 7, 2)]));
     let now = i64::try_from(server.clock.now().as_nanos() / 1_000_000_000).unwrap();
     let ends = answer.statuses[1].duration_until_reset.unwrap().seconds + now;
     assert_eq!(ends % 604_800, 0);
-    // What the tree does not know passes: another order, more entries, fewer, a value that is unlimited.
+    // Descriptors that the tree does not contain pass: another order, more entries, fewer, an unlimited value.
     for entries in [
         &[("user", "ann"), ("plan", "free")][..],
         &[("plan", "free"), ("user", "ann"), ("path", "/")],
@@ -86,7 +86,8 @@ async fn a_tree_of_descriptors_runs_as_it_is() {
     ] {
         assert_eq!(told(&client.ask(&call(&[entries])).await), (OK, vec![(OK, 0, 0, 0)]), "{entries:?}");
     }
-    // A key that means something else here; one counter for all that fit; and a value that is refused.
+    // A key whose name means something else in Tidegate; one counter for all values that match; and a value that is
+    // refused.
     assert_eq!(client.ask(&call(&[&[("client_ip", "192.0.2.1")]])).await.overall_code, OK);
     assert_eq!(client.ask(&call(&[&[("client_ip", "192.0.2.2")]])).await.overall_code, OVER);
     assert_eq!(client.ask(&call(&[&[("client_ip", "198.51.100.1")]])).await.overall_code, OVER);
@@ -102,13 +103,13 @@ async fn limits_of_limitador_run_as_they_are() {
     server.clock.advance(std::time::Duration::from_secs(50));
     let get = call(&[&[("method", "GET"), ("user", "ann")]]);
     assert_eq!(told(&client.ask(&get).await), (OK, vec![(OK, 2, 2, 1)]));
-    // A window opens with the first request, and not on the minute.
+    // The window opens with the first request, not on the minute.
     server.clock.advance(std::time::Duration::from_secs(59));
     assert_eq!(client.ask(&get).await.overall_code, OK);
     assert_eq!(client.ask(&get).await.overall_code, OVER);
     server.clock.advance(std::time::Duration::from_secs(1));
     assert_eq!(client.ask(&get).await.overall_code, OK);
-    // The second descriptor of a call has limits of its own; refused, the call is charged nowhere.
+    // The second descriptor of a call has its own limits. If the call is refused, nothing is charged.
     let both = call(&[&[("method", "GET"), ("user", "bob")], &[("user", "bob")]]);
     assert_eq!(client.ask(&both).await.overall_code, OK);
     assert_eq!(
@@ -119,7 +120,7 @@ async fn limits_of_limitador_run_as_they_are() {
     assert_eq!(told(&client.ask(&alone).await), (OK, vec![(OK, 2, 2, 0)]));
 }
 
-/// Who sends an entry of these names is not believed.
+/// Entries with these names do not replace the door's own attributes.
 #[tokio::test]
 async fn what_the_door_says_of_a_descriptor_is_not_taken_from_its_entries() {
     let (_server, grpc) = started(&converted(Peer::Envoy, TREE)).await;
@@ -147,7 +148,7 @@ async fn a_limit_that_another_descriptor_replaces_is_not_charged() {
     for left in [2, 1, 0] {
         assert_eq!(told(&client.ask(&both).await), (OK, vec![(OK, 0, 0, 0), (OK, 3, 2, left)]));
     }
-    // A value that looks like the other descriptor is none.
+    // A value that looks like another descriptor does not count as one.
     let forged = call(&[&[("kind", "x")], &[("user", "|path=/a%2Cb%3D%7C%25|")]]);
     assert_eq!(told(&client.ask(&forged).await), (OK, vec![(OK, 1, 2, 0), (OK, 0, 0, 0)]));
     assert_eq!(client.ask(&forged).await.overall_code, OVER);

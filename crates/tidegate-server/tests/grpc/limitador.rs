@@ -1,4 +1,4 @@
-//! Limitador's own service: a look, a report, and a reservation that is committed or given back.
+//! Limitador's own service: check, report, and reservations that are committed or expire.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ policies:
     limit: { rate: 100/day }
 ";
 
-/// `ReserveRequest` and `CommitRequest` as their callers write them.
+/// `ReserveRequest` and `CommitRequest` in the fields of their callers.
 #[derive(Clone, PartialEq, Message)]
 struct Reserve {
     #[prost(string, tag = "1")]
@@ -119,14 +119,14 @@ async fn a_reservation_is_settled_by_what_was_spent() {
     let again: Committed = ask(&mut client, "Commit", &commit("ann", &held.reservation_id, 30)).await;
     assert!(!again.reservation_released);
     assert_eq!(left(&mut client, "ann").await, (70, 1), "a repeated commit counts once");
-    // More than was reserved is a debt; nothing spent is nothing charged.
+    // Spending more than was reserved is a debt; spending nothing charges nothing.
     let held: Reserved = ask(&mut client, "Reserve", &reserve("bob", 10)).await;
     let _: Committed = ask(&mut client, "Commit", &commit("bob", &held.reservation_id, 150)).await;
     assert_eq!(left(&mut client, "bob").await, (0, 2));
     let held: Reserved = ask(&mut client, "Reserve", &reserve("eve", 10)).await;
     let _: Committed = ask(&mut client, "Commit", &commit("eve", &held.reservation_id, 0)).await;
     assert_eq!(left(&mut client, "eve").await, (100, 1));
-    // Without a reservation, and with one of somebody else's making, a commit is a report.
+    // Without a reservation, or with an id from elsewhere, a commit is a report.
     for id in ["", "f81d4fae-7dec-11d0-a765-00a0c91e6bf6"] {
         let settled: Committed = ask(&mut client, "Commit", &commit("eve", id, 5)).await;
         assert!(!settled.reservation_released);
@@ -161,7 +161,7 @@ fn reserve_for(user: &str, amount: u64, seconds: i64) -> Reserve {
     Reserve { ttl: Some(prost_types::Duration { seconds, nanos: 0 }), ..reserve(user, amount) }
 }
 
-/// Waits until a user has so much left.
+/// Waits until this much of a user's limit is left.
 async fn until_left(client: &mut Client, user: &str, units: u32) {
     let looks = async { while left(client, user).await.0 != units {} };
     tokio::time::timeout(Duration::from_secs(20), looks).await.expect("it is given back");
@@ -183,9 +183,9 @@ async fn a_reservation_that_nobody_commits_is_given_back_once_when_its_time_is_o
     assert_eq!(left(&mut client, "ann").await, (20, 1));
     server.clock.advance(Duration::from_secs(1));
     until_left(&mut client, "ann", 100).await;
-    // What was committed stays so, and what holds for longer holds.
+    // Committed units stay charged, and longer reservations still hold.
     assert_eq!((left(&mut client, "bob").await, left(&mut client, "eve").await), ((25, 1), (20, 1)));
-    // A commit that comes too late is a report.
+    // A commit after the end is a report.
     let late: Committed = ask(&mut client, "Commit", &commit("ann", &ids[0], 30)).await;
     assert!(!late.reservation_released);
     assert_eq!(left(&mut client, "ann").await, (70, 1));
@@ -196,7 +196,8 @@ async fn a_reservation_that_nobody_commits_is_given_back_once_when_its_time_is_o
     assert!(metrics.contains("tidegate_settlements_total{result=\"lapsed\"} 2\n"), "{metrics}");
 }
 
-/// Whoever comes first settles it: whatever a commit finds, what was spent is booked once and the estimate comes back once.
+/// Whoever is first settles the reservation. Whatever a commit finds, the spent units are booked once and the estimate
+/// comes back once.
 #[tokio::test]
 async fn a_commit_at_the_moment_of_the_end_books_what_was_spent_once() {
     let (server, grpc) = started(POLICIES).await;
@@ -206,7 +207,7 @@ async fn a_commit_at_the_moment_of_the_end_books_what_was_spent_once() {
         let held: Reserved = ask(&mut client, "Reserve", &reserve_for(&user, 80, 1)).await;
         server.clock.advance(Duration::from_secs(1));
         let settled: Committed = ask(&mut client, "Commit", &commit(&user, &held.reservation_id, 30)).await;
-        // Either the commit has settled it, or it was given back before and the commit was a report.
+        // Either the commit settled it, or its units were returned before and the commit was a report.
         assert_eq!(left(&mut client, &user).await, (70, 1), "{settled:?}");
     }
 }
@@ -224,7 +225,7 @@ async fn a_reservation_without_a_time_or_with_a_longer_one_holds_as_long_as_a_ti
     for user in ["unset", "longer", "negative"] {
         until_left(&mut client, user, 100).await;
     }
-    // One that is to hold for no time holds nothing.
+    // A reservation for no time holds nothing.
     let _: Reserved = ask(&mut client, "Reserve", &reserve_for("zero", 80, 0)).await;
     until_left(&mut client, "zero", 100).await;
 }

@@ -1,4 +1,4 @@
-//! Many connections with as many calls at once as they may have: each is answered, and each is counted once.
+//! Many connections, each with the most calls that it may have: every call is answered and counted once.
 
 use std::process::Command;
 
@@ -10,8 +10,8 @@ use super::started;
 const POLICIES: &str = "version: 1\npolicies: [{ name: all, limit: { rate: 1000000/day } }]\n";
 const CALLS: u32 = 10_000;
 
-/// By h2load, of the Debian package `nghttp2-client`. Where it is missing the test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it
-/// fails.
+/// Uses h2load from the Debian package `nghttp2-client`. If it is missing, the test says so and skips, unless
+/// `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn as_many_calls_as_connections_may_have_are_all_answered() {
     let Some(h2load) = tidegate_testkit::program("h2load", "nghttp2-client") else { return };

@@ -1,4 +1,5 @@
-//! The gRPC door, over real sockets: what it decides, what it makes of bad input, and what real Envoy and a client in Python make of it.
+//! The gRPC door, over real sockets: its decisions, its answers to bad input, and tests with real Envoy and a Python
+//! client.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -30,7 +31,7 @@ use std::net::SocketAddr;
 use running::{Running, start_with};
 use tidegate_server::ServerOptions;
 
-/// Starts a server that answers gRPC; returns where.
+/// Starts a server with a gRPC door; returns its address.
 async fn started(policies: &str) -> (Running, SocketAddr) {
     started_with(policies, |_| {}).await
 }

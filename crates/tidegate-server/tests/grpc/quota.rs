@@ -1,4 +1,4 @@
-//! The quota service: proxies report, and are told which part of a limit is theirs.
+//! The quota service: proxies report, and are assigned their parts of limits.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use super::client::{Client, call, framed};
 use super::started;
 
 const QUOTA: &str = "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
 
 pub(super) const POLICIES: &str = r#"
@@ -35,7 +35,7 @@ policies:
     limit: { rate: 100/day }
 "#;
 
-/// A proxy that reports what it is told to.
+/// A proxy that sends the reports it is given.
 pub(super) struct Proxy {
     sending: SendStream<Bytes>,
     reading: RecvStream,
@@ -64,7 +64,7 @@ impl Proxy {
         self.send(&framed(&reports(domain, usages).encode_to_vec()));
     }
 
-    /// Reports, and returns what the proxy is told about each bucket, in order.
+    /// Sends a report. Returns the assignment of each bucket, in order.
     pub(super) async fn report(&mut self, domain: &str, usages: &[Usage<'_>]) -> Vec<Strategy> {
         self.send_report(domain, usages);
         let (reports, answer) = (reports(domain, usages), self.answer().await);
@@ -96,7 +96,7 @@ impl Proxy {
         }
     }
 
-    /// Waits for the end of the call; returns its status and message.
+    /// Waits for the end of the call. Returns its status and message.
     pub(super) async fn ended(&mut self) -> (String, String) {
         while let Some(chunk) = tokio::time::timeout(FOREVER, self.reading.data()).await.expect("an end") {
             drop(chunk.unwrap());
@@ -143,7 +143,7 @@ async fn a_proxy_is_told_its_part_and_what_it_allowed_counts_for_other_doors() {
     let (server, grpc) = started(POLICIES).await;
     let mut proxy = Proxy::open(grpc, &[]).await;
     let told = bucket(proxy.report("shop", &[(FREE, 1, 0)]).await[0]);
-    // 1000 a day, but for a sixteenth.
+    // 1000 a day, less a sixteenth.
     assert_eq!(told.max_tokens, 937);
     let fill = told.fill_interval.unwrap();
     let per_day = f64::from(per_fill(&told)) / fill.seconds as f64 * 86_400.0;
@@ -210,7 +210,7 @@ async fn a_proxy_has_so_many_buckets_and_no_more() {
 #[tokio::test]
 async fn a_proxy_has_room_for_so_many_bytes_of_pairs_and_a_connection_for_so_many_of_answers() {
     let (server, grpc) = started(POLICIES).await;
-    // Almost half a megabyte in each bucket: eight fit, a ninth does not, and one of few bytes does then.
+    // Almost half a megabyte in each bucket: eight fit, a ninth does not, and then a small one does.
     let (names, long) = ((0..60).map(|at| format!("k{at}")), "x".repeat(8100));
     let names: Vec<String> = names.collect();
     let mut proxy = Proxy::open(grpc, &[]).await;
@@ -225,7 +225,8 @@ async fn a_proxy_has_room_for_so_many_bytes_of_pairs_and_a_connection_for_so_man
     assert!(server.get("/metrics").await.text.contains("tidegate_quota_buckets 8"));
     let told = proxy.report("shop", &[(FREE, 1, 0)]).await;
     assert!(matches!(told[0], Strategy::TokenBucket(_)), "{told:?}");
-    // A hundred thousand buckets in a message, twice: both answers are longer than what a connection may have waiting.
+    // A hundred thousand buckets in a message, twice: together the answers are longer than a connection may have
+    // waiting.
     let small = reports("", &[(&[("", "")], 1, 0)]).encode_to_vec();
     let domain = reports("shop", &[]).encode_to_vec();
     let many = framed(&[&domain[..], &small.repeat(((1 << 20) - 10) / small.len())].concat());
@@ -270,7 +271,7 @@ async fn bad_reports_end_the_call_and_say_why() {
     let refused = client.call(QUOTA, &[("x-tidegate-assignment-ttl", "soon")], Bytes::new()).await.unwrap();
     assert_eq!(refused.code, Some(3), "{refused:?}");
     assert!(refused.message.contains("write seconds, 1 to 600"), "{refused:?}");
-    // A drain ends the calls, so that proxies come back elsewhere.
+    // A drain ends the calls, so that proxies reconnect elsewhere.
     let mut last = Proxy::open(grpc, &[]).await;
     last.report("shop", &[(FREE, 1, 0)]).await;
     server.handle.stop();

@@ -1,4 +1,4 @@
-//! The parts that proxies are told: what costs, conditions, demand and outages make of them.
+//! The parts that proxies are assigned, and how costs, conditions, demand and outages change them.
 
 use std::time::Duration;
 
@@ -14,7 +14,7 @@ use super::running::engine::{ANSWERS, ERRS, Engine, HANGS};
 use super::running::send;
 use super::{started, started_with};
 
-/// Far less than any patience of a store.
+/// Far less than any timeout of a store.
 const SOON: Duration = Duration::from_millis(500);
 
 const ALLOW: Strategy = Strategy::BlanketRule(BlanketRule::AllowAll as i32);
@@ -40,7 +40,7 @@ policies:
     .await;
     let mut proxy = Proxy::open(grpc, &[]).await;
     let told = bucket(proxy.report("shop", &[(FREE, 0, 0)]).await[0]);
-    // 1000 units a day, but for a sixteenth, are so many requests of ten units.
+    // 1000 units a day, less a sixteenth, are this many requests of ten units.
     assert_eq!(told.max_tokens, 93);
     let per_day = per_second(&told) * 86_400.0;
     assert!((93.7..=93.76).contains(&per_day), "{per_day}");
@@ -140,7 +140,7 @@ policies:
     }
 }
 
-/// Starts a server over an engine.
+/// Starts a server with a test engine.
 async fn over_engine(policies: &str) -> (super::running::Running, std::net::SocketAddr, Engine) {
     let engine = Engine::default();
     let store = engine.clone();
@@ -244,7 +244,7 @@ async fn connections_whose_proxies_are_silent_make_room() {
     .await;
     let mut first = Proxy::open(grpc, &[]).await;
     first.report("shop", &[(FREE, 1, 0)]).await;
-    // One without a call, which began later, is told to go.
+    // A connection without a call, which began later, is told to go away.
     until_closed(grpc, PREFACE).await;
     first.report("shop", &[(FREE, 1, 0)]).await;
     let mut all = vec![first];

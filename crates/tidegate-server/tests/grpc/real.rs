@@ -1,7 +1,7 @@
-//! Real callers: Envoy with the manual's own configuration, and the Python client of gRPC.
+//! Real clients: Envoy with the manual's own configuration, and the Python client of gRPC.
 //!
-//! Both are Python packages, in the environment that `cargo xtask test` makes ([`python_program`]). Where one is missing its test says so and
-//! skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Both are Python packages in the environment that `cargo xtask test` makes ([`python_program`]). If one is missing,
+//! its test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use super::running::wire::exchange;
 use super::running::{Running, start, start_with, until};
 use super::started;
 
-/// The page whose configuration is tried.
+/// The page with the configuration.
 const PAGE: &str = include_str!("../../../../docs/envoy.md");
 
 fn free() -> SocketAddr {
@@ -28,7 +28,7 @@ pub(super) fn block(begin: &str) -> &'static str {
     PAGE[from..].split("```").next().unwrap()
 }
 
-/// Envoy in front of a program. Killed when dropped, lest a failed test leave it behind.
+/// Envoy in front of a program. Killed when dropped, so that a failed test does not leave it behind.
 pub(super) struct Envoy {
     child: Child,
     front: SocketAddr,
@@ -45,7 +45,7 @@ impl Drop for Envoy {
 }
 
 impl Envoy {
-    /// Starts it with the page's configuration, which asks `grpc`; `change` makes of it what else is wanted.
+    /// Starts Envoy with the page's configuration, which asks `grpc`; `change` edits the configuration.
     pub(super) async fn start(
         program: PathBuf,
         grpc: SocketAddr,
@@ -75,7 +75,7 @@ impl Envoy {
         envoy
     }
 
-    /// Asks for a page with another header line; returns the head of the answer.
+    /// Requests a page with an additional header line; returns the head of the answer.
     pub(super) async fn get(&self, header: &str) -> String {
         let request =
             [b"GET /livez HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n", header.as_bytes(), b"\r\n"];
@@ -104,7 +104,7 @@ async fn envoy_limits_by_the_manuals_configuration() {
         assert_eq!(line(&answer, "x-ratelimit-limit"), "20, 20;w=60;name=\"per-address\"");
         assert_eq!(line(&answer, "x-ratelimit-remaining"), left);
     }
-    // Two descriptors: the key runs out first, and then neither is charged.
+    // Two descriptors: the limit of the key runs out first, and then neither is charged.
     for left in ["4", "3", "2", "1", "0"] {
         let answer = envoy.get("x-api-key: k1\r\n").await;
         assert_eq!((status(&answer), line(&answer, "x-ratelimit-remaining")), ("200", left), "{answer}");
@@ -119,7 +119,7 @@ async fn envoy_limits_by_the_manuals_configuration() {
     assert_eq!(line(&answer, "x-ratelimit-remaining"), "12", "the address was not charged by the refusal");
     let said = format!("429 policy=per-key decision={id}");
     until("the access log", async || std::fs::read_to_string(&envoy.log).unwrap().contains(&said)).await;
-    // A header that is too long to be a key, and bytes that are no text, are no way around.
+    // A header that is too long to be a key, and bytes that are not UTF-8, do not evade the limit.
     let long = envoy.get(&format!("x-api-key: {}\r\n", "k".repeat(20_000))).await;
     assert_eq!(status(&long), "429", "{long}");
     let request =
@@ -148,7 +148,8 @@ async fn what_envoy_does_when_nobody_answers_is_its_own_setting() {
     }
 }
 
-/// Returns a change of the page's configuration that puts its quota filter in place of the other one; what is assigned holds for 10 s.
+/// Changes the page's configuration: replaces the rate limit filter by the quota filter. Assignments are valid for 10
+/// s.
 fn with_quotas(text: &str) -> String {
     let (before, rest) = text.split_once("                  - name: envoy.filters.http.ratelimit\n").unwrap();
     let (_, after) = rest.split_once("                  - name: envoy.filters.http.router").unwrap();
@@ -169,11 +170,11 @@ async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
     let mut envoys = Vec::new();
     for _ in 0..2 {
         let envoy = Envoy::start(program.clone(), grpc, |text| with_quotas(&text)).await;
-        // The first request makes the bucket, and is denied by what holds without an assignment.
+        // The first request makes the bucket. It is denied, as configured for buckets without an assignment.
         assert_eq!(status(&envoy.get("").await), "429");
         until("the assignment", async || status(&envoy.get("").await) == "200").await;
         granted += 1;
-        // Then as much as its part holds; one more comes back after an hour.
+        // Then as many pass as its part holds; another one comes back only after an hour.
         while status(&envoy.get("").await) == "200" {
             granted += 1;
         }
@@ -181,7 +182,7 @@ async fn two_envoys_share_a_quota_and_go_on_when_the_server_is_gone() {
         envoys.push(envoy);
     }
     assert!((18..=22).contains(&granted), "{granted} of 20 by two proxies");
-    // What they have allowed is booked here with their next reports.
+    // The allowed requests are booked here with the next reports.
     let booked = async || {
         let text = server.get("/metrics").await.text;
         text.contains(&format!("tidegate_quota_allowed_requests_total {granted}"))
@@ -236,7 +237,7 @@ async fn the_python_client_asks_over_a_socket() {
     says_what_it_should(python, socket).await;
 }
 
-/// Runs the script against that server, which has decided nothing yet.
+/// Runs the script against this server, which has decided nothing yet.
 async fn says_what_it_should(python: PathBuf, grpc: String) {
     let message: String =
         call(&[&[("a", "b")]]).encode_to_vec().iter().map(|byte| format!("{byte:02x}")).collect();

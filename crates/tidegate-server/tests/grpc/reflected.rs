@@ -1,5 +1,5 @@
-//! Server reflection, by gRPC's own client in Python: it has no file of ours, asks the door what its services and messages are, and speaks
-//! Limitador's protocol by what it was told.
+//! Server reflection, tested with gRPC's own Python client: it has no file of Limitador's protocol, asks the door for
+//! the services and messages, and then uses them.
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
@@ -102,7 +102,7 @@ const PATHS: [&str; 2] = [
     "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
 ];
 
-/// A question with one field: its number, and a text.
+/// A question with one field: its number, and a string.
 fn question(field: u8, text: &str) -> Vec<u8> {
     let mut message = vec![field << 3 | 2, u8::try_from(text.len()).unwrap()];
     message.extend_from_slice(text.as_bytes());
@@ -134,7 +134,7 @@ async fn both_versions_answer_whoever_may_read_and_what_there_is_not_is_an_answe
             let text = String::from_utf8_lossy(&told.body).into_owned();
             assert!(told.code == Some(0) && text.contains(says), "{field} {name}: {told:?}");
         }
-        // Several in one call are answered in turn; one that asks nothing ends it.
+        // Several questions in one call are answered in turn; an empty one ends it.
         let several = [question(7, ""), question(7, ""), framed(b"")].concat();
         let told = client.call(path, &token, several).await.unwrap();
         assert_eq!((told.code, told.body.len()), (Some(3), 2 * listed.body.len()), "{told:?}");

@@ -1,4 +1,4 @@
-//! Health that is watched: what is said and when, how many may watch, and what a connection that only watches costs others.
+//! Watching health: the answers, how many may watch, and what a connection that only watches costs others.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::{started, started_with};
 const WATCH: &str = "/grpc.health.v1.Health/Watch";
 const REFLECT: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 const POLICIES: &str = "version: 1\npolicies: [{ name: all, limit: { rate: 1000/s } }]\n";
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
 
-/// Somebody who watches a service.
+/// A caller that watches a service.
 struct Watcher {
     answers: RecvStream,
     _asks: SendStream<bytes::Bytes>,
 }
 
 impl Watcher {
-    /// Watches a service; `Err` with the code where that is refused.
+    /// Watches a service; `Err` with the code if that is refused.
     async fn of(client: &mut Client, service: &str) -> Result<Self, String> {
         let (response, mut asks) = client.begin(WATCH, &[]).await.unwrap();
         let mut message = vec![0x0a, u8::try_from(service.len()).unwrap()];
@@ -85,7 +85,7 @@ async fn so_many_calls_of_a_connection_watch_and_no_more() {
     assert_eq!(Watcher::of(&mut client, "").await.err().as_deref(), Some("8"));
     let reflection = client.call(REFLECT, &[], framed(b"\x3a\0")).await.unwrap();
     assert_eq!(reflection.code, Some(8), "{reflection:?}");
-    // Given up, and not ended.
+    // Given up without an orderly end.
     drop(watchers.pop());
     until("room for one more", async || Watcher::of(&mut client, "").await.is_ok()).await;
     assert_eq!(client.ask(&call(&[&[("a", "b")]])).await.overall_code, 1, "decisions have room of their own");
@@ -102,7 +102,7 @@ async fn connections_that_only_watch_give_way_and_are_not_idle() {
     let mut watching = Client::connect(grpc).await;
     let mut watcher = Watcher::of(&mut watching, "").await.ok().unwrap();
     assert_eq!(watcher.next().await, Some(1));
-    // Two that are idle are closed meanwhile, one after the other.
+    // Two idle connections are closed meanwhile, one after the other.
     for _ in 0..2 {
         closed(grpc).await;
     }
@@ -117,20 +117,20 @@ async fn connections_that_only_watch_give_way_and_are_not_idle() {
     let body = framed(&prost::Message::encode_to_vec(&call(&[&[("a", "b")]])));
     let reply = Client::connect(grpc).await.call(RATE_LIMIT, &[], body).await.unwrap();
     assert_eq!(reply.code, Some(0), "it has a place, and not one of the reserve: {reply:?}");
-    // Once nobody watches any more, it is idle.
+    // Once nobody watches any more, the connection is idle.
     let (last, client) = others.pop().unwrap();
     drop(last);
     until("the end of an idle connection", async || client.clone().begin(RATE_LIMIT, &[]).await.is_err())
         .await;
 }
 
-/// Waits until the server closes a connection that says nothing after its preface.
+/// Waits until the server closes a connection that is silent after its preface.
 async fn closed(grpc: SocketAddr) {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     let mut stream = TcpStream::connect(grpc).await.unwrap();
     stream.write_all(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0").await.unwrap();
     let mut said = Vec::new();
     let rest = tokio::time::timeout(FOREVER, stream.read_to_end(&mut said));
-    // A reset is as good an end.
+    // A reset counts as closing too.
     let _ = rest.await.expect("the server closes");
 }

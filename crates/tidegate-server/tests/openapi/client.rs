@@ -1,4 +1,4 @@
-//! A client that asks for everything the document has, and for what it has not.
+//! A client that sends valid and invalid requests for every operation of the document.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
@@ -32,14 +32,14 @@ const NAMES: [&str; 17] = [
     "%FF",
     "",
 ];
-/// Names that nobody else has: what is put under them is the API's.
+/// Names that the file does not use: policies put under them are the API's.
 const PUT: [&str; 4] = ["api-1", "api-1", "api-1", "a%2Fb"];
 const PATHS: [&str; 6] = ["/", "/login", "/work", "/pay", "/llm", "/tea"];
 const ADDRESSES: [&str; 5] = ["203.0.113.9", "203.0.113.9", "203.0.113.8", "2001:db8::1", "198.51.100.7"];
-/// What an answer of the whole run must have been at least once, or the requests are not worth much.
+/// Statuses that must come at least once in the whole run; otherwise the requests test too little.
 const STATUSES: [u16; 14] = [200, 201, 304, 400, 403, 404, 405, 409, 412, 418, 422, 429, 503, 413];
 
-/// One run over everything.
+/// One run over all operations.
 pub(crate) struct Fuzzer<'d> {
     addr: SocketAddr,
     clock: ManualClock,
@@ -52,7 +52,7 @@ pub(crate) struct Fuzzer<'d> {
     seen: Seen,
 }
 
-/// What came of all runs so far.
+/// What all runs have seen so far.
 #[derive(Default)]
 pub(crate) struct Seen {
     good: BTreeSet<String>,
@@ -60,7 +60,7 @@ pub(crate) struct Seen {
 }
 
 impl Seen {
-    /// Requires that the runs were worth something: every operation was answered well, and many statuses came.
+    /// Checks that the runs tested enough: every operation had a success, and many statuses came.
     pub(crate) fn is_enough(&self, document: &Document) {
         let names = document.operations.iter().map(|one| format!("{} {}", one.method, one.path));
         let missing: Vec<String> = names.filter(|name| !self.good.contains(name)).collect();
@@ -91,7 +91,7 @@ impl<'d> Fuzzer<'d> {
         Self { addr, clock, document, seed, seeded, tickets, refused, tags, seen }
     }
 
-    /// Asks once for an operation; well in the first rounds, later less so.
+    /// Makes one request for an operation: a valid one in the first rounds, later often an invalid one.
     pub(crate) async fn ask(&mut self, operation: &Operation, round: usize) {
         let well = round < 3 || self.seeded.percent(30);
         self.check().await;
@@ -100,7 +100,7 @@ impl<'d> Fuzzer<'d> {
         }
         let made = self.made(operation, well);
         let answer = self.sent(&made).await;
-        // `/v1/keys/top` is no list of the keys of a policy `top`.
+        // `/v1/keys/top` is not the list of keys of a policy named `top`.
         let path = made.path.split('?').next().unwrap_or_default();
         let named = |one: &&Operation| one.method == made.method && one.path == path;
         let operation = self.document.operations.iter().find(named).unwrap_or(operation);
@@ -110,7 +110,7 @@ impl<'d> Fuzzer<'d> {
         }
     }
 
-    /// Ends the run.
+    /// Ends the run, and returns what was seen.
     pub(crate) fn seen(self) -> Seen {
         self.seen
     }
@@ -124,7 +124,7 @@ impl<'d> Fuzzer<'d> {
         send(self.addr, made.method.clone(), &made.path, &headers, &made.text).await
     }
 
-    /// Listens as long as it takes to see that there is a stream.
+    /// Listens until there is evidence of a stream.
     async fn listened(&self, path: &str) -> Answer {
         let asked = format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n");
         let mut stream = sent(self.addr, asked.as_bytes()).await;
@@ -145,7 +145,7 @@ impl<'d> Fuzzer<'d> {
         let methods =
             [Method::GET, Method::PUT, Method::POST, Method::DELETE, Method::PATCH, Method::OPTIONS];
         let method = self.seeded.one(&methods).clone();
-        // A path without its name, or of a policy that is called `top`, may be that of another operation.
+        // A path without its name, or with a policy named `top`, may belong to another operation.
         let known = |one: &&Operation| {
             let starts = one.path.strip_suffix("{name}").is_some_and(|start| made.path.starts_with(start));
             one.method == method && (one.path == operation.path || starts)
@@ -161,7 +161,7 @@ impl<'d> Fuzzer<'d> {
         *self.seen.statuses.entry(405).or_default() += 1;
     }
 
-    /// Checks, so that limits fill, and that there are tickets and ids of refusals.
+    /// Makes checks, so that limits fill, and so that there are tickets and ids of refusals.
     async fn check(&mut self) {
         let operation = self.document.operation("POST", "/v1/check");
         let body = json!({ "attributes": self.attributes(), "ticket": true });
@@ -171,7 +171,7 @@ impl<'d> Fuzzer<'d> {
         self.judge(operation, &made, &answer);
     }
 
-    /// Looks whether an answer is as the document has it.
+    /// Compares an answer with the document.
     fn judge(&mut self, operation: &Operation, made: &Made, answer: &Answer) {
         let told = format!(
             "TIDEGATE_OPENAPI_SEED={}: {} {} {:?} {:.2000}",
@@ -193,7 +193,7 @@ impl<'d> Fuzzer<'d> {
         self.learn(answer);
     }
 
-    /// Keeps what later requests need: tickets, ids of refusals, tags.
+    /// Stores what later requests need: tickets, ids of refusals, tags.
     fn learn(&mut self, answer: &Answer) {
         self.tags.extend(answer.headers.get("etag").map(|tag| tag.to_str().unwrap().to_owned()));
         let Ok(value) = serde_json::from_str::<Value>(&answer.text) else { return };
@@ -233,7 +233,7 @@ impl<'d> Fuzzer<'d> {
         for parameter in operation.parameters.iter().filter(|parameter| parameter.place == "query") {
             let name = parameter.name.as_str();
             if name == "key" {
-                // A GET without a key lists; the others need the key.
+                // A GET without a key lists; the other methods need the key.
                 if operation.method == Method::GET && self.seeded.percent(50) {
                     continue;
                 }
@@ -319,7 +319,7 @@ impl<'d> Fuzzer<'d> {
             spoil(&mut body, &mut self.seeded);
         }
         let mut text = match &body {
-            // YAML is text as it is.
+            // YAML is sent as it is.
             Value::String(text) if operation.path.contains("policies") => text.clone(),
             body => body.to_string(),
         };
@@ -335,7 +335,7 @@ impl<'d> Fuzzer<'d> {
         (Some(body), text)
     }
 
-    /// Puts what the server has answered into a body, and attributes that policies go by.
+    /// Fills in what the server has answered, and attributes that policies use.
     fn fill_in(&mut self, body: &mut Value) {
         match body {
             Value::Object(object) => {

@@ -1,4 +1,4 @@
-//! What the document says: its operations, and whether an answer is one of theirs.
+//! The OpenAPI document: its operations, and whether an answer is one that they declare.
 
 use http::Method;
 use jsonschema::Validator;
@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use crate::running::Answer;
 
-/// The document that a server has answered.
+/// The document that a server served.
 pub(crate) struct Document {
     whole: Value,
     pub(crate) operations: Vec<Operation>,
@@ -18,21 +18,21 @@ pub(crate) struct Operation {
     pub(crate) path: String,
     pub(crate) scope: Option<String>,
     pub(crate) parameters: Vec<Parameter>,
-    /// The schema of a JSON body, and bodies that are right.
+    /// The schema of a JSON body, and valid examples.
     pub(crate) body: Option<Value>,
     pub(crate) examples: Vec<Value>,
     accepts: Option<Validator>,
     responses: Vec<Response>,
 }
 
-/// One parameter, where it belongs.
+/// One parameter, and where it belongs.
 pub(crate) struct Parameter {
     pub(crate) name: String,
     pub(crate) place: String,
     pub(crate) schema: Value,
 }
 
-/// What one status is answered with: kinds of content, each with the schema of a JSON one.
+/// The declared answers with one status: media types, with the schema of JSON ones.
 struct Response {
     status: String,
     content: Vec<(String, Option<Validator>)>,
@@ -84,7 +84,7 @@ impl Document {
                 body = Some(content["schema"].clone());
             }
         }
-        // A policy is JSON or YAML, and its schema is another document.
+        // A policy is JSON or YAML, and its schema is in another document.
         let closed = body.as_ref().filter(|schema| **schema != json!({ "type": "object" }));
         let accepts = closed.map(|schema| self.validator(schema));
         for example in examples.iter().filter(|_| accepts.is_some()) {
@@ -110,10 +110,10 @@ impl Document {
         }
     }
 
-    /// Says whether an answer is one that the operation declares.
+    /// Checks that an answer is one that the operation declares.
     ///
     /// # Errors
-    /// What is not as declared.
+    /// How it differs from the declaration.
     pub(crate) fn holds(&self, operation: &Operation, answer: &Answer) -> Result<(), String> {
         let status = answer.status.as_str();
         let range = format!("{}XX", &status[..1]);
@@ -122,7 +122,7 @@ impl Document {
             return Err(format!("{status} is not declared: {answer:?}"));
         };
         let kind = answer.header("content-type");
-        // A body of HEAD is not sent, and 304 has none.
+        // The body of a HEAD answer is not sent, and 304 has none.
         if response.content.is_empty() {
             return if answer.text.is_empty() {
                 Ok(())
@@ -136,7 +136,7 @@ impl Document {
         schema.as_ref().map_or(Ok(()), |schema| as_declared(schema, answer))
     }
 
-    /// Says whether an answer is a problem, as to what is no operation.
+    /// Checks that an answer is a problem document, as for requests outside all operations.
     ///
     /// # Errors
     /// As [`Document::holds`].
@@ -146,7 +146,7 @@ impl Document {
 }
 
 impl Operation {
-    /// Says whether the document accepts a body, where it says what a body is.
+    /// Returns whether the document accepts a body; `None` if it does not describe the body.
     pub(crate) fn accepts(&self, body: &Value) -> Option<bool> {
         self.accepts.as_ref().map(|accepts| accepts.is_valid(body))
     }

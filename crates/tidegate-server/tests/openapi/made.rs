@@ -1,10 +1,11 @@
-//! Values from a seed: such as a schema asks for, and such as it does not.
+//! Values from a seed: valid and invalid ones for a schema.
 
 use serde_json::{Map, Value, json};
 
 use crate::document::Document;
 
-/// Numbers that follow from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators", 2014).
+/// Numbers that follow from a seed (SplitMix64: Steele, Lea, Flood, "Fast splittable pseudorandom number generators",
+/// 2014).
 pub(crate) struct Seeded(pub(crate) u64);
 
 impl Seeded {
@@ -28,7 +29,7 @@ impl Seeded {
     }
 }
 
-/// A value that no schema of ours expects, or only few.
+/// A value that few or no schemas here accept.
 pub(crate) fn odd(seeded: &mut Seeded) -> Value {
     match seeded.below(14) {
         0 => Value::Null,
@@ -44,12 +45,12 @@ pub(crate) fn odd(seeded: &mut Seeded) -> Value {
         10 => json!("é\u{0}\n\"\\\u{202e}"),
         11 => json!([]),
         12 => json!({ "a": [1, { "b": null }] }),
-        // Deeper than a parser goes.
+        // Nested deeper than a parser allows.
         _ => (0..150).fold(json!(1), |inner, _| json!([inner])),
     }
 }
 
-/// A value as a schema has it, as far as a schema says.
+/// A value that conforms to a schema, as far as the schema says.
 pub(crate) fn of_schema(document: &Document, schema: &Value, seeded: &mut Seeded) -> Value {
     let schema = document.resolved(schema);
     if let Some(values) = schema["enum"].as_array() {
@@ -111,7 +112,7 @@ fn object(document: &Document, schema: &Value, seeded: &mut Seeded) -> Value {
     Value::Object(made)
 }
 
-/// Makes one thing wrong somewhere in a value.
+/// Makes one error somewhere in a value.
 pub(crate) fn spoil(value: &mut Value, seeded: &mut Seeded) {
     match value {
         Value::Object(object) if !object.is_empty() && seeded.percent(80) => {

@@ -1,7 +1,8 @@
-//! The server is held to its own description: a client reads `/openapi.json`, makes requests of it, good ones and bad ones, and looks
-//! whether each answer has a status and a body that the document declares for it.
+//! Compares the server with its own description: a client reads `/openapi.json`, makes valid and invalid requests from
+//! it, and checks that the document declares the status and the body of each answer.
 //!
-//! Requests come from a seed. `TIDEGATE_OPENAPI_SEED=7` runs that one; `TIDEGATE_OPENAPI_SEEDS=500` that many instead of a few.
+//! Requests come from a seed. `TIDEGATE_OPENAPI_SEED=7` runs only that one; `TIDEGATE_OPENAPI_SEEDS=500` runs this many
+//! seeds instead of a few.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -18,7 +19,7 @@ use tidegate_server::Token;
 use client::{Fuzzer, Seen};
 use document::Document;
 
-/// Policies of many kinds, so that answers have all that they can have.
+/// Policies of many kinds, so that answers contain every possible member.
 const FILE: &str = "
 version: 1
 client_ip: { trusted_proxies: [127.0.0.0/8] }
@@ -129,7 +130,7 @@ async fn who_may_not_ask_is_answered_as_the_document_says() {
     }
 }
 
-/// A test that finds nothing wrong has to be able to.
+/// The test itself must be able to find errors.
 #[tokio::test]
 async fn a_field_or_a_status_that_is_not_declared_is_found() {
     let server = served().await;

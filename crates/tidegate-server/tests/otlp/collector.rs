@@ -1,4 +1,4 @@
-//! A collector: the published service of OTLP, which keeps what it is sent.
+//! A collector: implements the OTLP service, and stores what it receives.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -33,7 +33,7 @@ impl TraceService for Collector {
 }
 
 impl Collector {
-    /// Starts one; returns where it listens.
+    /// Starts a collector; returns its address.
     pub(crate) async fn start() -> (Self, SocketAddr) {
         let (collector, listener) = (Self::default(), TcpListener::bind("127.0.0.1:0").await.unwrap());
         let (addr, service) = (listener.local_addr().unwrap(), TraceServiceServer::new(collector.clone()));
@@ -56,14 +56,14 @@ impl Collector {
         scopes.flat_map(|scope| scope.spans.clone()).collect()
     }
 
-    /// Returns what the first batch says of the process that sent it.
+    /// Returns an attribute of the process, from the first batch.
     pub(crate) fn resource(&self, key: &str) -> String {
         let batches = self.0.lock().unwrap();
         text(&batches[0].resource_spans[0].resource.as_ref().unwrap().attributes, key)
     }
 }
 
-/// Returns an attribute of a span as text; an empty one where there is none.
+/// Returns an attribute of a span as text; empty if it does not exist.
 pub(crate) fn attribute(span: &Span, key: &str) -> String {
     text(&span.attributes, key)
 }

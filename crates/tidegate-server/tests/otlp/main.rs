@@ -1,4 +1,4 @@
-//! Spans of decisions, as a collector gets them from a server over real sockets.
+//! Spans of decisions, received by a collector from a server over real sockets.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -32,7 +32,7 @@ policies:
 ";
 const ANN: &str = r#"{"attributes": {"user.id": "ann"}}"#;
 
-/// A caller's trace, its span, and what it says of sampling.
+/// The caller's trace id and span id.
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const CALLER: &str = "00f067aa0ba902b7";
 
@@ -40,7 +40,7 @@ fn traceparent(flags: &str) -> String {
     format!("00-{TRACE}-{CALLER}-{flags}")
 }
 
-/// A server that sends spans there.
+/// Starts a server that sends spans to this collector.
 async fn started(
     to: SocketAddr,
     change: impl FnOnce(&mut OtlpSettings),
@@ -58,7 +58,7 @@ async fn started(
     (server, grpc, resp)
 }
 
-/// Stops the server, which sends the last spans, and returns all of them.
+/// Stops the server, which sends the last spans, and returns all spans.
 async fn all_of(server: Running, collector: &Collector) -> Vec<Span> {
     server.handle.stop();
     assert_eq!(server.stopped().await, Stopped::Drained);
@@ -147,7 +147,7 @@ async fn keys_are_sent_where_the_file_says_so() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_a_collector_that_does_not_answer() {
-    // It takes connections, and says nothing.
+    // It accepts connections, and never answers.
     let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let (server, _, resp) = started(silent.local_addr().unwrap(), |_| {}).await;
     let many = 5000;
@@ -162,7 +162,7 @@ async fn nobody_waits_for_a_collector_that_does_not_answer() {
     };
     assert_eq!(of("dropped"), many as u64 - 4096);
     assert_eq!(of("sent"), 0);
-    // Nor does a stop that is meant at once.
+    // Neither does an immediate stop.
     server.handle.stop();
     server.handle.stop();
     server.stopped().await;

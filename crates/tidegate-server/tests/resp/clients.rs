@@ -1,6 +1,6 @@
 //! redis-cli, redis-benchmark and redis-py, unmodified.
 //!
-//! Needs the Debian packages `redis-tools` and `python3-redis`. Where one is missing its test says so and skips, unless
+//! Needs the Debian packages `redis-tools` and `python3-redis`. If one is missing, its test says so and skips, unless
 //! `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use tidegate_testkit::python_program;
 
 use super::started;
 
-/// Debian's own, which Debian's packages are for: another one may come first in the path.
+/// Debian's own Python, for which Debian's packages are installed. Another one may come first in the path.
 const PYTHON: &str = "/usr/bin/python3";
 
-/// Says whether a client can be run.
+/// Returns whether a client can be run.
 fn is_there(mut probe: Command, package: &str) -> bool {
     let there = probe.output().is_ok_and(|output| output.status.success());
     if !there {
@@ -94,7 +94,7 @@ async fn debians_redis_py_speaks() {
     says_fine(PYTHON.into(), "").await;
 }
 
-/// The newest one, which the environment has that `cargo xtask test` makes.
+/// The newest version, from the environment that `cargo xtask test` makes.
 #[tokio::test(flavor = "multi_thread")]
 async fn the_newest_redis_py_speaks_both_versions() {
     let Some(python) = python_program("python3") else { return };

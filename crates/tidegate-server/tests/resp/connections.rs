@@ -1,4 +1,4 @@
-//! How long a Redis client may take, and what becomes of its connection.
+//! Timeouts of Redis clients, and how their connections end.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use super::running::wire::{connect_from, exchange, read_until, rest, sent};
 use super::running::{Running, start_with};
 use super::{POLICIES, say, started};
 
-/// Far beyond what a test takes.
+/// Far longer than a test takes.
 const FOREVER: Duration = Duration::from_secs(3600);
 
-/// Starts a server whose clients have all the time there is, but for what `change` says.
+/// Starts a server with very long timeouts, except for what `change` sets.
 async fn patient(change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAddr) {
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
     let server = start_with(POLICIES, |mut options| {
@@ -28,14 +28,14 @@ async fn patient(change: impl FnOnce(&mut ServerOptions)) -> (Running, SocketAdd
     (server.await, free)
 }
 
-/// Each byte that came gave a command its whole time again, so that a few bytes a minute kept a connection for ever.
+/// Regression: each byte gave a command its whole time again, so a few bytes a minute kept a connection for ever.
 #[tokio::test]
 async fn a_command_that_comes_byte_by_byte_has_one_deadline() {
     let (_server, resp) = patient(|options| options.timeouts.head = Duration::from_millis(300)).await;
     let mut stream = sent(resp, b"*1\r\n$4000\r\n").await;
     let (mut said, mut piece) = (Vec::new(), [0; 1024]);
     for _ in 0..4000 {
-        // Writing fails once the server has closed; what it said is read below.
+        // Writing fails once the server has closed; its reply is read below.
         let _ = stream.write_all(b"x").await;
         match timeout(Duration::from_millis(20), stream.read(&mut piece)).await {
             Ok(Ok(read)) if read > 0 => said.extend_from_slice(&piece[..read]),
@@ -47,7 +47,7 @@ async fn a_command_that_comes_byte_by_byte_has_one_deadline() {
     assert_eq!(said, "-ERR Protocol error: the rest of the command did not come in time\r\n");
 }
 
-/// It had the time of one that idles between two commands.
+/// Regression: a new connection had the timeout of one that idles between two commands.
 #[tokio::test]
 async fn a_newcomer_that_says_nothing_is_closed_as_soon_as_a_command_is_late() {
     let (_server, resp) = patient(|options| options.timeouts.head = Duration::from_millis(50)).await;
@@ -55,13 +55,13 @@ async fn a_newcomer_that_says_nothing_is_closed_as_soon_as_a_command_is_late() {
     assert_eq!(say(resp, "PING").await, "+PONG\r\n+OK\r\n");
 }
 
-/// The socket was kept for as long as replies may take, while its place counted as free.
+/// Regression: the socket was kept for as long as replies may take, although its place counted as free.
 #[tokio::test]
 async fn whoever_reads_nothing_is_gone_as_soon_as_his_place_is_needed() {
     let (_server, resp) = patient(|options| options.connections = 1).await;
     let mut deaf = TcpStream::connect(resp).await.unwrap();
     let line = format!("ECHO {}\r\n", "x".repeat(60_000));
-    // Both sides are full when a line does not go out for a while.
+    // If a line does not go out for a while, the buffers of both sides are full.
     while let Ok(sent) = timeout(Duration::from_secs(1), deaf.write_all(line.as_bytes())).await {
         sent.unwrap();
     }
@@ -72,7 +72,7 @@ async fn whoever_reads_nothing_is_gone_as_soon_as_his_place_is_needed() {
     timeout(Duration::from_secs(30), floods).await.expect("it is cut");
 }
 
-/// The order to finish was looked at only where nothing was to be read.
+/// Regression: the order to finish was checked only when there was nothing to read.
 #[tokio::test]
 async fn a_server_that_stops_waits_for_no_client_that_goes_on_sending() {
     let (server, resp) = patient(|options| options.drain = Duration::from_secs(20)).await;
@@ -94,7 +94,7 @@ async fn a_server_that_stops_waits_for_no_client_that_goes_on_sending() {
     sends.await.unwrap();
 }
 
-/// Bytes that nobody reads reset a connection that is closed, and a reset takes the last reply back.
+/// Closing a connection with unread bytes resets it, and a reset discards the last reply.
 #[tokio::test]
 async fn the_last_reply_arrives_although_more_was_sent() {
     let (_server, resp) = started().await;

@@ -1,4 +1,4 @@
-//! The RESP door, over real sockets; and what real clients of Redis make of it.
+//! The RESP door, over real sockets, and with real Redis clients.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -26,7 +26,7 @@ policies:
     limit: { algorithm: concurrency, max: 1, ttl: 1min }
 ";
 
-/// Starts a server that answers Redis clients; returns where.
+/// Starts a server with a RESP door; returns its address.
 async fn started() -> (Running, SocketAddr) {
     let mut resp = None;
     let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
@@ -39,7 +39,7 @@ async fn started() -> (Running, SocketAddr) {
     (server, resp.unwrap())
 }
 
-/// Sends lines, and `QUIT`; returns all replies.
+/// Sends lines, then `QUIT`; returns all replies.
 async fn say(to: SocketAddr, lines: &str) -> String {
     exchange(to, format!("{lines}\r\nQUIT\r\n").as_bytes()).await
 }
@@ -47,13 +47,13 @@ async fn say(to: SocketAddr, lines: &str) -> String {
 #[tokio::test]
 async fn a_throttle_is_answered_as_redis_cell_does() {
     let (server, resp) = started().await;
-    // Sixteen at once, thirty a minute beside: after sixteen the next is refused for two seconds.
+    // Sixteen at once, and thirty a minute: after sixteen, the next is refused for two seconds.
     let replies = say(resp, &"CL.THROTTLE user123 15 30 60\r\n".repeat(17)).await;
     let lines: Vec<&str> = replies.split("*5\r\n").collect();
     assert_eq!(lines[1], ":0\r\n:16\r\n:15\r\n:-1\r\n:2\r\n");
     assert_eq!(lines[16], ":0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n");
     assert_eq!(lines[17], ":1\r\n:16\r\n:0\r\n:2\r\n:32\r\n+OK\r\n");
-    // Seconds are rounded up: whoever comes back then is let through.
+    // Seconds are rounded up, so a caller that returns then is let through.
     server.clock.advance(Duration::from_millis(1));
     assert_eq!(
         say(resp, "CL.THROTTLE user123 15 30 60").await,
@@ -61,7 +61,7 @@ async fn a_throttle_is_answered_as_redis_cell_does() {
     );
     server.clock.advance(Duration::from_millis(1999));
     assert!(say(resp, "CL.THROTTLE user123 15 30 60").await.starts_with("*5\r\n:0\r\n"));
-    // To look costs nothing, and another key is another limit.
+    // A look costs nothing, and another key has its own limit.
     assert_eq!(
         say(resp, "CL.THROTTLE user123 15 30 60 0").await,
         "*5\r\n:0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n+OK\r\n"
@@ -70,7 +70,7 @@ async fn a_throttle_is_answered_as_redis_cell_does() {
         say(resp, "CL.THROTTLE other 15 30 60 16").await,
         "*5\r\n:0\r\n:16\r\n:0\r\n:-1\r\n:32\r\n+OK\r\n"
     );
-    // Each command is decided by its own words, however like the last limit of the connection they are.
+    // Each command is decided by its own words, however similar they are to the last limit of the connection.
     let bursts = ["15", "7", "x", "7", "00007", "000000000000000000000007", "7", "15"];
     let asks: String =
         bursts.iter().zip(1..).map(|(burst, key)| format!("CL.THROTTLE {key} {burst} 30 60\r\n")).collect();
@@ -103,7 +103,7 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
             "TG.CHECK * user.id 1 COST 18446744073709551615",
             "-ERR COST: \"18446744073709551615\" is not a whole number from 1 to ",
         ),
-        // Passed as attributes, and what they wished was lost.
+        // Regression: passed as attributes, so the options were ignored.
         ("TG.CHECK * user.id 1 cost 50", "-ERR \"cost\" is not an attribute here; the option is COST"),
         ("TG.CHECK * user.id 1 peek", "-ERR \"peek\" is not an attribute here; the option is PEEK"),
         ("TG.CHECK * user.id 1 PRIORITY high", "-ERR PRIORITY: \"high\" "),
@@ -117,8 +117,8 @@ async fn numbers_that_are_none_are_named_and_the_connection_goes_on() {
     }
 }
 
-/// Clients put pipelines between these two unless they are told otherwise. Refused, the commands were charged all the same, and the caller saw an
-/// error.
+/// Many clients put these two around a pipeline by default. Regression: `MULTI` was refused, but the commands were
+/// charged, and the caller saw an error.
 #[tokio::test]
 async fn commands_between_multi_and_exec_are_run_together_or_not_at_all() {
     let (_server, resp) = started().await;
@@ -147,13 +147,13 @@ async fn commands_between_multi_and_exec_are_run_together_or_not_at_all() {
         let replies = say(resp, &format!("{commands}\r\n{look}")).await;
         assert!(replies.contains(said) && replies.ends_with(unspent), "{commands:.60}: {replies}");
     }
-    // More than is written in one piece, and a command behind it.
+    // More than is sent at a time, and a command after it.
     let info = say(resp, &format!("MULTI\r\n{}EXEC\r\nPING", "INFO\r\n".repeat(512))).await;
     let (queued, list) = info.split_once("*512\r\n").unwrap();
     assert_eq!(queued.matches("+QUEUED\r\n").count(), 512);
     assert!(list.len() > 1 << 16 && list.matches("\r\n# Server").count() == 512, "{} bytes", list.len());
     assert!(list.ends_with("\r\n+PONG\r\n+OK\r\n"), "{}", &list[list.len() - 40..]);
-    // Whoever goes leaves nothing behind for the next.
+    // A client that disconnects inside a transaction leaves nothing behind.
     say(resp, "MULTI\r\nCL.THROTTLE other 0 1 60").await;
     assert_eq!(say(resp, look).await, unspent);
 }
@@ -176,7 +176,7 @@ async fn policies_are_asked_settled_and_reset() {
     assert!(say(resp, &format!("TG.SETTLE {ticket}")).await.starts_with("-TICKET "), "once");
     assert!(say(resp, ask).await.starts_with("*8\r\n:1\r\n$8\r\nper-user\r\n:1\r\n"), "two came back");
 
-    // A place is given back by its ticket.
+    // A place is returned by its ticket.
     let job = "TG.CHECK jobs kind job TICKET";
     let taken = say(resp, job).await;
     assert!(say(resp, job).await.starts_with("*8\r\n:0\r\n$4\r\njobs\r\n:0\r\n:-1\r\n"));
@@ -218,7 +218,7 @@ async fn without_the_token_nothing_is_told() {
     assert_eq!(say(free, line).await, format!("{}+OK\r\n", denied.repeat(4)));
     assert!(say(free, "AUTH wrong").await.starts_with("-WRONGPASS"));
     assert!(say(free, "HELLO 3").await.starts_with("-NOAUTH"));
-    // As clients send it: a list.
+    // Sent as clients do: as a list.
     let auth = b"*5\r\n$5\r\nHELLO\r\n$1\r\n3\r\n$4\r\nAUTH\r\n$7\r\ndefault\r\n$23\r\na-token-of-many-letters\r\nPING\r\nQUIT\r\n";
     let replies = exchange(free, auth).await;
     assert!(
@@ -239,7 +239,7 @@ async fn a_blocked_key_is_refused_to_redis_clients_too() {
     assert!(say(resp, "TG.CHECK per-user user.id 2").await.starts_with("*8\r\n:1\r\n"));
     running::send(server.addr, http::Method::DELETE, path, &[], "").await;
     assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:1\r\n"));
-    // They can let it go too.
+    // Such a token can release the key too.
     let put = running::send(server.addr, http::Method::PUT, path, &[], block).await;
     assert_eq!(put.status, 200, "{put:?}");
     assert!(say(resp, "TG.CHECK per-user user.id 1").await.starts_with("*8\r\n:0\r\n"));

@@ -1,18 +1,19 @@
-//! Tickets of decisions that came by the RESP door.
+//! Tickets of decisions made through the RESP door.
 
 use ulid::Ulid;
 
 use super::running::wire::exchange;
 use super::{say, started};
 
-/// Returns the parts of a reply that are texts.
+/// Returns the strings in a reply.
 fn texts(reply: &str) -> Vec<&str> {
     let lines: Vec<&str> = reply.split("\r\n").collect();
     let length = |line: &str| line.strip_prefix('$').is_some_and(|length| length != "-1");
     lines.windows(2).filter(|pair| length(pair[0])).map(|pair| pair[1]).collect()
 }
 
-/// Whoever asked for no ticket took places that nobody could give back before their time was over.
+/// Regression: callers that asked for no ticket took places that nobody could return before their time to live was
+/// over.
 #[tokio::test]
 async fn a_place_comes_with_a_ticket_although_nobody_asked_for_one() {
     let (_server, resp) = started().await;
@@ -24,8 +25,8 @@ async fn a_place_comes_with_a_ticket_although_nobody_asked_for_one() {
     }
 }
 
-/// The keys of callers began as the marks of settled tickets do. Whoever knew a decision's name could make its ticket worthless with
-/// a limit of that key, or, by letting it lapse, have it settled twice.
+/// Regression: callers' keys began like the marks of settled tickets. A caller that knew a decision's id could
+/// invalidate its ticket with a limit of that key or, by letting the limit expire, have the ticket settled twice.
 #[tokio::test]
 async fn no_key_of_a_caller_is_the_mark_of_a_settled_ticket() {
     let (_server, resp) = started().await;

@@ -1,4 +1,4 @@
-//! An engine beside the server: a store that answers later, one step or many in one exchange, and not at all while it is away.
+//! A test engine: a store that answers later, for one step or many in one exchange, and not at all while it is away.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -16,7 +16,7 @@ pub(crate) const ANSWERS: u8 = 0;
 pub(crate) const HANGS: u8 = 1;
 pub(crate) const ERRS: u8 = 2;
 
-/// The engine; its clones are the same one. It cannot decide steps of more than seven units.
+/// The engine. Clones share its state. It cannot decide steps of more than seven units.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Engine {
     store: Arc<PlainStore>,
@@ -29,7 +29,7 @@ impl Engine {
         self.mood.store(mood, Ordering::Relaxed);
     }
 
-    /// Returns how often it was asked: a step, or many together.
+    /// Returns how often it was asked: once for each step, or for many together.
     pub(crate) fn exchanges(&self) -> u64 {
         self.exchanges.load(Ordering::Relaxed)
     }
@@ -79,7 +79,7 @@ impl Store for Engine {
     }
 }
 
-/// Starts a server over an engine.
+/// Starts a server with an engine.
 pub(crate) async fn start(file: &str) -> (Running, Engine) {
     let engine = Engine::default();
     let store = Arc::new(engine.clone());

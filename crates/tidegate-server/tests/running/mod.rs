@@ -1,4 +1,4 @@
-//! A real server on a free loopback port, its clock in the test's hand, and a client that speaks to it over real sockets.
+//! A real server on a free loopback port, with a clock that the test controls, and a client that uses real sockets.
 
 #![allow(dead_code, reason = "each test file uses its part")]
 
@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 /// Midday of 15 January 2027, UTC.
 pub(crate) const NOON: Tick = Tick::from_secs(1_800_014_400);
 
-/// Two policies that refuse, each in its own words, and one in shadow.
+/// Two policies that refuse, each with its own answer, and one in shadow.
 pub(crate) const TWO: &str = "
 version: 1
 policies:
@@ -48,7 +48,7 @@ pub(crate) struct Running {
     _dir: tempfile::TempDir,
 }
 
-/// An answer, read whole.
+/// A complete answer.
 #[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) status: StatusCode,
@@ -71,7 +71,7 @@ impl Answer {
     }
 }
 
-/// Starts a server on a policy file of this text.
+/// Starts a server with this text as its policy file.
 pub(crate) async fn start(yaml: &str) -> Running {
     start_with(yaml, |options| options).await
 }
@@ -116,7 +116,7 @@ impl Running {
     }
 }
 
-/// A connection that is kept.
+/// A connection that is kept open.
 pub(crate) struct Client {
     sender: hyper::client::conn::http1::SendRequest<Body>,
     authority: String,
@@ -153,7 +153,7 @@ impl Client {
     }
 }
 
-/// Sends one request on a connection of its own.
+/// Sends one request on its own connection.
 pub(crate) async fn send(
     addr: SocketAddr,
     method: Method,
@@ -165,7 +165,7 @@ pub(crate) async fn send(
     client.send(method, path, headers, Body::from(body.to_owned())).await.unwrap()
 }
 
-/// Asks until an answer is as wanted; fails after half a minute.
+/// Repeats until `holds` returns true; fails after half a minute.
 pub(crate) async fn until(what: &str, mut holds: impl AsyncFnMut() -> bool) {
     let asking = async {
         while !holds().await {

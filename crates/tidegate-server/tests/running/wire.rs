@@ -1,4 +1,4 @@
-//! Plain sockets, for what no client library would send.
+//! Plain sockets, for bytes that no client library would send.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
-/// Far beyond what anything here takes.
+/// Far longer than anything here takes.
 const FOREVER: Duration = Duration::from_secs(30);
 
 /// Connects from this address of the loopback network.
@@ -31,12 +31,12 @@ pub(crate) async fn rest(stream: &mut TcpStream) -> String {
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// Sends all of it, then reads all of the answers; the sending side stays open, so it is the server that closes.
+/// Sends everything, then reads all answers. The sending side stays open, so the server must close.
 pub(crate) async fn exchange(to: SocketAddr, bytes: &[u8]) -> String {
     rest(&mut sent(to, bytes).await).await
 }
 
-/// Reads until these words have come.
+/// Reads until these words arrive.
 pub(crate) async fn read_until(stream: &mut TcpStream, words: &str) -> String {
     let mut text = String::new();
     let mut piece = [0; 1024];
@@ -50,6 +50,6 @@ pub(crate) async fn read_until(stream: &mut TcpStream, words: &str) -> String {
 
 /// The status of each answer, in order.
 pub(crate) fn statuses(answers: &str) -> Vec<&str> {
-    // An answer follows the body before it without a line end of its own.
+    // An answer follows the body before it without a line end in between.
     answers.split("HTTP/1.1 ").skip(1).map(|answer| &answer[..3]).collect()
 }

@@ -1,4 +1,4 @@
-//! A caller in the test's own hand, for what no program shows: which certificate it was greeted with, and connections that stay.
+//! A TLS client for what no program shows: the certificate that the server presented, and connections that stay open.
 
 use std::io;
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use super::made::{Authority, Pair};
 
 pub(crate) type Connection = TlsStream<TcpStream>;
 
-/// Connects as somebody who trusts an authority, and shows a certificate if there is one.
+/// Connects with trust in this authority, and with a client certificate, if given.
 pub(crate) async fn connect(
     to: SocketAddr,
     trusts: &Authority,
@@ -24,13 +24,13 @@ pub(crate) async fn connect(
     connect_as(&somebody(trusts, shows), to).await
 }
 
-/// Connects as somebody who may have been there before.
+/// Connects with a connector that may have connected before.
 pub(crate) async fn connect_as(somebody: &TlsConnector, to: SocketAddr) -> io::Result<Connection> {
     let name = ServerName::try_from("localhost").unwrap();
     somebody.connect(name, TcpStream::connect(to).await?).await
 }
 
-/// Makes somebody who trusts an authority, shows a certificate if there is one, and resumes sessions.
+/// Makes a connector that trusts this authority, shows a client certificate, if given, and resumes sessions.
 pub(crate) fn somebody(trusts: &Authority, shows: Option<&Pair>) -> TlsConnector {
     let mut roots = RootCertStore::empty();
     roots.add(trusts.root()).unwrap();
@@ -46,12 +46,12 @@ pub(crate) fn somebody(trusts: &Authority, shows: Option<&Pair>) -> TlsConnector
     TlsConnector::from(Arc::new(config))
 }
 
-/// Returns the certificate that a connection was greeted with.
+/// Returns the certificate that the server presented on a connection.
 pub(crate) fn greeted_with(connection: &Connection) -> CertificateDer<'static> {
     connection.get_ref().1.peer_certificates().unwrap()[0].clone().into_owned()
 }
 
-/// Sends bytes and reads until these words have come.
+/// Sends bytes, and reads until these words arrive.
 pub(crate) async fn said(connection: &mut Connection, bytes: &[u8], words: &str) -> io::Result<String> {
     connection.write_all(bytes).await?;
     let (mut text, mut piece) = (String::new(), [0; 4096]);
@@ -65,7 +65,7 @@ pub(crate) async fn said(connection: &mut Connection, bytes: &[u8], words: &str)
     Ok(text)
 }
 
-/// Asks whether the server lives.
+/// Requests `/livez`.
 pub(crate) async fn lives(connection: &mut Connection) -> io::Result<String> {
     said(connection, b"GET /livez HTTP/1.1\r\nhost: tidegate.example:8443\r\n\r\n", "ok\n").await
 }

@@ -1,7 +1,7 @@
 //! curl, redis-cli, redis-benchmark, and gRPC's client in Python, unmodified.
 //!
-//! Needs the Debian packages `curl` and `redis-tools`, and the Python packages that `cargo xtask test` installs. Where one is missing its test
-//! says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
+//! Needs the Debian packages `curl` and `redis-tools`, and the Python packages that `cargo xtask test` installs. If one
+//! is missing, its test says so and skips, unless `TIDEGATE_REQUIRE_SERVERS=1`: then it fails.
 
 use std::path::PathBuf;
 use std::process::{Command, Output};
@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use super::made::Folder;
 use super::{started, started_with};
 
-/// Says whether a client can be run.
+/// Returns whether a client can be run.
 pub(crate) fn is_there(program: &str, from: &str) -> bool {
     let there = Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success());
     if !there {
@@ -62,18 +62,18 @@ async fn curl_asks_over_https() {
     }
     let asked = text(&ask(trusting.clone()).await);
     assert!(asked.ends_with("1.1 429"), "{asked}");
-    // Who does not trust the certificate goes, and is counted.
+    // A client that does not trust the certificate disconnects, and is counted.
     let refused = ask(Vec::new()).await;
     assert_eq!(refused.status.code(), Some(60), "{}", text(&refused));
     doors
         .until_metric(r#"tidegate_tls_handshake_failures_total{transport="http",reason="refused"}"#, 1.0)
         .await;
-    // A version that nobody should speak any more.
+    // An outdated version of TLS.
     let old =
         ask([trusting.clone(), words(["--tls-max", "1.1", "--ciphers", "DEFAULT@SECLEVEL=0"])].concat())
             .await;
     assert!(!old.status.success(), "{}", text(&old));
-    // An answer of many records arrives whole.
+    // An answer of many TLS records arrives complete.
     let page = format!("{url}/livez");
     let many = [words(["-sS"]), trusting, vec![page; 50]].concat();
     assert_eq!(text(&run("curl", many).await), "ok\n".repeat(50));
@@ -112,7 +112,7 @@ except grpc.RpcError as error:
     print(error.code().name)
 ";
 
-/// Where `cargo xtask test` puts Python packages.
+/// The path of a program in the environment that `cargo xtask test` makes.
 pub(crate) fn environment(program: &str) -> PathBuf {
     let cache = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from);
     let cache = cache.or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")));

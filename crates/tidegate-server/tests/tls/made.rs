@@ -6,7 +6,7 @@ use rcgen::{BasicConstraints, CertificateParams, DnType, IsCa, Issuer, KeyPair, 
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// Who signs certificates.
+/// An authority that signs certificates.
 pub(crate) struct Authority {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -32,14 +32,15 @@ impl Authority {
     pub(crate) fn new() -> Self {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
-        // Not the library's own, which all have: OpenSSL takes who is signed by its own name for self-signed.
+        // Not the library's default name, which all would share: OpenSSL takes a certificate whose issuer has the same
+        // name for self-signed.
         params.distinguished_name.push(DnType::CommonName, "an authority");
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
         Self { pem, issuer: Issuer::new(params, key) }
     }
 
-    /// Returns its own certificate, in PEM.
+    /// Returns the authority's certificate, in PEM.
     pub(crate) fn pem(&self) -> &str {
         &self.pem
     }
@@ -48,7 +49,7 @@ impl Authority {
         CertificateDer::from_pem_slice(self.pem.as_bytes()).unwrap()
     }
 
-    /// Signs a certificate of this machine that ends with the year.
+    /// Signs a certificate for this machine that ends with this year.
     pub(crate) fn sign(&self, last_year: i32) -> Pair {
         let key = KeyPair::generate().unwrap();
         let names = ["localhost", "127.0.0.1", "tidegate.example"].map(str::to_owned);
@@ -60,7 +61,7 @@ impl Authority {
     }
 }
 
-/// A folder with the files of a server, and of one caller.
+/// A folder with the files of a server, and of one client.
 pub(crate) struct Folder {
     dir: tempfile::TempDir,
     pub(crate) ca: Authority,
@@ -99,7 +100,7 @@ impl Folder {
     }
 }
 
-/// Writes a file that its owner alone reads, whole at once.
+/// Writes a file that only its owner can read, replacing it as a whole.
 fn write(path: &Path, text: &str) {
     let beside = path.with_extension("new");
     std::fs::write(&beside, text).unwrap();

@@ -1,5 +1,5 @@
-//! Encrypted doors, over real sockets: what real clients make of them, certificates of callers, renewal under open connections, and callers
-//! who do not keep to the protocol.
+//! Encrypted doors, over real sockets: real clients, client certificates, renewal under open connections, and clients
+//! that violate the protocol.
 
 #![allow(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 
@@ -40,7 +40,7 @@ policies:
     limit: { rate: 3/min }
 ";
 
-/// A server whose doors are encrypted but for that of operations.
+/// A server whose doors are encrypted, except the one for operations.
 struct Doors {
     server: Running,
     http: SocketAddr,
@@ -53,7 +53,7 @@ fn free() -> SocketAddr {
     std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
 }
 
-/// Starts a server on the folder's certificate.
+/// Starts a server with the folder's certificate.
 async fn started(folder: &Folder) -> Doors {
     started_with(folder, |_| {}).await
 }

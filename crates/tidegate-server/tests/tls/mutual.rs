@@ -1,4 +1,4 @@
-//! Certificates of callers.
+//! Client certificates.
 
 use std::net::SocketAddr;
 
@@ -16,13 +16,13 @@ async fn who_shows_no_certificate_or_a_foreign_one_is_refused() {
         options.tls.as_mut().unwrap().client_ca = Some(folder.path("ca.pem"));
     })
     .await;
-    // Any name is served: a browser has looked at the certificate.
+    // Any host name is served: browsers verify the certificate.
     let mut known = connect(doors.http, &folder.ca, Some(&folder.caller)).await.unwrap();
     assert!(lives(&mut known).await.unwrap().starts_with("HTTP/1.1 200"));
     let stranger = Authority::new().sign(2999);
     let ended = folder.ca.sign(2002);
     for (shows, why) in [(None, "none"), (Some(&stranger), "foreign"), (Some(&ended), "ended")] {
-        // With TLS 1.3 a caller learns of the refusal when it reads.
+        // With TLS 1.3, a client learns of the refusal when it reads.
         let asked = async { lives(&mut connect(doors.http, &folder.ca, shows).await?).await };
         assert!(asked.await.is_err(), "{why}");
         let asked =
@@ -35,7 +35,7 @@ async fn who_shows_no_certificate_or_a_foreign_one_is_refused() {
         );
         doors.until_metric(&series, 3.0).await;
     }
-    // The plain door is for who has no certificate, on this machine.
+    // The plain door is for callers on this machine without a certificate.
     assert!(
         super::running::send(doors.admin, http::Method::GET, "/livez", &[], "").await.status.is_success()
     );
@@ -43,7 +43,7 @@ async fn who_shows_no_certificate_or_a_foreign_one_is_refused() {
     assert!(said(&mut redis, b"PING\r\n", "\r\n").await.unwrap().starts_with("+PONG"));
 }
 
-/// A session that is resumed would pass for a certificate that has ended meanwhile.
+/// A resumed session would let an expired client certificate pass.
 #[tokio::test(flavor = "multi_thread")]
 async fn certificates_of_callers_are_looked_at_each_time() {
     let folder = Folder::new();
@@ -61,7 +61,7 @@ async fn certificates_of_callers_are_looked_at_each_time() {
     }
 }
 
-/// Certificates of callers keep strangers out as a token does, at each door that asks for them.
+/// Client certificates keep strangers out like a token, at each door that requires them.
 #[tokio::test]
 async fn beyond_loopback_certificates_of_callers_do_for_a_token() {
     let folder = Folder::new();

@@ -1,4 +1,4 @@
-//! Callers who do not speak what a door speaks, or stop in the middle.
+//! Callers that speak another protocol than a door, or stop in the middle.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use super::running::wire::{exchange, rest, sent};
 use super::{free, started, started_with};
 use crate::running::start_with;
 
-/// The begin of a handshake: the record's head and a few bytes of what it promises.
+/// The beginning of a handshake: the head of the record and a few of the bytes that it announces.
 const HALF: &[u8] = &[22, 3, 1, 2, 0, 1, 0, 1, 252, 3, 3, 7, 7, 7];
 
 #[tokio::test(flavor = "multi_thread")]
@@ -23,7 +23,7 @@ async fn plain_text_at_an_encrypted_door_is_told_so() {
     assert!(answer.contains("served over TLS; write https://"), "{answer}");
     let answer = exchange(doors.resp, b"*1\r\n$4\r\nPING\r\n").await;
     assert!(answer.starts_with("-ERR this address is served over TLS; use redis-cli --tls"), "{answer}");
-    // Closed without a word: who speaks plain HTTP/2 learns that it is not understood.
+    // Closed without an answer: a plain HTTP/2 client learns that it is not understood.
     let mut http2 = sent(doors.grpc, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").await;
     let mut said = Vec::new();
     let read = tokio::io::AsyncReadExt::read_to_end(&mut http2, &mut said);
@@ -43,7 +43,7 @@ async fn tls_at_a_plain_door_ends_at_once() {
     let [grpc, resp] = [free(), free()];
     let server = start_with(super::POLICIES, |mut options| {
         (options.grpc, options.resp) = (Some(grpc.into()), Some(resp.into()));
-        // Far longer than the test may take: what ends these connections is no deadline.
+        // Far longer than the test takes, so no deadline ends these connections.
         options.timeouts.head = Duration::from_secs(3600);
         options
     })
@@ -72,7 +72,7 @@ async fn half_a_handshake_is_cut_after_its_time() {
     doors.until_metric(r#"tidegate_connections_cut_total{reason="handshake"}"#, 6.0).await;
 }
 
-/// Who connects and goes, as probes of ports do, is no failed handshake.
+/// A client that connects and disconnects, like a port probe, is not a failed handshake.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_says_nothing_is_not_counted_and_who_breaks_off_is() {
     let folder = Folder::new();
@@ -89,7 +89,7 @@ async fn who_says_nothing_is_not_counted_and_who_breaks_off_is() {
     }
 }
 
-/// TLS clients take a connection that ends without a word for one that was cut by somebody else.
+/// TLS clients treat a connection that ends without a closing message as cut by an attacker.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_idles_is_told_of_the_end() {
     let folder = Folder::new();
@@ -107,7 +107,7 @@ async fn who_idles_is_told_of_the_end() {
     }
 }
 
-/// A stop waits for no handshake: the drain has an hour here.
+/// A stop does not wait for handshakes: the drain may take an hour here.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_drain_does_not_wait_for_half_a_handshake() {
     let folder = Folder::new();

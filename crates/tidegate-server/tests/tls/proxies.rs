@@ -1,4 +1,4 @@
-//! Real proxies that ask over TLS, with the blocks that the manual prints.
+//! Real proxies that ask over TLS, with the configuration blocks from the manual.
 
 use http::Method;
 
@@ -7,7 +7,7 @@ use super::running::send;
 use super::started_with;
 use crate::proxy::Proxy;
 
-/// The page whose blocks are tried.
+/// The page with the blocks.
 const PAGE: &str = include_str!("../../../../docs/running.md");
 
 #[tokio::test(flavor = "multi_thread")]
@@ -36,7 +36,7 @@ async fn nginx_asks_over_tls_and_shows_its_certificate() {
     for expected in [200, 200, 200, 429] {
         assert_eq!(get(nginx.addr).await.status.as_u16(), expected);
     }
-    // Another server's name, and no certificate: nginx makes an error of what it is not told.
+    // With another server name, or without a client certificate, nginx gets no answer and reports an error.
     let other = lines.replace("proxy_ssl_name tidegate.example;", "proxy_ssl_name other.example;");
     let nameless: String = lines.lines().filter(|line| !line.contains("caller.")).collect();
     for lines in [other, nameless] {

@@ -1,4 +1,4 @@
-//! New certificates under open connections, and files that cannot be used.
+//! Certificates that are renewed while connections are open, and files that cannot be used.
 
 use http::Method;
 
@@ -20,7 +20,7 @@ async fn open_connections_go_on_and_new_ones_see_the_new_certificate() {
     assert_eq!(greeted_with(&http), folder.server.cert());
     let ends = doors.metric(ENDS).await;
 
-    // Nobody reloads: the files are watched.
+    // No reload is needed: the files are watched.
     let next = folder.ca.sign(2998);
     folder.put("server", &next);
     let renewed = async || {
@@ -69,7 +69,7 @@ async fn files_that_cannot_be_used_change_nothing_and_are_told_of() {
     lives(&mut connect(doors.http, &folder.ca, None).await.unwrap()).await.unwrap();
 }
 
-/// Sessions that were made under the old authority are not resumed under the new one.
+/// Sessions made under the old authority are not resumed under the new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_new_authority_of_callers_holds_for_new_connections() {
     let folder = Folder::new();

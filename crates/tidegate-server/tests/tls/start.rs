@@ -1,4 +1,4 @@
-//! What ends the start, and what is only warned of.
+//! Errors that prevent the start, and warnings.
 
 use tidegate::config::TlsSettings;
 use tidegate_server::{TlsError, check_tls};

@@ -1,4 +1,4 @@
-//! A build without TLS: there is nothing to encrypt with, so nothing below is ever called.
+//! Placeholders for a build without TLS. Nothing in this module is ever called.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,4 @@
-//! The handshake itself.
+//! The TLS handshake, by rustls.
 
 use std::io;
 use std::net::SocketAddr;
@@ -23,16 +23,16 @@ const HANDSHAKE: u8 = 22;
 
 enum Failed {
     PlainText(TcpStream),
-    /// The caller went away before it said anything, as probes of ports do.
+    /// The caller went away without sending anything, as port probes do.
     Silent,
     Handshake(io::Error),
 }
 
 impl Tls {
-    /// Encrypts a connection; one over a Unix socket is left as it is.
+    /// Encrypts a TCP connection. Returns one over a Unix socket unchanged.
     ///
     /// # Errors
-    /// [`NotEncrypted`]; failures are counted and told to the log, and what was cut is counted by the caller.
+    /// [`NotEncrypted`]. Failures are counted and logged here; connections that were cut are counted by the caller.
     ///
     /// # Cancel safety
     /// Dropping the future closes the socket at once.
@@ -54,7 +54,7 @@ impl Tls {
         };
         let shaken = match shaken {
             Some(shaken) => shaken,
-            // Whoever is nearly done is still answered; no half handshake holds up a drain.
+            // A handshake that is nearly done still gets through, but one that stalls does not hold up a drain.
             None => tokio::select! {
                 biased;
                 () = place.ordered(Order::Yield) => return Err(yielded(place)),
@@ -74,7 +74,7 @@ impl Tls {
                 if reason == Reason::broken_off {
                     tracing::debug!(%peer, transport = ?self.transport, %error, "a TLS handshake broke off");
                 } else {
-                    // Whoever sets up certificates looks for this line.
+                    // At the info level, for people who set up certificates.
                     tracing::info!(%peer, transport = ?self.transport, %error, "a TLS handshake failed");
                 }
                 Err(NotEncrypted::Over)

@@ -1,4 +1,4 @@
-//! The answers of a call that goes on, one after the other, and what ends it.
+//! Sends the answers of a streaming call one after the other, and ends the call.
 
 use std::future::poll_fn;
 use std::time::Duration;
@@ -13,19 +13,19 @@ use tokio::time::{Instant, sleep_until, timeout};
 use super::status::{self, CONTENT, Code, Status};
 use crate::app::App;
 
-/// Where the answers of one call go.
+/// The sending side of one call.
 pub(super) struct Answers {
     stream: SendStream<Bytes>,
-    /// How long the caller may take to read one.
+    /// How long the caller may take to read one answer.
     unread: Duration,
 }
 
-/// The caller is gone, or reads nothing.
+/// The caller is gone, or does not read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Gone;
 
 impl Answers {
-    /// Begins to answer; `None` where the caller is gone.
+    /// Sends the response head; `None` if the caller is gone.
     pub(super) fn begin(mut respond: SendResponse<Bytes>, unread: Duration) -> Option<Self> {
         let mut response = Response::new(());
         response.headers_mut().insert(CONTENT_TYPE, CONTENT);
@@ -33,10 +33,10 @@ impl Answers {
         Some(Self { stream, unread })
     }
 
-    /// Sends the body of an answer, piece by piece, as its reader makes room.
+    /// Sends the body of an answer, piece by piece, as the caller makes room.
     ///
     /// # Errors
-    /// [`Gone`]; the call is reset.
+    /// [`Gone`]; the call is then reset.
     pub(super) async fn send(&mut self, answer: Bytes) -> Result<(), Gone> {
         if let Ok(Ok(())) = timeout(self.unread, pieces(&mut self.stream, answer)).await {
             return Ok(());
@@ -45,13 +45,13 @@ impl Answers {
         Err(Gone)
     }
 
-    /// Waits until the caller gives the call up.
+    /// Waits until the caller gives up the call.
     pub(super) async fn gone(&mut self) {
-        // An error means that the connection is gone, and the caller with it.
+        // An error means that the connection is gone, and so is the caller.
         let _ = poll_fn(|cx| self.stream.poll_reset(cx)).await;
     }
 
-    /// Ends the call.
+    /// Ends the call with its trailers.
     pub(super) fn end(mut self, ended: Result<(), Status>) {
         let trailers = match ended {
             Ok(()) => status::ok(),
@@ -62,10 +62,10 @@ impl Answers {
     }
 }
 
-/// Waits for what ends a call that its caller does not end: a drain, or the deadline that the caller gave.
+/// Waits for the server-side end of a streaming call: a drain, or the deadline that the caller set.
 ///
 /// # Cancel safety
-/// Yes.
+/// Cancel safe.
 pub(super) async fn over(app: &App, deadline: Option<Instant>) -> Result<(), Status> {
     let deadline = async {
         match deadline {

@@ -1,4 +1,4 @@
-//! One call: its head, its message, its deadline, its answer.
+//! Answers one call: reads its head and its message, keeps its deadline, sends its answer.
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -29,17 +29,17 @@ use crate::metrics::Transport;
 use crate::options::Timeouts;
 use crate::otlp::Ended;
 
-/// How long the caller waits for the answer.
+/// The header that says how long the caller waits for the answer.
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// What the calls of one connection share.
+/// The state that the calls of one connection share.
 #[derive(Debug)]
 pub(super) struct Calls {
     service: Arc<Service>,
     pub(super) place: Arc<Place>,
     pub(super) timeouts: Timeouts,
     pub(super) counts: Counts,
-    /// Bytes of messages that are not complete.
+    /// The bytes of incomplete messages, for all calls of the connection.
     unfinished: AtomicUsize,
 }
 
@@ -49,7 +49,7 @@ impl Calls {
     }
 }
 
-/// A call that is being answered, counted until it is dropped.
+/// A call that is being answered; counted until this is dropped.
 struct Counted(Arc<Calls>);
 
 impl Drop for Counted {
@@ -58,21 +58,22 @@ impl Drop for Counted {
     }
 }
 
-/// A call that was accepted, and is not answered yet.
+/// A call that was accepted and is not answered yet.
 pub(super) type Accepted = (Request<RecvStream>, SendResponse<Bytes>);
 
-/// Begins to answer a call; one that has to wait goes on in a task of its own, and most are answered before this returns.
+/// Begins to answer a call. Most calls are answered before this returns; a call that must wait continues in its own
+/// task.
 ///
-/// What is answered is sent when the connection is polled next, which its library sees to: all calls of one read go out with one write.
+/// `h2` sends the answer when the connection is polled next, so all calls of one read go out with one write.
 pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut Context<'_>) {
     thread_local! {
-        /// The box of the last call of this thread that was answered at once, for the next: a call is too long for what the allocator keeps at
-        /// hand, and its room took 750 instructions.
+        /// The boxed future of the last call of this thread that was answered at once, for the next call. A call's
+        /// future is too large for the allocator's caches, and allocating it took 750 instructions.
         static BOX: Cell<Option<ReusableBoxFuture<'static, ()>>> = const { Cell::new(None) };
     }
     calls.counts.begun();
     let call = run(Counted(Arc::clone(calls)), request, respond);
-    // An error means that the thread ends.
+    // An error means that the thread is ending.
     let mut running = match BOX.try_with(Cell::take) {
         Ok(Some(mut last)) => {
             last.set(call);
@@ -80,25 +81,25 @@ pub(super) fn begin(calls: &Arc<Calls>, (request, respond): Accepted, cx: &mut C
         }
         Ok(None) | Err(_) => ReusableBoxFuture::new(call),
     };
-    // A panic is told to the log and ends this call, as it would end a task; the other calls of the connection go on.
+    // A panic is logged and ends this call only, as it would end a task. The other calls of the connection go on.
     match catch_unwind(AssertUnwindSafe(|| running.poll(cx))) {
-        // What has ended holds nothing any more.
+        // The finished future holds nothing any more.
         Ok(Poll::Ready(())) => drop(BOX.try_with(|last| last.set(Some(running)))),
-        // Its task polls it again, and is woken from then on.
+        // The new task polls the future again, which registers that task's waker.
         Ok(Poll::Pending) => drop(tokio::spawn(running)),
         Err(_) => {}
     }
 }
 
 /// # Cancel safety
-/// A call that its caller gives up is dropped, and has then spent nothing, but for what [`Method::answer`] says of reports.
+/// A call that its caller gives up is dropped and has then spent nothing, except for reports, see [`Method::answer`].
 async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendResponse<Bytes>) {
     let calls = &*counted.0;
     let method = Method::of(request.uri().path());
     if let Ok(method) = method
         && method.goes_on()
     {
-        // In a box: other calls would have room for it.
+        // Boxed: otherwise all other calls would reserve space for it.
         return Box::pin(run_stream(calls, method, request, respond)).await;
     }
     let _in_flight = calls.service.app.begin_request(Transport::grpc);
@@ -106,7 +107,7 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
         let mut answering = pin!(answer(calls, method, request));
         poll_fn(|cx| match answering.as_mut().poll(cx) {
             Poll::Ready(answered) => Poll::Ready(Some(answered)),
-            // Only who is waited for is watched: most calls are answered at once.
+            // Checked only if the call must wait: most calls are answered at once.
             Poll::Pending => respond.poll_reset(cx).map(|_| None),
         })
         .await
@@ -119,9 +120,9 @@ async fn run(counted: Counted, request: Request<RecvStream>, mut respond: SendRe
     };
 }
 
-/// Answers a call that goes on, until either side ends it.
+/// Answers a streaming call until either side ends it.
 ///
-/// It is no request in flight: a drain does not wait for it, but ends it.
+/// It does not count as a request in flight: a drain ends it instead of waiting for it.
 async fn run_stream(
     calls: &Calls,
     method: Method,
@@ -142,7 +143,7 @@ async fn run_stream(
             let messages = Messages::new(&calls.unfinished, body);
             let (unread, open) = (calls.timeouts.unread, calls.counts.stay_open());
             let terms = quota::Terms { deadline, unread, open };
-            // A token that is taken back is one no longer.
+            // Checked again for each report, because a token may have been revoked.
             let may_go_on = || method.may_be_called(&calls.service, false, &head.headers);
             return quota::serve(&calls.service, &head.headers, messages, respond, terms, may_go_on).await;
         }
@@ -167,7 +168,7 @@ async fn run_stream(
     }
 }
 
-/// Reads which service is to be watched.
+/// Reads the name of the service to watch.
 ///
 /// # Errors
 /// As [`reading::whole`], [`framing::message`] and [`health::service`].
@@ -187,7 +188,7 @@ fn send(mut respond: SendResponse<Bytes>, message: Bytes) -> Result<(), h2::Erro
 /// Answers a call with the body of its answer.
 ///
 /// # Errors
-/// The response that has no body: a status of gRPC, or one of HTTP where the request is none of gRPC.
+/// The response to send instead, without a body: a gRPC status, or an HTTP status if the request is not gRPC.
 async fn answer(
     calls: &Calls,
     method: Result<Method, Status>,
@@ -208,7 +209,8 @@ async fn answer(
             Some(span) => span.around(answering.as_mut(), ended).await,
         }
     };
-    // By reference: what is handed on by value has room in each future that it passes through, and each call would allocate all of that.
+    // Pinned and passed by reference: a future passed by value takes up space in each future that it passes through,
+    // and each call would allocate all of that.
     let answered = pin!(answered);
     let answered = match deadline {
         None => answered.await,
@@ -219,15 +221,15 @@ async fn answer(
     answered.map_err(|status| status.response())
 }
 
-/// Returns how a call was answered, for its span.
+/// Returns how a call was answered, for its tracing span.
 fn ended(answered: &Result<Bytes, Status>) -> Ended {
     Ended::Grpc(answered.as_ref().map_or_else(|status| status.code.word(), |_| "OK"))
 }
 
-/// Says whether a request is a call of gRPC.
+/// Checks that a request is a gRPC call.
 ///
 /// # Errors
-/// 405 or 415, as the protocol wants it.
+/// 405 or 415, as the protocol demands.
 fn is_call(head: &request::Parts) -> Result<(), Response<()>> {
     let refused = |status| {
         let mut response = Response::new(());
@@ -243,11 +245,11 @@ fn is_call(head: &request::Parts) -> Result<(), Response<()>> {
     }
 }
 
-/// Returns when the answer is of no use any more, by the time that the caller gives.
+/// Returns the instant at which the caller stops waiting, from the `grpc-timeout` header.
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Status> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     match read_grpc_timeout(value.as_bytes()) {
-        // Ten years are as good as no deadline.
+        // More than ten years counts as no deadline.
         Some(time) if time > Duration::from_secs(10 * 365 * 24 * 3600) => Ok(None),
         Some(time) => Ok(now().checked_add(time)),
         None => {

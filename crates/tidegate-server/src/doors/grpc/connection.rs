@@ -1,4 +1,4 @@
-//! One connection from its preface to its last answer.
+//! Serves one connection from its preface to its last answer.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -8,9 +8,10 @@
 //! | the message of a call | [`Timeouts::body`] | an error of that call |
 //! | closing, so that the last answer arrives | [`LINGER`] | cut |
 //!
-//! What a connection can make the server hold: [`STREAMS`] calls, each with what its stream's window lets in, and the answers that its peer does
-//! not take; above that the messages that are not complete, at most 4 MiB of all its calls together. Resets, settings,
-//! pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that floods it.
+//! A connection can make the server hold [`STREAMS`] calls, each with as much data as its stream's window admits, the
+//! answers that the peer does not take, and incomplete messages of at most 4 MiB for all its calls together. Resets,
+//! settings, pings, header lists and empty frames have the bounds of the `h2` crate, which ends a connection that
+//! floods it.
 
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -31,25 +32,25 @@ use crate::connections::{LINGER, Order, Place, Stage, Stream, linger, now};
 use crate::metrics::CutReason;
 use crate::options::Timeouts;
 
-/// Calls of one connection at once. A proxy that has more in flight opens another connection.
+/// The most calls of one connection at once. A proxy with more in flight opens another connection.
 const STREAMS: u32 = 256;
-/// The longest list of headers of a call; what tracing adds to a call fits several times.
+/// The longest list of headers of a call, in bytes. Fits several times what tracing adds to a call.
 const HEADER_LIST: u32 = 16 << 10;
-/// How much a peer may send of all messages together before they are read.
+/// How many bytes a peer may send in all streams together before they are read.
 const WINDOW: u32 = 1 << 20;
 /// The most bytes of one answer that wait for the peer's window.
 const SEND_BUFFER: usize = 64 << 10;
-/// The longest time for a preface once the server drains.
+/// The longest time for a preface while the server drains.
 const SHORT_PREFACE: Duration = Duration::from_secs(2);
-/// How often a peer is asked whether it is still there.
+/// How often a ping checks whether the peer is still there.
 const KEEPALIVE: Duration = Duration::from_secs(30);
-/// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
+/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
 ///
 /// # Cancel safety
-/// Dropping the future closes the socket at once; its calls end with the connection.
+/// Dropping the future closes the socket at once; the calls end with the connection.
 pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Place>, timeouts: Timeouts) {
     stream.send_at_once();
     let (lent, back) = Lent::new(stream);
@@ -61,23 +62,23 @@ pub(super) async fn serve(stream: Stream, service: Arc<Service>, place: Arc<Plac
     close(stream, ended, &place).await;
 }
 
-/// Why a connection is served no longer.
+/// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// All is said: the peer has closed, or has made a mistake, or was told to go away.
+    /// Everything was sent: the peer has closed, has made an error, or was told to go away.
     Done,
     /// The preface did not come in time.
     Late,
-    /// The peer does not answer pings, so it reads no answers.
+    /// The peer does not answer pings, so it does not read answers either.
     Unread,
-    /// The place is given away.
+    /// The place was given to another connection.
     Vacated,
-    /// The server leaves.
+    /// The server cuts the connection.
     Cut,
 }
 
 impl Ended {
-    /// Returns the reason under which metrics count it, if they do.
+    /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
             Self::Done | Self::Cut => None,
@@ -100,7 +101,7 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
     let shaken = tokio::select! {
         biased;
         () = place.ordered(Order::Finish) => {
-            // Who has just connected has perhaps sent a call, which is answered.
+            // A peer that has just connected may have sent a call already; that call is answered.
             let soon = timeout(SHORT_PREFACE, handshake);
             tokio::select! {
                 biased;
@@ -127,22 +128,22 @@ async fn run(lent: Lent, calls: Arc<Calls>) -> Ended {
 struct Connection {
     http2: Http2<Lent, Bytes>,
     calls: Arc<Calls>,
-    /// Calls of the last read that are to be begun; at most [`STREAMS`].
+    /// The calls of the last read that have not begun yet; at most [`STREAMS`].
     accepted: Vec<Accepted>,
     pings: Option<PingPong>,
-    /// Whether a ping was sent that is not answered.
+    /// Whether a ping was sent and not answered yet.
     pinged: bool,
-    /// When the next ping is sent, or the last one must be answered.
+    /// When to send the next ping, or when the last one must have been answered.
     ping_at: Instant,
-    /// Whether a call is being answered, as was noted last.
+    /// Whether a call was being answered when the state was last recorded.
     busy: bool,
-    /// Since when no call is being answered.
+    /// Since when no call is being answered; `None` while one is.
     idle: Option<Instant>,
-    /// How many calls stay open, as was noted last.
+    /// How many calls stayed open when the state was last recorded.
     open: usize,
-    /// Since when the peer is told to go away, and how the connection then ends.
+    /// Since when the peer has been told to go away, and how the connection will have ended.
     leaving: Option<(Instant, Ended)>,
-    /// The order that was seen last; its waker is registered.
+    /// The last order that was seen; its waker is registered.
     order: Option<Order>,
     timer: Pin<Box<Sleep>>,
 }
@@ -167,11 +168,11 @@ impl Connection {
         }
     }
 
-    /// Does what can be done now; ready when the connection is over.
+    /// Does all work that is possible now. Ready when the connection is over.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Ended> {
         loop {
             let mut begun = false;
-            // Reads and writes as well: what calls have answered is flushed here, once for all of them.
+            // Also reads and writes: the answers of all calls are flushed here, together.
             while let Poll::Ready(accepted) = self.http2.poll_accept(cx) {
                 match accepted {
                     Some(Ok(accepted)) => {
@@ -180,11 +181,12 @@ impl Connection {
                             begun |= self.begin_accepted(cx);
                         }
                     }
-                    // The peer was told what was wrong.
+                    // `h2` has told the peer what was wrong.
                     Some(Err(_)) | None => return Poll::Ready(self.ended()),
                 }
             }
-            // Only now: each look for another call writes what is there to be sent, and so each call would be answered by a write of its own.
+            // Begun only now: each `poll_accept` flushes pending writes, so otherwise each call's answer would be a
+            // write of its own.
             begun |= self.begin_accepted(cx);
             if let Some(ended) = self.obey(cx) {
                 return Poll::Ready(ended);
@@ -194,14 +196,14 @@ impl Connection {
             if let Some(ended) = ended {
                 return Poll::Ready(ended);
             }
-            // What was just said is sent by the next round.
+            // The next round sends what was just queued.
             if !again {
                 return Poll::Pending;
             }
         }
     }
 
-    /// Begins the calls that were accepted; says whether there were any.
+    /// Begins the accepted calls. Returns whether there were any.
     fn begin_accepted(&mut self, cx: &mut Context<'_>) -> bool {
         let begun = !self.accepted.is_empty();
         for accepted in self.accepted.drain(..) {
@@ -214,7 +216,7 @@ impl Connection {
         self.leaving.map_or(Ended::Done, |(_, ended)| ended)
     }
 
-    /// Obeys what the server wants of the connection.
+    /// Carries out a new order of the server.
     fn obey(&mut self, cx: &mut Context<'_>) -> Option<Ended> {
         if self.order == Some(self.calls.place.order_now()) {
             return None;
@@ -230,7 +232,7 @@ impl Connection {
         None
     }
 
-    /// Tells the peer to go away; calls that it has begun by the time it hears of it are still answered.
+    /// Tells the peer to go away. Calls that it begins before it receives this are still answered.
     fn leave(&mut self, ended: Ended) {
         if self.leaving.is_none() {
             self.http2.graceful_shutdown();
@@ -239,11 +241,12 @@ impl Connection {
         self.leaving = Some((now(), ended));
     }
 
-    /// Notes where the connection stands, for who needs its place. It is busy too where calls have `begun` and are answered already: the answers
-    /// are not sent yet. Where all calls wait for their caller, it may have to make room like an idle one, but is not told to go for that.
+    /// Records the connection's stage, for the choice of connections that give up their place. It is busy also if calls
+    /// have `begun` and are answered already, since their answers are not sent yet. If all calls wait for their caller,
+    /// it can lose its place like an idle connection, but is not closed for idleness.
     fn note_stage(&mut self, begun: bool) {
         let open = self.calls.counts.open();
-        // With one that ends, idleness begins.
+        // When an open call ends, the idle time begins anew.
         let fewer = open < std::mem::replace(&mut self.open, open);
         if begun || self.calls.counts.answered() > 0 {
             if !self.busy {
@@ -257,7 +260,8 @@ impl Connection {
         }
     }
 
-    /// Does what is due by now; says whether there is something to send, and whether the connection is over.
+    /// Handles the deadlines that have passed. Returns whether there is something to send, and how the connection ended
+    /// if it is over.
     fn look_at_the_time(&mut self, cx: &mut Context<'_>) -> (bool, Option<Ended>) {
         if self.pinged
             && let Some(pings) = &mut self.pings
@@ -276,7 +280,7 @@ impl Connection {
             }
             let now = now();
             if let Some((since, ended)) = self.leaving {
-                // The answers are sent; a peer that does not close is left.
+                // All answers are sent; do not wait any longer for the peer to close.
                 if self.idle.is_some_and(|idle| after(idle.max(since), LINGER) <= now) {
                     return (false, Some(ended));
                 }
@@ -297,7 +301,7 @@ impl Connection {
         }
     }
 
-    /// Returns when there is something to do if nothing else happens.
+    /// Returns when to act if nothing else happens.
     fn due(&self) -> Instant {
         let ends = match (self.idle, self.leaving) {
             (None, _) => None,
@@ -309,10 +313,10 @@ impl Connection {
     }
 }
 
-/// Closes so that the last answer arrives.
+/// Closes the connection so that the last answer arrives.
 async fn close(stream: Stream, ended: Ended, place: &Place) {
     match ended {
-        // The system would keep for minutes what the peer does not take.
+        // Otherwise the system would keep for minutes what the peer does not take.
         Ended::Unread => return stream.forget_unsent(),
         Ended::Cut | Ended::Vacated | Ended::Late => return,
         Ended::Done => {}

@@ -1,8 +1,8 @@
-//! Which calls of a connection are being answered, and which stay open and say nothing.
+//! Counts the calls of a connection that are being answered, and those that stay open silently.
 //!
-//! A call that stays open for hours without a word does not make its connection busy: the connection gives its place up like an idle one when all
-//! places are taken. But it does not end for idleness either, as whoever watches waits for what may never come. When the connection leaves, such
-//! calls are told, so that they end in order.
+//! A call that stays open for hours in silence does not make its connection busy: when all places are taken, the
+//! connection can lose its place like an idle one. But it does not end for idleness either, because a watcher may wait
+//! long for a change. When the connection leaves, such calls are told to end in an orderly way.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -10,32 +10,33 @@ use tokio::sync::watch;
 
 use super::status::{Code, Status};
 
-/// The most calls of one connection that stay open and may be silent: clients watch each service by one, and ask for descriptions by one.
+/// The most calls of one connection that stay open and may be silent. Clients use one call for each service that they
+/// watch, and one for reflection.
 const MOST_OPEN: usize = 16;
 
-/// The calls of one connection. Relaxed throughout: they and their connection are tasks of one thread.
+/// The calls of one connection. All atomics are relaxed: the calls and their connection are tasks of one thread.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     /// Calls that are being answered.
     answered: AtomicUsize,
     /// Calls that stay open, silent or not.
     open: AtomicUsize,
-    /// Whether the connection leaves.
+    /// Whether the connection is leaving.
     leaving: watch::Sender<bool>,
 }
 
 impl Counts {
-    /// Counts a call as being answered, until [`Counts::ended`].
+    /// Counts a call as being answered until [`Counts::ended`].
     pub(super) fn begun(&self) {
         self.answered.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Takes back one [`Counts::begun`].
+    /// Undoes one [`Counts::begun`].
     pub(super) fn ended(&self) {
         self.answered.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Returns how many calls are being answered; silent ones are not.
+    /// Returns how many calls are being answered, without silent ones.
     pub(super) fn answered(&self) -> usize {
         self.answered.load(Ordering::Relaxed)
     }
@@ -45,21 +46,21 @@ impl Counts {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Tells the calls that stay open to end, now or when they have answered.
+    /// Tells the calls that stay open to end, now or after their current answer.
     pub(super) fn end_open(&self) {
         self.leaving.send_replace(true);
     }
 
-    /// Counts a call that is being answered as one that stays open.
+    /// Counts a call that is being answered as one that stays open too.
     pub(super) fn stay_open(&self) -> Open<'_> {
         self.open.fetch_add(1, Ordering::Relaxed);
         Open(self)
     }
 
-    /// Does the same for a call that may be silent from its beginning to its end.
+    /// Like [`Counts::stay_open`], for a call that may be silent from beginning to end.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] where as many are open as may.
+    /// [`Code::ResourceExhausted`] if [`MOST_OPEN`] calls are open already.
     pub(super) fn keep_open(&self) -> Result<Open<'_>, Status> {
         let open = self.stay_open();
         if self.open() <= MOST_OPEN {
@@ -72,7 +73,7 @@ impl Counts {
     }
 }
 
-/// A call that stays open, until it is dropped.
+/// A call that stays open; counted until this is dropped.
 #[derive(Debug)]
 pub(super) struct Open<'c>(&'c Counts);
 
@@ -83,16 +84,16 @@ impl Drop for Open<'_> {
 }
 
 impl<'c> Open<'c> {
-    /// Counts the call as silent, until what is returned is dropped.
+    /// Counts the call as silent until the returned value is dropped.
     pub(super) fn silent(&self) -> Silent<'c> {
         self.0.ended();
         Silent(self.0)
     }
 
-    /// Waits for something while the call counts as silent.
+    /// Waits for `what` while the call counts as silent.
     ///
     /// # Cancel safety
-    /// As that of `what`.
+    /// That of `what`.
     pub(super) async fn wait_for<T>(&self, what: impl Future<Output = T>) -> T {
         let _silent = self.silent();
         what.await
@@ -101,14 +102,14 @@ impl<'c> Open<'c> {
     /// Waits until the connection leaves.
     ///
     /// # Cancel safety
-    /// Yes.
+    /// Cancel safe.
     pub(super) async fn over(&self) {
-        // An error means that the connection is gone, and the call with it.
+        // An error means that the connection is gone, and so is the call.
         let _ = self.0.leaving.subscribe().wait_for(|leaving| *leaving).await;
     }
 }
 
-/// A call that says nothing, until it is dropped.
+/// A call that is silent; counted as such until this is dropped.
 pub(super) struct Silent<'c>(&'c Counts);
 
 impl Drop for Silent<'_> {

@@ -1,4 +1,4 @@
-//! Messages in the body of a call: one byte that says whether it is compressed, four that say its length, and the message.
+//! Frames messages in the body of a call: a byte for compression, four bytes for the length, then the message.
 //!
 //! # Source
 //! "gRPC over HTTP2", Length-Prefixed-Message.
@@ -8,16 +8,16 @@ use prost::Message;
 
 use super::status::{Code, Status};
 
-/// The bytes before a message.
+/// The length of the prefix of a message.
 const PREFIX: usize = 5;
-/// The bytes that usual answers fit in: some ten statuses.
+/// A size in bytes that fits ordinary answers: some ten statuses.
 const USUAL: usize = 512;
 
-/// The longest message. What callers can make a proxy put into one lies far below: an answer of status 8 is let through by a proxy that fails
-/// open, so nobody may be able to provoke it by long headers.
+/// The longest message, in bytes. Far above anything that a client can make a proxy put into a message: a proxy that
+/// fails open lets a request pass on status 8, so clients must not be able to provoke that status by long headers.
 pub(super) const MAX_MESSAGE: usize = 1 << 20;
 
-/// Says whether a content type is that of messages in protocol buffers.
+/// Returns whether a content type is gRPC with protocol buffers.
 pub(super) fn is_grpc(kind: &[u8]) -> bool {
     match kind.strip_prefix(b"application/grpc") {
         Some([]) => true,
@@ -27,10 +27,10 @@ pub(super) fn is_grpc(kind: &[u8]) -> bool {
     }
 }
 
-/// Returns the message of a whole body of a call that has one.
+/// Returns the message in a complete body that holds exactly one.
 ///
 /// # Errors
-/// [`Code::Unimplemented`] for a message that is compressed, [`Code::Internal`] for bytes that are not one message.
+/// [`Code::Unimplemented`] for a compressed message, [`Code::Internal`] for bytes that are not exactly one message.
 pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     let Some(prefix) = body.first_chunk::<PREFIX>() else {
         let message =
@@ -57,10 +57,10 @@ pub(super) fn message(mut body: Bytes) -> Result<Bytes, Status> {
     Ok(body.split_off(PREFIX))
 }
 
-/// Returns how many bytes the first of several messages has with its prefix; `None` where it is not complete.
+/// Returns the length of the first message with its prefix; `None` if it is incomplete.
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`] for one that is longer than any that is read.
+/// [`Code::ResourceExhausted`] for a message longer than [`MAX_MESSAGE`].
 pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
     let Some([_, length @ ..]) = bytes.first_chunk::<PREFIX>() else { return Ok(None) };
     let length = PREFIX + u32::from_be_bytes(*length) as usize;
@@ -68,7 +68,7 @@ pub(super) fn first(bytes: &[u8]) -> Result<Option<usize>, Status> {
     Ok((bytes.len() >= length).then_some(length))
 }
 
-/// Says whether a body that begins so is longer than any that is read.
+/// Checks the length of a body, or of the part of it that has come, against [`MAX_MESSAGE`].
 ///
 /// # Errors
 /// [`Code::ResourceExhausted`].
@@ -82,7 +82,8 @@ pub(super) fn bounded(length: usize) -> Result<(), Status> {
 
 /// Writes a message as the body of an answer, in one allocation.
 pub(super) fn body(message: &impl Message) -> Bytes {
-    // Usual answers are short: written where no byte asks whether there is room for it, and without being measured first.
+    // Ordinary answers are short. They are written to the stack, without a capacity check for each byte and without
+    // measuring the message first.
     let mut bytes = [0; USUAL];
     let mut room = &mut bytes[PREFIX..];
     if message.encode(&mut room).is_ok() {
@@ -96,12 +97,12 @@ pub(super) fn body(message: &impl Message) -> Bytes {
     out.put_u8(0);
     // An answer is bounded far below 4 GiB.
     out.put_u32(length as u32);
-    // The room is there, so it cannot fail.
+    // Cannot fail: there is enough room.
     let _ = message.encode(&mut out);
     out.freeze()
 }
 
-/// Begins the body of an answer that is written piece by piece; [`close`] ends it.
+/// Begins the body of an answer that is written piece by piece. [`close`] ends it.
 pub(super) fn open() -> BytesMut {
     BytesMut::zeroed(PREFIX)
 }

@@ -1,7 +1,7 @@
-//! `grpc.health.v1`: whether to send calls here, as `/readyz` says it.
+//! `grpc.health.v1`: whether to send calls to this server; the same as `/readyz`.
 //!
-//! `Check` says it once. `Watch` says it at once and again when it changes, which happens once in the life of a server: when it drains. Then the
-//! call ends.
+//! `Check` answers once. `Watch` answers at once and again when the answer changes, which happens once in the life of a
+//! server: when it drains. Then the call ends.
 //!
 //! # Source
 //! "gRPC Health Checking Protocol".
@@ -24,7 +24,7 @@ use crate::phase::Phase;
 /// The paths of the methods.
 pub(super) const CHECK: &str = "/grpc.health.v1.Health/Check";
 pub(super) const WATCH: &str = "/grpc.health.v1.Health/Watch";
-/// The services that may be asked about; the empty name is the whole server.
+/// The services whose health can be asked for. The empty name is the whole server.
 const SERVICES: [&str; 7] = [
     "",
     "envoy.service.ratelimit.v3.RateLimitService",
@@ -38,7 +38,7 @@ const SERVICES: [&str; 7] = [
 /// Answers whether the server, or one of its services, takes calls.
 ///
 /// # Errors
-/// [`Code::NotFound`] for a service that there is not, [`Code::Internal`] for bytes that are no such message.
+/// [`Code::NotFound`] for an unknown service, [`Code::Internal`] for bytes that are not such a message.
 pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
     match status(app, &service(message)?) {
         ServingStatus::ServiceUnknown => Err(Status::new(
@@ -49,10 +49,10 @@ pub(super) fn check(app: &App, message: Bytes) -> Result<Bytes, Status> {
     }
 }
 
-/// Reads which service is asked about.
+/// Reads the name of the service from a request.
 ///
 /// # Errors
-/// [`Code::Internal`] for bytes that are no such message.
+/// [`Code::Internal`] for bytes that are not such a message.
 pub(super) fn service(message: Bytes) -> Result<String, Status> {
     let asked = HealthCheckRequest::decode(message).map_err(|error| {
         Status::new(Code::Internal, format!("the message is not a HealthCheckRequest: {error}"))
@@ -60,9 +60,10 @@ pub(super) fn service(message: Bytes) -> Result<String, Status> {
     Ok(asked.service)
 }
 
-/// Answers whether a service takes calls, now and when that changes, until the server drains, the caller gives up or the deadline comes.
+/// Answers whether a service takes calls, now and when that changes, until the server drains, the caller gives up or
+/// the deadline comes.
 ///
-/// A service that there is not is unknown and stays so: the protocol has no error for it.
+/// An unknown service is reported as such and stays so: the protocol has no error for it.
 pub(super) async fn watch(
     app: &App,
     service: &str,

@@ -1,7 +1,8 @@
-//! A socket that is lent to HTTP/2 and comes back when that is done.
+//! Lends a socket to HTTP/2 and gets it back afterwards.
 //!
-//! `h2` keeps the socket it was given and drops it. But a socket that is dropped with unread bytes is reset, and a reset takes back the answers
-//! that the peer has not read yet; so the socket is needed once more, to be closed in order.
+//! `h2` keeps the socket that it is given, and drops it. But dropping a socket with unread bytes resets the connection,
+//! and a reset discards answers that the peer has not read yet. So the socket is needed again, to close it in an
+//! orderly way.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -13,19 +14,19 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::connections::Stream;
 
-/// Where the socket comes back to.
+/// The slot to which the socket returns.
 pub(super) type Back = Arc<Mutex<Option<Stream>>>;
 
-/// The socket, as long as HTTP/2 has it.
+/// The socket while HTTP/2 uses it.
 #[derive(Debug)]
 pub(super) struct Lent {
-    /// `Some` until it is dropped.
+    /// `Some` until this is dropped.
     stream: Option<Stream>,
     back: Back,
 }
 
 impl Lent {
-    /// Lends a socket, and says where it comes back to.
+    /// Lends a socket. Returns the lent socket and the slot to which it returns when dropped.
     pub(super) fn new(stream: Stream) -> (Self, Back) {
         let back = Back::default();
         (Self { stream: Some(stream), back: Arc::clone(&back) }, back)

@@ -1,4 +1,4 @@
-//! Which bytes answer which bytes: the methods of the door, by path.
+//! The methods of the door, by path: each maps the bytes of a message to the bytes of its answer.
 
 use bytes::Bytes;
 use http::StatusCode;
@@ -11,12 +11,12 @@ use super::{health, quota, rate_limit, reflection};
 use crate::auth::Scope;
 use crate::metrics::Transport;
 
-/// A method of the door. All take one message and answer one, but for those that go on.
+/// A method of the door. All but the streaming ones take one message and answer one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Method {
     /// `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`
     ShouldRateLimit,
-    /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`, which goes on
+    /// `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`; streaming
     StreamRateLimitQuotas,
     /// `kuadrant.service.ratelimit.v1.RateLimitService/CheckRateLimit`
     CheckRateLimit,
@@ -28,9 +28,9 @@ pub(super) enum Method {
     Commit,
     /// `grpc.health.v1.Health/Check`
     HealthCheck,
-    /// `grpc.health.v1.Health/Watch`, which goes on
+    /// `grpc.health.v1.Health/Watch`; streaming
     HealthWatch,
-    /// `ServerReflectionInfo` of `grpc.reflection.v1` and `grpc.reflection.v1alpha`, which goes on
+    /// `ServerReflectionInfo` of `grpc.reflection.v1` and `grpc.reflection.v1alpha`; streaming
     ServerReflectionInfo,
 }
 
@@ -38,7 +38,7 @@ impl Method {
     /// Finds the method of a path.
     ///
     /// # Errors
-    /// [`Code::Unimplemented`] names what there is.
+    /// [`Code::Unimplemented`] for an unknown path; the message names the methods that exist.
     pub(super) fn of(path: &str) -> Result<Self, Status> {
         match path {
             rate_limit::PATH => Ok(Self::ShouldRateLimit),
@@ -72,12 +72,12 @@ impl Method {
         }
     }
 
-    /// Says whether messages come and go until either side ends the call.
+    /// Returns whether the method is streaming: messages are exchanged until either side ends the call.
     pub(super) const fn goes_on(self) -> bool {
         matches!(self, Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo)
     }
 
-    /// Says whether it decides or settles, and answers once.
+    /// Returns whether the method decides or settles, and answers once.
     pub(super) const fn decides(self) -> bool {
         matches!(
             self,
@@ -85,7 +85,7 @@ impl Method {
         )
     }
 
-    /// Returns what a token must be for; with `None` everybody may call it.
+    /// Returns the scope that a token must have; `None` if anybody may call the method.
     const fn asks(self) -> Option<Scope> {
         match self {
             Self::ShouldRateLimit
@@ -99,18 +99,19 @@ impl Method {
         }
     }
 
-    /// Says whether whoever sent these headers may call it; `full` where only the reserve has places.
+    /// Checks whether a caller with these headers may call the method. `full`: the connection is in the reserve,
+    /// because all ordinary places are taken.
     ///
     /// # Errors
-    /// [`Code::Unavailable`] where there is no place for it, [`Code::Unauthenticated`] without a token, [`Code::PermissionDenied`] with one
-    /// that is for other things.
+    /// [`Code::Unavailable`] if the server is full, [`Code::Unauthenticated`] without a token,
+    /// [`Code::PermissionDenied`] with a token for another scope.
     pub(super) fn may_be_called(
         self,
         service: &Service,
         full: bool,
         headers: &HeaderMap,
     ) -> Result<(), Status> {
-        // Health is for who watches, token or not: also when nobody else gets in.
+        // Health checks need no token and work even when the server is full.
         let Some(scope) = self.asks() else { return Ok(()) };
         if full {
             return Err(Status::new(
@@ -129,8 +130,8 @@ impl Method {
     /// Answers a message with the body of the answer.
     ///
     /// # Cancel safety
-    /// Dropped before it ends, it has spent nothing; but a [`Method::Report`] or [`Method::Commit`] may have booked a part, since what has
-    /// happened is not taken back.
+    /// If dropped before it ends, it has spent nothing. But a [`Method::Report`] or [`Method::Commit`] may have booked
+    /// a part, and that stays booked, since the usage has happened.
     pub(super) async fn answer(
         self,
         service: &Service,
@@ -142,7 +143,7 @@ impl Method {
             Self::StreamRateLimitQuotas | Self::HealthWatch | Self::ServerReflectionInfo => {
                 Err(Status::new(Code::Internal, "this method goes on, and has no single answer"))
             }
-            // In boxes: other calls would have room for them.
+            // Boxed: otherwise all other calls would reserve space for them.
             Self::CheckRateLimit => Box::pin(limitador::check(service, message)).await,
             Self::Report => Box::pin(limitador::report(service, message)).await,
             Self::Reserve => Box::pin(limitador::reserve(service, message)).await,
@@ -152,7 +153,7 @@ impl Method {
     }
 }
 
-/// Any method as the fuzz targets have it.
+/// All methods, for the fuzz targets.
 #[cfg(feature = "fuzzing")]
 pub(super) mod fuzzing {
     use bytes::Bytes;
@@ -161,10 +162,10 @@ pub(super) mod fuzzing {
     use super::super::rate_limit::fuzzing::RateLimitDoor;
     use super::{Method, Status};
 
-    /// Answers a message to the method of a path with the body of the answer, or with a code and a message.
+    /// Answers a message to the method at a path with the body of the answer.
     ///
     /// # Errors
-    /// The code and the message.
+    /// The code and the message of the status.
     pub fn answer(door: &RateLimitDoor, path: &str, message: &[u8]) -> Result<Bytes, (u8, String)> {
         let failed = |status: Status| (status.code as u8, status.message.into_owned());
         let method = Method::of(path).map_err(failed)?;

@@ -1,30 +1,31 @@
-//! `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`: proxies limit by buckets of their own, and no request waits
-//! for an answer.
+//! `envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas`: proxies limit requests themselves,
+//! by buckets, so no request waits for an answer.
 //!
-//! A proxy sorts its requests into buckets, and reports each few seconds how many it allowed and denied in each. It is told which part of
-//! the limit it has: a token bucket, good for some seconds. A bucket is a request to the policies like a descriptor of
-//! [`super::rate_limit`]: its pairs are attributes, and the domain is `rls.domain`. Every limit that it meets is divided over the buckets of all
-//! proxies that meet it ([`tidegate_core::division`]), and the tightest part is what the proxy is told. What it allowed is booked in
-//! the limit, so other doors see it.
+//! A proxy sorts its requests into buckets, and reports every few seconds how many it allowed and denied in each. The
+//! answer assigns it a part of the limit: a token bucket that is valid for some seconds. A bucket becomes a request to
+//! the policies like a descriptor of [`super::rate_limit`]: its pairs are attributes, and the domain is `rls.domain`.
+//! Every limit that the bucket meets is divided over the buckets of all proxies that meet the limit
+//! ([`tidegate_core::division`]), and the proxy is told the smallest part. The requests that it allowed are booked in
+//! the limit, so other doors see them.
 //!
 //! | | |
 //! |---|---|
-//! | [`buckets`] | the buckets of one proxy: from a report to its answer |
-//! | [`bucket`] | one bucket: its limits, its part |
+//! | [`buckets`] | the buckets of one proxy: answers its reports |
+//! | [`bucket`] | one bucket: its limits and its part of them |
 //! | [`line`] | a limit that a bucket meets |
 //! | [`limit`] | a limit in the form in which it is divided |
 //! | [`pools`] | the limits that are divided, for all proxies |
-//! | [`reports`] | a report as it came |
-//! | [`budget`] | the memory of the pairs of all buckets |
-//! | [`assignment`] | what a proxy is told about a bucket |
-//! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and the measurement |
+//! | [`reports`] | decodes a report |
+//! | [`budget`] | the memory budget for the pairs of all buckets |
+//! | [`assignment`] | the answer to a proxy about a bucket |
+//! | `fuzzing` | a call of one proxy without its connection, for the fuzz target and benchmarks |
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
-//! | between two reports | [`SILENCE`] | the call ends; what was assigned holds for its time |
+//! | between two reports | [`SILENCE`] | the call ends; assignments hold for their time |
 //! | an answer that the proxy does not read | the server's `unread` | the call is reset |
-//! | booking what a report allowed | a report's interval | it is booked after the next report |
-//! | until the server drains, or needs the connection's place while the proxy is silent | | the call ends, and proxies come back to another one, or later |
+//! | booking the requests that a report allowed | a report's interval | they are booked after the next report |
+//! | until the server drains, or needs the place while the proxy is silent | | the call ends; the proxy calls again, here or elsewhere |
 
 mod assignment;
 mod bucket;
@@ -56,25 +57,25 @@ use super::status::{Code, Status};
 /// The path of the method.
 pub(super) const PATH: &str =
     "/envoy.service.rate_limit_quota.v3.RateLimitQuotaService/StreamRateLimitQuotas";
-/// The metadata of a call that says for how many seconds an assignment holds.
+/// The call metadata that says for how many seconds an assignment is valid.
 const TTL: &str = "x-tidegate-assignment-ttl";
-/// How long an assignment holds unless the call says otherwise: four of Envoy's reports, which come each five seconds.
+/// How long an assignment is valid unless the call says otherwise: four of Envoy's report intervals of five seconds.
 const USUAL_TTL: u64 = 20;
-/// The longest time of an assignment: what a proxy that vanishes keeps from others.
+/// The longest validity of an assignment. For that long, a proxy that vanishes keeps its part from others.
 const LONGEST_TTL: u64 = 600;
-/// The longest time between two reports. A proxy that has buckets reports each few seconds.
+/// The longest time between two reports. A proxy that has buckets reports every few seconds.
 const SILENCE: Duration = Duration::from_secs(120);
 
-/// What a call goes by, beside its messages.
+/// The settings of one call.
 pub(super) struct Terms<'c> {
     pub(super) deadline: Option<Instant>,
-    /// How long an answer may wait for its reader.
+    /// How long an answer may wait until the proxy reads it.
     pub(super) unread: Duration,
-    /// Counts the call, which is silent where it waits for the proxy.
+    /// Counts the call; it counts as silent while it waits for the proxy.
     pub(super) open: Open<'c>,
 }
 
-/// Answers the reports of one proxy until either side ends the call; `may_go_on` is asked with each of them.
+/// Answers the reports of one proxy until either side ends the call. Calls `may_go_on` for each report.
 pub(super) async fn serve(
     service: &Service,
     headers: &HeaderMap,
@@ -119,7 +120,7 @@ pub(super) async fn serve(
             ended = &mut over => (ended, false),
         };
         {
-            // The proxy has its answer; it does not wait for this.
+            // The proxy has its answer and does not wait for the booking.
             let _silent = terms.open.silent();
             buckets.book(service).await;
         }
@@ -133,8 +134,8 @@ pub(super) async fn serve(
 /// Answers a report.
 ///
 /// # Errors
-/// As [`Buckets::answer`]; [`Code::ResourceExhausted`] where the connection holds too much; [`Code::Unavailable`] where the proxy does not read
-/// its answer, and the call is reset.
+/// As [`Buckets::answer`]; [`Code::ResourceExhausted`] if the connection holds too many bytes; [`Code::Unavailable`] if
+/// the proxy does not read its answer, and the call is then reset.
 async fn answer(
     service: &Service,
     buckets: &mut Buckets,
@@ -147,10 +148,10 @@ async fn answer(
     answers.send(answer).await.map_err(|_| Status::new(Code::Unavailable, "the answer is not read"))
 }
 
-/// Reads for how long an assignment holds.
+/// Reads how long an assignment is valid.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] names what would work.
+/// [`Code::InvalidArgument`]; the message names valid values.
 fn ttl(headers: &HeaderMap) -> Result<Duration, Status> {
     let Some(value) = headers.get(TTL) else { return Ok(Duration::from_secs(USUAL_TTL)) };
     let seconds = value.to_str().ok().and_then(|text| text.parse().ok());

@@ -1,8 +1,8 @@
-//! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: one call is one request of a proxy's client.
+//! `envoy.service.ratelimit.v3.RateLimitService/ShouldRateLimit`: each call decides one request of a proxy's client.
 //!
-//! Each descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. All descriptors of a call are
-//! charged, or none is. What is allowed or refused is an answer, never an error: proxies let pass what they get an error for, unless told
-//! otherwise, so no error may depend on what a proxy's client sends.
+//! Each descriptor is a request to the policies: its entries are attributes, and the domain is `rls.domain`. Either all
+//! descriptors of a call are charged, or none is. A refusal is an answer, never an error: by default, proxies let a
+//! request pass when they get an error, so no error may depend on what a proxy's client sends.
 
 mod answered;
 pub(super) mod asked;
@@ -35,10 +35,11 @@ pub(super) const PATH: &str = "/envoy.service.ratelimit.v3.RateLimitService/Shou
 /// Decides a call.
 ///
 /// # Errors
-/// [`Code::Internal`] for bytes that are no message of this kind, [`Code::InvalidArgument`] for one that asks nothing, or cannot.
+/// [`Code::Internal`] for bytes that are not such a message, [`Code::InvalidArgument`] for mistakes that only the
+/// proxy's configuration can make: those of [`asked::read`], unknown details, and different quotas for one key.
 ///
 /// # Cancel safety
-/// Dropped before it ends, it has spent nothing.
+/// If dropped before it ends, it has spent nothing.
 pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Bytes) -> Result<Bytes, Status> {
     let details = Details::wanted(headers)?;
     let request = read(&message)?;
@@ -53,7 +54,7 @@ pub(super) async fn answer(service: &Service, headers: &HeaderMap, message: Byte
     Ok(framing::body(&answer))
 }
 
-/// Reads the message of a call.
+/// Decodes the message of a call. Repairs invalid UTF-8 in it if need be.
 fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
     RateLimitRequest::decode(&**message)
         .or_else(|_| {
@@ -66,7 +67,7 @@ fn read(message: &Bytes) -> Result<RateLimitRequest, Status> {
         })
 }
 
-/// Takes back what was charged when it is dropped before the caller was answered.
+/// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     engine: &'a Engine,
     held: Option<Held>,
@@ -109,7 +110,7 @@ async fn decide(
         }
     };
     if !wait.is_zero() {
-        // A proxy cannot hold its client's request back, so the answer is.
+        // A proxy cannot delay its client's request, so the answer is delayed instead.
         tokio::time::sleep(wait).await;
     }
     hung_up.held = None;
@@ -119,7 +120,8 @@ async fn decide(
     Ok(answer)
 }
 
-/// Decides the descriptors that spend and look, all or none; where they may pass, those that give back do.
+/// Decides the descriptors that spend or look, all or none. If they are allowed, those that give back are carried out
+/// too.
 async fn decide_several(
     engine: &Engine,
     live: &Live,
@@ -142,11 +144,11 @@ async fn decide_several(
     if checks.len() == asked.len() || together.conclusions.len() != checks.len() {
         return Ok(together);
     }
-    // In a box: other calls would have room for it.
+    // Boxed: otherwise all other calls would reserve space for it.
     Ok(Box::pin(give_back(engine, live, asked, together)).await)
 }
 
-/// Gives back, where those that spend and look may pass; `together` is what came of them.
+/// Gives units back, if the other descriptors are allowed. `together` is the decision on those.
 async fn give_back(engine: &Engine, live: &Live, asked: &[Asked<'_>], mut together: Together) -> Together {
     let mut spent = together.conclusions.into_iter();
     let mut conclusions = Vec::with_capacity(asked.len());
@@ -166,13 +168,13 @@ async fn give_back(engine: &Engine, live: &Live, asked: &[Asked<'_>], mut togeth
     together
 }
 
-/// Returns when whoever waits for the answer stops waiting, where a policy may hold a request back.
+/// Returns when the caller stops waiting, if a policy may delay requests.
 fn waits_until(engine: &Engine, live: &Live, headers: &HeaderMap) -> Option<Deadline> {
     let left = if live.delays { headers.get("grpc-timeout")? } else { return None };
     Some(Deadline::Tick(engine.now().after(read_grpc_timeout(left.as_bytes())?)))
 }
 
-/// The door as the fuzz target has it: bytes in, bytes out.
+/// The door without connections, for the fuzz target: bytes in, bytes out.
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use std::fmt;
@@ -201,19 +203,19 @@ pub(crate) mod fuzzing {
     }
 
     impl RateLimitDoor {
-        /// Makes the door of a policy file.
+        /// Makes a door with the policies of this file.
         ///
         /// # Panics
-        /// With a file that has mistakes.
+        /// If the file has errors.
         #[must_use]
         pub fn new(policies: &str) -> Self {
             Self::with_clock(policies, ServerOptions::default().clock)
         }
 
-        /// Makes the door of a policy file, with a clock of its own.
+        /// Makes a door with the policies of this file and the given clock.
         ///
         /// # Panics
-        /// With a file that has mistakes.
+        /// If the file has errors.
         #[must_use]
         pub fn with_clock(policies: &str, clock: Arc<dyn Clock>) -> Self {
             let runtime = fuzzed_app::runtime();
@@ -221,8 +223,8 @@ pub(crate) mod fuzzing {
             Self { runtime, service }
         }
 
-        /// Answers the body of a call with the body of the answer, or with a code and a message. `details` is what the call asks to be told
-        /// beside the statuses.
+        /// Answers the body of a call with the body of the answer, or with a code and a message. `details` is the value
+        /// of the `x-tidegate-details` metadata.
         pub fn answer(&self, details: &'static str, body: &[u8]) -> Result<Vec<u8>, (u8, String)> {
             let mut headers = HeaderMap::new();
             headers.insert("x-tidegate-details", HeaderValue::from_static(details));

@@ -1,4 +1,4 @@
-//! Messages as they come: one that is the whole body of a call, or one after the other of a call that goes on.
+//! Reads messages as they arrive: one that is the whole body of a call, or the sequence of a streaming call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,12 +12,12 @@ use super::framing;
 use super::status::{Code, Status};
 use crate::connections::now;
 
-/// The most bytes of messages that are not complete, of all calls of a connection together.
+/// The most bytes of incomplete messages, for all calls of a connection together.
 const MAX_UNFINISHED: usize = 4 << 20;
 
-/// Bytes of a message that is not complete, counted until they are dropped.
+/// Bytes of an incomplete message; counted until this is dropped.
 struct Unfinished<'c> {
-    /// Those of all calls of the connection.
+    /// The count for all calls of the connection.
     all: &'c AtomicUsize,
     bytes: BytesMut,
 }
@@ -29,10 +29,10 @@ impl Drop for Unfinished<'_> {
 }
 
 impl Unfinished<'_> {
-    /// Adds a piece.
+    /// Appends a piece.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] when its connection holds too much.
+    /// [`Code::ResourceExhausted`] if the connection holds too much.
     fn push(&mut self, piece: &Bytes) -> Result<(), Status> {
         let all = self.all.fetch_add(piece.len(), Ordering::Relaxed) + piece.len();
         self.bytes.extend_from_slice(piece);
@@ -43,7 +43,7 @@ impl Unfinished<'_> {
         Ok(())
     }
 
-    /// Takes the first message, where it is complete.
+    /// Removes the first message, if it is complete.
     ///
     /// # Errors
     /// As [`framing::first`].
@@ -55,17 +55,18 @@ impl Unfinished<'_> {
     }
 }
 
-/// Reads the whole body of a call, of which the rest has to come within `rest`; `unfinished` counts for all calls of the connection.
+/// Reads the whole body of a call. The part that has not come yet must arrive within `rest`. `unfinished` counts for
+/// all calls of the connection.
 ///
 /// # Errors
-/// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::DeadlineExceeded`] when it does not come in time;
-/// [`Code::Internal`] when it breaks off.
+/// [`Code::ResourceExhausted`] if the body is too long, or the connection holds too much; [`Code::DeadlineExceeded`] if
+/// it does not arrive in time; [`Code::Internal`] if it breaks off.
 pub(super) async fn whole(
     unfinished: &AtomicUsize,
     rest: Duration,
     mut body: RecvStream,
 ) -> Result<Bytes, Status> {
-    // Usually the message came with the head, in one piece: no clock is read, and nothing is copied.
+    // Usually the message came with the head, in one piece. Then no clock is read, and nothing is copied.
     let first = match chunk(&mut body).now_or_never() {
         None => None,
         Some(first) => match first? {
@@ -81,7 +82,7 @@ pub(super) async fn whole(
     }
 }
 
-/// Gathers a body that comes in pieces; `first` is the piece that came already.
+/// Collects a body that comes in pieces; `first` has arrived already.
 async fn gather(
     unfinished: &AtomicUsize,
     mut body: RecvStream,
@@ -100,31 +101,31 @@ async fn gather(
     Ok(Bytes::copy_from_slice(&unfinished.bytes))
 }
 
-/// The messages of a call that goes on.
+/// The messages of a streaming call.
 pub(super) struct Messages<'c> {
     unfinished: Unfinished<'c>,
     body: RecvStream,
 }
 
 impl<'c> Messages<'c> {
-    /// Reads this body; `unfinished` counts for all calls of the connection.
+    /// Reads messages from this body; `unfinished` counts for all calls of the connection.
     pub(super) fn new(unfinished: &'c AtomicUsize, body: RecvStream) -> Self {
         Self { unfinished: Unfinished { all: unfinished, bytes: BytesMut::new() }, body }
     }
 
-    /// Counts nothing yet.
+    /// Returns a counter for other bytes that the call holds, starting at 0.
     pub(super) const fn holding(&self) -> Holding<'c> {
         Holding { all: self.unfinished.all, bytes: 0 }
     }
 
-    /// Returns the next message; `None` when the caller has said all.
+    /// Returns the next message; `None` after the last.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] when it is too long, or its connection holds too much; [`Code::Internal`] when it breaks off; as
-    /// [`framing::message`].
+    /// [`Code::ResourceExhausted`] if the message is too long, or the connection holds too much; [`Code::Internal`] if
+    /// it breaks off; the errors of [`framing::message`].
     ///
     /// # Cancel safety
-    /// Yes: a message that is not complete stays.
+    /// Cancel safe: an incomplete message is kept.
     pub(super) async fn next(&mut self) -> Result<Option<Bytes>, Status> {
         loop {
             if let Some(message) = self.unfinished.take_message()? {
@@ -141,7 +142,7 @@ impl<'c> Messages<'c> {
     }
 }
 
-/// What a call has beside messages that are not complete: counted with those of its connection until it is dropped.
+/// Bytes that a call holds beside incomplete messages; counted with those of its connection until this is dropped.
 pub(super) struct Holding<'c> {
     all: &'c AtomicUsize,
     bytes: usize,
@@ -154,10 +155,10 @@ impl Drop for Holding<'_> {
 }
 
 impl Holding<'_> {
-    /// Counts so many bytes in place of those before.
+    /// Sets the number of bytes that are counted.
     ///
     /// # Errors
-    /// [`Code::ResourceExhausted`] when its connection holds too much.
+    /// [`Code::ResourceExhausted`] if the connection holds too much.
     pub(super) fn set(&mut self, bytes: usize) -> Result<(), Status> {
         self.all.fetch_sub(self.bytes, Ordering::Relaxed);
         let all = self.all.fetch_add(bytes, Ordering::Relaxed) + bytes;
@@ -178,7 +179,7 @@ async fn chunk(body: &mut RecvStream) -> Result<Option<Bytes>, Status> {
     match body.data().await {
         None => Ok(None),
         Some(Ok(chunk)) => {
-            // The peer may send as much again; an error means that it is gone.
+            // Lets the peer send as much again. An error means that the peer is gone.
             let _ = body.flow_control().release_capacity(chunk.len());
             Ok(Some(chunk))
         }

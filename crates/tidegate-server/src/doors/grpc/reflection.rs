@@ -1,15 +1,16 @@
-//! Server reflection: what the services of the door and their messages are, for tools that have no files of them (`grpcurl`, Postman).
+//! Server reflection: describes the services of the door and their messages to tools that have no files of them
+//! (`grpcurl`, Postman).
 //!
-//! The two versions of the protocol have the same messages under two names, so they are one method here. A file is answered by itself; tools ask for
-//! the files that it imports.
+//! The two versions of the protocol have the same messages under two names, so they are one method here. An answer
+//! holds one file; tools ask for the files that it imports.
 //!
 //! | | |
 //! |---|---|
 //! | [`files`] | the files, by name and by what they declare |
-//! | [`described`] | descriptors, in short |
+//! | [`described`] | functions that make descriptors |
 //! | [`envoy`] | Envoy's files, as far as they are served |
-//! | [`limitador`] | Limitador's |
-//! | [`well_known`] | those of Google that the others import |
+//! | [`limitador`] | Limitador's file |
+//! | [`well_known`] | Google's files that the others import |
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -52,12 +53,12 @@ use crate::options::Timeouts;
 /// The paths of the method.
 pub(super) const PATH: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
 pub(super) const PATH_ALPHA: &str = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo";
-/// The longest time between two questions. Tools ask one after the other, and end the call when they know enough.
+/// The longest time between two questions. Tools ask them in sequence, and end the call when they know enough.
 const SILENCE: Duration = Duration::from_secs(60);
-/// The longest question. A name has some hundred bytes, and each answer repeats its question.
+/// The longest question, in bytes. A name has some hundred bytes, and each answer repeats its question.
 const MOST: usize = 4096;
 
-/// Made when somebody first asks: a third of a millisecond.
+/// Made on the first question, which takes a third of a millisecond.
 static FILES: LazyLock<Files> = LazyLock::new(Files::of_all);
 
 /// Answers questions until either side ends the call.
@@ -80,7 +81,7 @@ pub(super) async fn serve(
     }
 }
 
-/// Answers questions until the caller has asked all, or is silent for too long; `None` where it is gone.
+/// Answers questions until the caller ends the call, or is silent for too long; `None` if the caller is gone.
 async fn answer_all(
     mut messages: Messages<'_>,
     answers: &mut Answers,
@@ -100,10 +101,11 @@ async fn answer_all(
     }
 }
 
-/// Answers one question with the body of the answer. What there is not is an answer too.
+/// Answers one question with the body of the answer. An unknown name is an answer too, not an error.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for a question that is too long or asks nothing, [`Code::Internal`] for bytes that are none.
+/// [`Code::InvalidArgument`] for a question that is too long or empty, [`Code::Internal`] for bytes that are not a
+/// question.
 fn answer(message: &[u8]) -> Result<Bytes, Status> {
     if message.len() > MOST {
         let message = format!("the question has {} bytes; ask with at most {MOST}", message.len());

@@ -1,4 +1,4 @@
-//! What the calls of a door share.
+//! The state that all calls of the door share.
 
 use std::sync::Arc;
 
@@ -7,15 +7,15 @@ use super::quota::pools::Pools;
 use crate::app::App;
 use crate::requests::BroughtQuotas;
 
-/// What answers calls.
+/// Answers calls.
 #[derive(Debug)]
 pub(super) struct Service {
     pub(super) app: Arc<App>,
-    /// The limits that callers bring.
+    /// Quotas for the limits that callers bring along.
     pub(super) quotas: BroughtQuotas,
     /// The limits that are divided over proxies.
     pub(super) pools: Pools,
-    /// The memory budget of the pairs of their buckets.
+    /// The memory budget for the pairs of the proxies' buckets.
     pub(super) pairs: Budget,
 }
 

@@ -1,4 +1,4 @@
-//! How a call ends, in the words of gRPC.
+//! The status with which a call ends.
 //!
 //! # Source
 //! "gRPC over HTTP2", the section on responses: `grpc-status` in decimal, `grpc-message` percent-encoded.
@@ -9,7 +9,7 @@ use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Response, StatusCode};
 use percent_encoding::{AsciiSet, CONTROLS, percent_encode};
 
-/// The codes that are answered here.
+/// The codes that this server uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Code {
@@ -25,7 +25,7 @@ pub(super) enum Code {
 }
 
 impl Code {
-    /// Returns the code as the specification of gRPC writes it.
+    /// Returns the name of the code as in the gRPC specification.
     pub(super) const fn word(self) -> &'static str {
         match self {
             Self::InvalidArgument => "INVALID_ARGUMENT",
@@ -41,11 +41,11 @@ impl Code {
     }
 }
 
-/// Why a call has no answer.
+/// The reason why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Status {
     pub(super) code: Code,
-    /// A sentence for people.
+    /// A message for people.
     pub(super) message: Cow<'static, str>,
 }
 
@@ -53,7 +53,7 @@ pub(super) struct Status {
 pub(super) const CONTENT: HeaderValue = HeaderValue::from_static("application/grpc");
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// Bytes of a message that are escaped: all but printable ASCII, and the escape itself.
+/// The bytes of a message that are escaped: everything but printable ASCII, and the escape character itself.
 const ESCAPED: &AsciiSet = &CONTROLS.add(b'%');
 
 impl Status {
@@ -61,7 +61,7 @@ impl Status {
         Self { code, message: message.into() }
     }
 
-    /// Returns the answer that is one block of headers: all that there is to say is how the call ended.
+    /// Returns the answer that consists of headers only: nothing but the status.
     pub(super) fn response(&self) -> Response<()> {
         let mut response = Response::new(());
         *response.status_mut() = StatusCode::OK;
@@ -87,7 +87,7 @@ impl Status {
     }
 }
 
-/// Returns the trailers of a call that was answered.
+/// Returns the trailers of a call that succeeded.
 pub(super) fn ok() -> HeaderMap {
     let mut trailers = HeaderMap::with_capacity(1);
     trailers.insert(STATUS, HeaderValue::from_static("0"));

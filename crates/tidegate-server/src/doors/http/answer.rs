@@ -1,9 +1,10 @@
 //! Turns a conclusion into an answer: status, headers, body.
 //!
-//! An allowed request is 200. A denied one has the status of the policy that binds, 429 for a caller over a quota and 503
-//! when the server is short itself; its body is the same decision inside `application/problem+json` ([`refusal`]). Behind a proxy it is
-//! short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)), since the proxy may hand it to anybody: Caddy and Traefik hand the answer
-//! of forward-auth to their client. Operators find the whole one by the id: `/v1/explain?id=`.
+//! An allowed request is answered 200. A denied one has the status of the policy that binds: 429 for a caller over a
+//! quota, 503 if the server itself is short. Its body is the decision inside `application/problem+json` ([`refusal`]).
+//! Behind a proxy the body is short ([`PublicRefusal`](tidegate::http_answer::server_parts::PublicRefusal)), since the
+//! proxy may show it to anybody: Caddy and Traefik pass the answer of forward-auth to their client. Operators find the
+//! full decision by its id: `/v1/explain?id=`.
 
 mod decision_body;
 mod refusal;
@@ -28,9 +29,9 @@ use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::json::{self, JSON};
 use crate::live::{Facts, Live};
 
-/// An answer is true of its moment alone.
+/// An answer is true only at its moment.
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");
-/// How long to wait before asking again when the store could not decide: long enough not to add to its trouble.
+/// How long to wait before asking again when the store could not decide: long enough not to add to its load.
 const STORE_RETRY: Duration = Duration::from_secs(1);
 
 #[derive(Serialize)]
@@ -40,7 +41,7 @@ struct InBatch<'a> {
     decision: &'a DecisionBody<'a>,
 }
 
-/// What the answer to one check is made of.
+/// The parts from which the answer to one check is made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reply<'a, 'd> {
     pub(crate) request: &'a Descriptor<'d>,
@@ -52,7 +53,7 @@ pub(crate) struct Reply<'a, 'd> {
 }
 
 impl<'a> Reply<'a, '_> {
-    /// Returns the response for a caller of the API: the whole decision.
+    /// Returns the response for an API caller: the full decision.
     pub(crate) fn response(self, live: &Live) -> Response {
         let decision = self.decision_body();
         let status = self.status();
@@ -67,8 +68,9 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns the response for a proxy, which may hand a refusal to anybody: a short body then, and none otherwise, for proxies read nothing
-    /// but status and headers. `denied` is the status of all refusals where the proxy accepts no other.
+    /// Returns the response for a proxy. A refusal has a short body, since the proxy may show it to anybody; any other
+    /// answer has none, since proxies read only status and headers. `denied` is the status of all refusals if the proxy
+    /// accepts no other.
     pub(crate) fn to_proxy(self, live: &Live, denied: Option<StatusCode>) -> Response {
         let mut response = if self.allowed() {
             StatusCode::OK.into_response()
@@ -87,14 +89,14 @@ impl<'a> Reply<'a, '_> {
         response
     }
 
-    /// Returns the body of one check in a batch, its status included.
+    /// Returns the entry of one check in a batch, including its status.
     pub(crate) fn in_batch(self) -> serde_json::Value {
         let decision = self.decision_body();
         serde_json::to_value(InBatch { status: self.status().as_u16(), decision: &decision })
             .unwrap_or_default()
     }
 
-    /// Returns the decision alone, as a question's answer has it.
+    /// Returns the decision alone, as the answers of explain and dry-run embed it.
     pub(crate) fn value(self) -> serde_json::Value {
         serde_json::to_value(self.decision_body()).unwrap_or_default()
     }
@@ -103,7 +105,7 @@ impl<'a> Reply<'a, '_> {
         self.conclusion.allowed()
     }
 
-    /// Returns how long the work is to be held back.
+    /// Returns how long to delay the work.
     pub(crate) fn wait(&self) -> Duration {
         match self.conclusion {
             Conclusion::Decided(decision) => decision.wait,
@@ -111,7 +113,7 @@ impl<'a> Reply<'a, '_> {
         }
     }
 
-    /// Writes the rate-limit headers, and that no cache may keep the answer.
+    /// Writes the rate-limit headers, and forbids caches to keep the answer.
     fn headers(&self, live: &Live, out: &mut HeaderMap) {
         out.insert(CACHE_CONTROL, NO_STORE);
         if let Conclusion::Decided(decision) = self.conclusion
@@ -131,7 +133,7 @@ impl<'a> Reply<'a, '_> {
         shown.write(live.headers, out);
     }
 
-    /// Returns what refuses, where something does.
+    /// Returns what refuses the request.
     fn refusal(&self) -> Refusal<'a> {
         match self.conclusion {
             Conclusion::Decided(decision) => Refusal::of_gate(decision),
@@ -139,7 +141,7 @@ impl<'a> Reply<'a, '_> {
         }
     }
 
-    /// Returns the status of the answer to a check.
+    /// Returns the status code of the answer to a check.
     pub(crate) fn status(&self) -> StatusCode {
         if self.allowed() { StatusCode::OK } else { self.refusal().status() }
     }

@@ -1,4 +1,4 @@
-//! `/v1/breakers`: how breakers stand, and what a person makes them do.
+//! `/v1/breakers`: lists breakers, and lets operators force or release them.
 
 use std::time::Duration;
 
@@ -23,15 +23,16 @@ use crate::problem::Problem;
 use crate::span::moment;
 use crate::spelling::{nearest, quoted};
 
-/// The most that a body may have: a reason of 255 bytes, and words.
+/// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
-/// The longest time for which a state is forced, other than until it is ended: as the longest open time of most breakers and much more.
+/// The longest time for which a state can be forced, unless it is forced until released: far beyond the usual open
+/// times of breakers.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 
-/// The states that a body names.
+/// The states that a body can name.
 const STATES: [&str; 5] = ["open", "closed", "metrics-only", "disabled", "auto"];
 
-/// What `PUT` is told.
+/// The body of a `PUT`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Put {
@@ -41,7 +42,8 @@ struct Put {
     reason: Option<String>,
 }
 
-/// `GET /v1/breakers?reveal=`: the breakers of all policies; of policies with a key, those that are or were not closed.
+/// `GET /v1/breakers?reveal=`: the breakers of all policies. Of policies with a key, only those that are not closed, or
+/// were not at some time.
 pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     let reveal = Query::of(uri, &["reveal"])?.flag("reveal")?;
     let live = app.engine.live();
@@ -49,12 +51,12 @@ pub(crate) async fn list(app: &App, uri: &Uri) -> Result<Response, Problem> {
     Ok(shown(app, &listed, reveal))
 }
 
-/// `GET /v1/breakers/{policy}`, for one key with its attributes as parameters.
+/// `GET /v1/breakers/{policy}`: one breaker; its key is given by its attributes as parameters.
 pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let at = breaker(&live, policy)?;
     let query = uri.query().unwrap_or_default();
-    // `reveal` alone asks for all of the policy's; anything else names a key.
+    // With `reveal` alone, all breakers of the policy are listed. Any other parameter is part of a key.
     if let Ok(reveal) = Query::of(uri, &["reveal"]).and_then(|query| query.flag("reveal")) {
         let listed = app.engine.breakers(&live, Some(at)).await.map_err(|error| unanswered(&error))?;
         return Ok(shown(app, &listed, reveal));
@@ -63,7 +65,7 @@ pub(crate) async fn one(app: &App, uri: &Uri, policy: &str) -> Result<Response, 
     handle(app, &live, at, &key, None).await
 }
 
-/// `PUT /v1/breakers/{policy}`: puts the breaker of one key in a state, or lets it go on by itself.
+/// `PUT /v1/breakers/{policy}`: forces the breaker of one key into a state, or releases it.
 pub(crate) async fn put(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let live = app.engine.live();
@@ -82,11 +84,11 @@ async fn handle(
     wanted: Option<&Wanted>,
 ) -> Result<Response, Problem> {
     let handled = app.engine.handle_breakers(live, policy, key, wanted).await;
-    // Whoever names the key knows it.
+    // The key is shown in full: the caller named it.
     Ok(shown(app, &handled.map_err(|error| unanswered(&error))?, true))
 }
 
-/// Finds a policy that has a breaker.
+/// Finds a policy by name that has a breaker.
 fn breaker(live: &Live, name: &str) -> Result<usize, Problem> {
     let (at, policy) = find(&live.set, name)?;
     if breakers_of(policy).next().is_some() {

@@ -19,12 +19,12 @@ use crate::metrics::Transport;
 use crate::problem::Problem;
 use crate::requests;
 
-/// Decides one request and spends what it costs.
+/// Decides one request and charges its cost.
 pub(crate) async fn check(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     one(app, request, Want::Take).await
 }
 
-/// Decides one request and spends nothing.
+/// Decides one request and charges nothing.
 pub(crate) async fn peek(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     one(app, request, Want::Peek).await
 }
@@ -41,7 +41,8 @@ async fn one(app: &App, request: Request<Body>, want: Want) -> Result<Response, 
     answer.map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
-/// Decides many, in order; all are read before the first is charged. An engine is asked for all of them in one exchange.
+/// Decides many requests, in order. All are read before the first is charged. An engine is asked for all of them in one
+/// exchange.
 pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), request_body::MAX_BATCH_BODY).await?;
     let checks = request_body::batch(&bytes)?;
@@ -52,7 +53,7 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
     }
     let asked: Vec<_> =
         checks.iter().zip(&chosen).map(|(asked, only)| (asked.check(), only.as_deref())).collect();
-    // A limit takes as much room in a ticket as beside it.
+    // In an answer, a ticket takes as much room for each limit as the limit's own entry.
     let tickets = checks.iter().any(|asked| TicketFor::Caller(asked.ticket).keeps(&live));
     let most_limits = if tickets { MAX_BATCH_LIMITS / 2 } else { MAX_BATCH_LIMITS };
     let conclusions = app.engine.decide_each(&live, &asked, most_limits).await;
@@ -70,7 +71,7 @@ pub(crate) async fn batch(app: &App, request: Request<Body>) -> Result<Response,
     Ok(response)
 }
 
-/// The answer to a check of a batch that was not decided, since the answer to those before it is long enough.
+/// The answer to a check of a batch that was not decided, because the answers before it are long enough already.
 fn undecided(most_limits: usize) -> serde_json::Value {
     let detail = format!(
         "not decided, and nothing was charged: a batch is answered with {most_limits} limits; ask again"
@@ -88,11 +89,11 @@ pub(crate) fn unreturnable(none: &NoTicket, status: StatusCode) -> Problem {
     }
 }
 
-/// Decides a request and has its answer made. Afterwards `held` has what was charged, where it may become a ticket or be undone.
+/// Decides a request and makes its answer. Afterwards `held` has the charges, if they may become a ticket or be undone.
 ///
 /// # Errors
-/// [`NoTicket`] where a place was taken and there is no ticket that returns it: everything was undone. Otherwise a few callers with
-/// long keys would hold all places until their time to live is over.
+/// [`NoTicket`] if a place was taken and no ticket could be made that returns it; then everything is undone. Otherwise
+/// a few callers with long keys could hold all places until their time to live is over.
 #[allow(clippy::too_many_arguments, reason = "what is asked, and what is wanted of the answer")]
 pub(crate) async fn decide<A>(
     app: &App,
@@ -110,13 +111,13 @@ pub(crate) async fn decide<A>(
     conclude(app, live, asked, only, want, ticket, decided, answer).await
 }
 
-/// A decision, and what it charged.
+/// A decision and its charges.
 pub(crate) struct Decided<'a> {
     pub(crate) conclusion: &'a Conclusion,
     pub(crate) held: &'a mut Held,
 }
 
-/// Has the answer to a decision made; as [`decide`].
+/// Makes the answer to a decision, with the errors of [`decide`].
 #[allow(clippy::too_many_arguments, reason = "what was asked, and what is wanted of the answer")]
 pub(crate) async fn conclude<A>(
     app: &App,
@@ -135,15 +136,15 @@ pub(crate) async fn conclude<A>(
     Ok(answer(Reply { request, conclusion, facts: &facts, want, id, ticket }))
 }
 
-/// Finds the policies that a caller named.
+/// Returns the indices of the policies that a caller named.
 ///
 /// # Errors
-/// 400 for a name that no policy has.
+/// 400 for an unknown policy name.
 pub(crate) fn named(live: &Live, asked: &CheckBody<'_>) -> Result<Option<SmallVec<[usize; 4]>>, Problem> {
     named_among(&live.set, asked)
 }
 
-/// Finds the policies that a caller named in a set, which need not be in force.
+/// Returns the indices in `set` of the policies that a caller named. The set need not be in force.
 ///
 /// # Errors
 /// As [`named`].

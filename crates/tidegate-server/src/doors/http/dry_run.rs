@@ -1,7 +1,8 @@
-//! `POST /v1/dry-run`: how a request would be answered, now or after a change of the policies; nothing is taken.
+//! `POST /v1/dry-run`: answers how a request would be decided, now or after a change of the policies. Charges nothing.
 //!
-//! The proposed policies are asked over the counters that are there: a policy keeps its keys by its name, so what comes out is what the
-//! first check after a reload would be answered. They are never in force, have no series among the metrics, and are gone with the answer.
+//! Proposed policies are evaluated over the present counters. A policy finds its keys by its name, so the answer is
+//! what the first check after a reload would get. Proposed policies are never in force, have no metric series, and are
+//! dropped after the answer.
 
 use std::sync::Arc;
 
@@ -24,17 +25,17 @@ use crate::json;
 use crate::problem::Problem;
 use crate::settings::Refused;
 
-/// Policies that are proposed, and what is odd about them.
+/// Proposed policies, with warnings about them.
 struct Proposed {
     set: Arc<PolicySet>,
     warnings: Vec<String>,
 }
 
-/// Says how a request would be answered.
+/// Answers how a request would be decided.
 ///
 /// # Errors
-/// 400 for a body that makes no sense, 413 for a text of policies that is too long, 422 with every mistake in it, and 503 while as many
-/// texts are being read as may be at once.
+/// 400 for a malformed body, 413 if the text of the policies is too long, 422 with every mistake in it, and 503 while
+/// the most texts that may be read at once are being read.
 pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let reveal = Query::of(&parts.uri, &["reveal"])?.flag("reveal")?;
@@ -49,7 +50,7 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
     let only = named_among(set, &asked.check)?;
     let conclusion = app.engine.dry_run(&live, set, asked.check.check(), only.as_deref()).await;
     let request = &asked.check.request;
-    // Facts are looked at for headers alone, and there are none of policies that are not in force.
+    // Facts are needed for headers only, and policies that are not in force have none.
     let reply =
         Reply { request, conclusion: &conclusion, facts: &[], want: Want::Peek, id: None, ticket: None };
     let mut answer = explained(app, set, reply, only.as_deref(), reveal);
@@ -59,7 +60,7 @@ pub(crate) async fn dry_run(app: &App, request: Request<Body>) -> Result<Respons
     Ok(json::ok(&answer))
 }
 
-/// Reads proposed policies, on a thread that may take its time.
+/// Parses proposed policies on a thread for blocking work.
 async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     if text.len() > MAX_PROPOSED {
         let detail = format!("`config` has {} bytes; at most {MAX_PROPOSED} are read here", text.len());
@@ -72,7 +73,7 @@ async fn proposed(app: &App, text: &str) -> Result<Proposed, Problem> {
     };
     let text = text.to_owned();
     let reading = move || {
-        // With the work, which goes on when the caller hangs up.
+        // Held by the work, which goes on when the caller hangs up.
         let _place = place;
         Config::parse(&text, "config", Format::of_text(&text))
     };

@@ -1,4 +1,4 @@
-//! Entity tags: whether what a caller knows is still so.
+//! Entity tags: tell whether the state that a caller knows is still current.
 //!
 //! # Source
 //! RFC 9110, sections 8.8.3 and 13.1: tags are compared strongly for `If-Match`, and weakly for `If-None-Match`.
@@ -15,7 +15,7 @@ pub(super) fn tag(text: &str) -> String {
     format!("\"{:016x}\"", hasher.finish())
 }
 
-/// The conditions of one request.
+/// The conditional headers of one request.
 #[derive(Clone, Debug)]
 pub(super) struct Conditions {
     matches: Option<String>,
@@ -26,26 +26,26 @@ impl Conditions {
     pub(super) fn of(headers: &HeaderMap) -> Self {
         let list = |name: HeaderName| {
             let lines = headers.get_all(name).iter();
-            // What is no text is no tag of ours: a list that has no tag in it.
+            // A value that is not text cannot be one of our tags: it counts as a list without tags.
             let lines: Vec<&str> = lines.map(|line| HeaderValue::to_str(line).unwrap_or_default()).collect();
             (!lines.is_empty()).then(|| lines.join(","))
         };
         Self { matches: list(IF_MATCH), none_matches: list(IF_NONE_MATCH) }
     }
 
-    /// Says whether a change may be made to what has this tag, `None` where there is nothing yet.
+    /// Returns whether a change is allowed to the resource with this tag; `None` if the resource does not exist yet.
     pub(super) fn hold(&self, tag: Option<&str>) -> bool {
         let matched = self.matches.as_deref().is_none_or(|list| has(list, tag));
         matched && !self.is_known(tag)
     }
 
-    /// Says whether the caller has what has this tag.
+    /// Returns whether the caller has the version with this tag already.
     pub(super) fn is_known(&self, tag: Option<&str>) -> bool {
         self.none_matches.as_deref().is_some_and(|list| has(&list.replace("W/", ""), tag))
     }
 }
 
-/// Says whether a tag is in a list, which may be `*` for any. Our tags have no comma in them.
+/// Returns whether a tag is in a list; `*` in the list matches any tag. Our tags contain no comma.
 fn has(list: &str, tag: Option<&str>) -> bool {
     tag.is_some_and(|tag| list.split(',').map(str::trim).any(|one| one == "*" || one == tag))
 }

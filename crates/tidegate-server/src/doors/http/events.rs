@@ -1,4 +1,4 @@
-//! `GET /v1/events`: what happens, as server-sent events.
+//! `GET /v1/events`: sends events of the server as server-sent events.
 //!
 //! # Source
 //! HTML Living Standard, section 9.2, server-sent events.
@@ -20,16 +20,17 @@ use crate::events::{Event, Listener, MOST_LISTENERS};
 use crate::phase::Phase;
 use crate::problem::Problem;
 
-/// After so long without an event a comment is sent: shorter than proxies wait, and it finds a listener who is gone.
+/// A comment is sent after this time without an event. It is shorter than the timeouts of proxies, and detects
+/// listeners that are gone.
 const HEARTBEAT: Duration = Duration::from_secs(15);
-/// What every stream begins with. Events have no ids, so `Last-Event-ID` is never sent, and would be ignored.
+/// The beginning of every stream. Events have no ids, so clients never send `Last-Event-ID`, and it would be ignored.
 const BEGINNING: &str =
     "retry: 2000\n: events from now on; none are kept, so Last-Event-ID means nothing here\n\n";
 
-/// Answers with a stream that ends when the caller goes or the server stops.
+/// Answers with a stream that ends when the caller goes away or the server stops.
 ///
 /// # Errors
-/// 503 while as many listen as may.
+/// 503 while the most listeners are connected.
 pub(crate) fn listen(app: &App, method: &Method, uri: &Uri) -> Result<Response, Problem> {
     Query::of(uri, &[])?;
     let body = if *method == Method::HEAD {
@@ -60,7 +61,7 @@ struct Streaming {
 }
 
 impl Streaming {
-    /// Waits for the next piece of the stream; `None` when the server stops.
+    /// Waits for the next piece of the stream; `None` if the server stops.
     async fn next(&mut self) -> Option<String> {
         if !self.begun {
             self.begun = true;
@@ -82,7 +83,7 @@ impl Streaming {
     }
 }
 
-/// JSON has no line ends outside of texts, and escapes those within, so one line holds it.
+/// Formats an event. JSON has no raw line ends, since those within strings are escaped, so one `data` line holds it.
 fn piece(event: &Event) -> String {
     format!("event: {}\ndata: {}\n\n", event.name, event.data)
 }
@@ -109,7 +110,7 @@ mod tests {
         for number in 0..TOLD {
             events.tell("key", || json!({ "number": number }));
         }
-        // The newest wait, as many as there is room for.
+        // Only the newest events are queued, as many as there is room for.
         let missed = next().unwrap();
         let number = missed.strip_prefix("event: missed\ndata: {\"events\":").unwrap();
         let number: usize = number.strip_suffix("}\n\n").unwrap().parse().unwrap();

@@ -1,7 +1,7 @@
-//! `/v1/explain`: why a request is decided as it is, and what would let it pass.
+//! `/v1/explain`: explains a decision, and what would let the request pass.
 //!
-//! `POST` with the body of a check, or `GET ?id=` with the id of a recent refusal, which is decided anew: counters have
-//! moved since. Nothing is taken. `lines` is the answer for a terminal, `reasons` the same for programs.
+//! `POST` takes the body of a check. `GET ?id=` takes the id of a recent refusal, which is decided anew, since counters
+//! have moved. Nothing is charged. `lines` is the answer for a terminal, `reasons` the same for programs.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -23,7 +23,7 @@ use crate::problem::Problem;
 use crate::refused_requests::Stated;
 use crate::spelling::quoted;
 
-/// Decides without taking, and says why.
+/// Decides without charging, and explains the decision.
 pub(crate) async fn explain(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let (parts, body) = request.into_parts();
     let query = Query::of(&parts.uri, &["id", "reveal"])?;
@@ -62,7 +62,7 @@ async fn answer(app: &App, live: &Live, asked: &CheckBody<'_>, reveal: bool) -> 
     answered.await.map(|body| json::ok(&body)).map_err(|none| unreturnable(&none, StatusCode::BAD_REQUEST))
 }
 
-/// Returns a decision with its reasons, under the set that it was made under; `only` are the policies that were asked.
+/// Returns a decision with its reasons, under the policy set of that decision. `only`: the policies that were asked.
 pub(super) fn explained(
     app: &App,
     set: &PolicySet,
@@ -81,7 +81,7 @@ pub(super) fn explained(
     answer
 }
 
-/// Reads an id.
+/// Parses a decision id.
 fn decision_id(text: &str) -> Result<Ulid, Problem> {
     Ulid::from_string(text).map_err(|_| {
         let detail = format!(
@@ -92,7 +92,7 @@ fn decision_id(text: &str) -> Result<Ulid, Problem> {
     })
 }
 
-/// Says that an id leads nowhere.
+/// Makes the problem for an id that is not remembered.
 fn unknown(id: Ulid) -> Problem {
     let detail = format!(
         "decision {id} is not known here: only refused requests are remembered, and it was allowed, or is another \

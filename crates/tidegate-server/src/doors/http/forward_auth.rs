@@ -1,15 +1,18 @@
-//! `/v1/forward-auth`: a proxy asks about each request it gets before it passes it on.
+//! `/v1/forward-auth`: a proxy asks for a decision on each request before it passes the request on.
 //!
-//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request that carries the original one
-//! in headers. A 2xx lets the request pass; Caddy and Traefik hand any other answer to the client as it is, headers and all. So a refusal is
-//! written for the public, also where the sub-request has the token: that is the proxy's, who is not the one that reads the answer.
-//! nginx knows only 401 and 403 as refusals, so its usual `deny_status` is 403.
+//! nginx (`auth_request`), Caddy (`forward_auth`) and Traefik (ForwardAuth) send a sub-request that carries the
+//! original one in headers. A 2xx lets the request pass. Caddy and Traefik pass any other answer to the client
+//! unchanged, with its headers. So a refusal is written for the public, even if the sub-request has a token: the token
+//! is the proxy's, but its client reads the answer. nginx accepts only 401 and 403 as refusals, so its usual
+//! `deny_status` is 403.
 //!
-//! The sub-request is the caller's as far as the proxy does not replace it: nothing in it but the three headers of the
-//! configured family changes how the door works, and the priority where the file names a header for it. Its query is not read at all, since Caddy hands on that of the caller.
+//! Whatever the proxy does not replace in the sub-request comes from the caller. So nothing in it changes how the door
+//! works but the three headers of the configured family, and the priority if the file names a header for it. The query
+//! is not read at all, since Caddy passes on the caller's query.
 //!
-//! A browser's preflight passes uncharged, or a page would be refused before it asked for anything; deny-lists hold for it
-//! all the same. A delayed request is answered when its time has come, since no proxy can wait; a caller who hangs up before has spent nothing.
+//! A browser's preflight passes uncharged, because otherwise a page would be refused before it asked for anything.
+//! Deny-lists still apply to it. The answer to a delayed request is held back, since proxies cannot delay requests; a
+//! caller that hangs up before that has spent nothing.
 
 mod original;
 mod priority;
@@ -34,7 +37,7 @@ use crate::engine::{Held, TicketFor, Want};
 use crate::metrics::Transport;
 use crate::problem::Problem;
 
-/// Takes back what was charged when it is dropped before the caller was answered.
+/// Undoes the charges if it is dropped before the caller was answered.
 struct HungUp<'a> {
     app: &'a App,
     held: Option<Held>,
@@ -55,7 +58,7 @@ impl Drop for HungUp<'_> {
 /// Decides the original request.
 ///
 /// # Cancel safety
-/// Dropped while the request is held back, it has spent nothing.
+/// If dropped while the answer is delayed, it has spent nothing.
 pub(crate) async fn forward_auth(
     app: &App,
     request: Request<Body>,
@@ -98,7 +101,7 @@ pub(crate) async fn forward_auth(
     Ok(response)
 }
 
-/// Says whether a request is what a browser sends by itself before a page may ask for anything.
+/// Returns whether a request is a CORS preflight, which a browser sends by itself before a page's request.
 ///
 /// # Source
 /// The Fetch standard, "CORS-preflight fetch": the method, its two headers, and never credentials.
@@ -111,7 +114,7 @@ fn is_preflight(method: &str, headers: &HeaderMap) -> bool {
         && !headers.contains_key(COOKIE)
 }
 
-/// Reads a sub-request as the door does, for fuzzing.
+/// Reads a sub-request like the door, for fuzzing.
 #[cfg(feature = "fuzzing")]
 pub(crate) mod fuzzing {
     use std::net::IpAddr;
@@ -123,27 +126,27 @@ pub(crate) mod fuzzing {
     use crate::proxy::Proxy;
     use crate::settings::Settings;
 
-    /// The most attributes that no policy names.
+    /// The most attributes from headers that no policy names.
     pub const MAX_ATTRIBUTES: usize = super::super::request_body::MAX_ATTRIBUTES;
 
-    /// A door as the server makes it of its settings.
+    /// A forward-auth door made from settings.
     #[derive(Debug)]
     pub struct ForwardAuthDoor(Proxy);
 
     impl ForwardAuthDoor {
-        /// Makes the door of settings.
+        /// Makes the door.
         #[must_use]
         pub fn new(settings: &Settings) -> Self {
             Self(Proxy::new(settings))
         }
 
-        /// Returns what the policies name.
+        /// Returns the attributes that the policies name.
         #[must_use]
         pub fn named(&self) -> &Named {
             &self.0.named
         }
 
-        /// Returns the attributes of the original request; `None` when the sub-request is refused.
+        /// Returns the attributes of the original request; `None` if the sub-request is refused.
         #[must_use]
         pub fn attributes(&self, headers: &HeaderMap, peer: IpAddr) -> Option<Vec<(String, String)>> {
             let mut request = Original::of(headers, peer, &self.0).ok()?.descriptor;

@@ -1,4 +1,4 @@
-//! The HTTP door as its fuzz target has it: a request in, an answer out, without a connection.
+//! The HTTP door for its fuzz target: answers requests without a connection.
 
 use std::fmt;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -13,10 +13,10 @@ use crate::connections::Handler as _;
 use crate::fuzzed_app;
 use crate::options::ServerOptions;
 
-/// What is read of an answer: more than any answer to what a fuzz target sends.
+/// The most bytes read from an answer, more than any answer to a fuzzed request has.
 const LONGEST: usize = 16 << 20;
 
-/// A door without its connections.
+/// An HTTP door without connections.
 pub struct ApiDoor {
     runtime: Runtime,
     door: HttpDoor,
@@ -33,17 +33,17 @@ impl fmt::Debug for ApiDoor {
 pub struct ApiAnswer {
     /// Its status.
     pub status: StatusCode,
-    /// Its `content-type`, empty where it has none.
+    /// Its `content-type`; empty if it has none.
     pub content_type: String,
     /// Its body.
     pub body: Vec<u8>,
 }
 
 impl ApiDoor {
-    /// Makes the door of a policy file.
+    /// Makes a door with the policies of this file.
     ///
     /// # Panics
-    /// With a file that has mistakes.
+    /// If the file has errors.
     #[must_use]
     pub fn new(policies: &str) -> Self {
         let runtime = fuzzed_app::runtime();
@@ -51,10 +51,11 @@ impl ApiDoor {
         Self { runtime, door: HttpDoor::new(app, Serves::All, false) }
     }
 
-    /// Answers a request as one that has come from this machine. An answer that never ends is not waited for: `/v1/events` has no body here.
+    /// Answers a request as if it came from this machine. Answers that never end are not waited for: `/v1/events` has
+    /// an empty body here.
     ///
     /// # Panics
-    /// When the body of the answer cannot be read.
+    /// If the body of the answer cannot be read.
     #[must_use]
     pub fn answer(&self, request: Request<Vec<u8>>) -> ApiAnswer {
         let endless = request.uri().path() == "/v1/events";

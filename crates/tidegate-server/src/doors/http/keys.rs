@@ -1,4 +1,4 @@
-//! `/v1/keys`: which keys are refused most, and how to forget what one of them has spent.
+//! `/v1/keys`: lists the keys that are refused most, and resets single keys.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -15,12 +15,14 @@ use crate::live::{Facts, Live};
 use crate::problem::Problem;
 use crate::{requests, top_keys};
 
-/// How many keys are listed unless asked otherwise, and at most.
+/// How many keys are listed unless the query says otherwise.
 const LISTED: usize = 20;
 
-/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys refused most, or most often near their limit.
+/// `GET /v1/keys/top?policy=&by=denied|near&limit=&reveal=`: the keys that were refused most, or were near their limit
+/// most often.
 ///
-/// A count is at most the true one plus its `error`; `error` is zero until a policy has met more keys than are counted.
+/// A count exceeds the true one by at most its `error`. `error` is zero until a policy has met more keys than are
+/// counted.
 pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Problem> {
     let query = Query::of(request.uri(), &["policy", "by", "limit", "reveal"])?;
     let reveal = query.flag("reveal")?;
@@ -63,7 +65,8 @@ pub(crate) fn top(app: &App, request: &Request<Body>) -> Result<Response, Proble
     Ok(json::ok(&json!({ "by": by, "counted": counted, "largest_error": error, "keys": keys })))
 }
 
-/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: forgets what one key has spent, and ends its block. The parameters are its `by`.
+/// `DELETE /v1/keys/{policy}?client.ip=203.0.113.9`: resets what one key has spent, and ends its block. The parameters
+/// are the attributes that the policy's `by` names.
 pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
@@ -75,14 +78,14 @@ pub(crate) async fn reset(app: &App, uri: &http::Uri, policy: &str) -> Result<Re
     Ok(json::ok(&answer))
 }
 
-/// Reads the key of a policy from the parameters of a request, which are its `by`.
+/// Reads the key of a policy from the parameters of a request, which are the attributes that the policy's `by` names.
 pub(super) fn key_of<'q>(live: &Live, policy: usize, query: &'q str) -> Result<Descriptor<'q>, Problem> {
     let by = &live.set.policies()[policy].by;
     let pairs = form_urlencoded::parse(query.as_bytes());
     requests::key_of(by, pairs).map_err(|wrong| Problem::bad_request(wrong.to_string()))
 }
 
-/// Says that nothing was forgotten, although a block may have ended.
+/// Makes the problem for a key that was not reset, although its block may have ended.
 fn not_forgotten(error: &NotForgotten) -> Problem {
     Problem::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string())
 }

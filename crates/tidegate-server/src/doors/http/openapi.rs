@@ -1,8 +1,8 @@
-//! `GET /openapi.json`: the API for programs that make clients, in OpenAPI 3.1.
+//! `GET /openapi.json`: describes the API in OpenAPI 3.1, for programs that generate clients.
 //!
-//! Paths, methods and scopes come from [`ROUTES`], so the document has each of them and no other. What each is asked and answers is kept
-//! beside the code in `openapi/*.json`, one file per tag: summary, parameters, body, and the schema of each status. A client of the tests
-//! holds the running server to it.
+//! Paths, methods and scopes come from [`ROUTES`], so the document has exactly these. The requests and answers of each
+//! are described beside the code in `openapi/*.json`, one file per tag: summary, parameters, body, and the schema of
+//! each status. A test client checks the running server against the document.
 //!
 //! # Source
 //! The OpenAPI Specification 3.1.1.
@@ -17,16 +17,16 @@ use super::routes::{ROUTES, Route};
 use crate::auth::Scope;
 use crate::json::{self, JSON};
 
-/// What several tags use.
+/// Components that several tags use.
 const COMMON: &str = include_str!("../../../openapi/common.json");
-/// The operations of each tag, and their schemas.
+/// The operations of each tag, with their schemas.
 const TAGS: [&str; 4] = [
     include_str!("../../../openapi/decisions.json"),
     include_str!("../../../openapi/settling.json"),
     include_str!("../../../openapi/policies.json"),
     include_str!("../../../openapi/operations.json"),
 ];
-/// The methods that a path item has a place for: those of a route that takes any.
+/// The methods that a path item can have. A route that takes any method has all of them.
 const METHODS: [&str; 8] = ["GET", "PUT", "POST", "DELETE", "OPTIONS", "HEAD", "PATCH", "TRACE"];
 
 const ABOUT: &str = "What Tidegate answers over HTTP/1.1. Another method is answered with 405 and `allow`, another path with 404. Before a \
@@ -35,7 +35,7 @@ const ABOUT: &str = "What Tidegate answers over HTTP/1.1. Another method is answ
 
 static DOCUMENT: LazyLock<Vec<u8>> = LazyLock::new(|| json::bytes(&document()));
 
-/// Answers with the document, which is made once.
+/// Answers with the document, which is made on the first request.
 pub(crate) fn openapi() -> Response {
     let mut response = DOCUMENT.as_slice().into_response();
     response.headers_mut().insert(CONTENT_TYPE, JSON);
@@ -80,13 +80,13 @@ fn methods(route: &Route) -> Vec<&'static str> {
     if route.methods == "*" { METHODS.to_vec() } else { route.methods.split(", ").collect() }
 }
 
-/// Returns the names under which the file of a tag may have an operation: `HEAD` is that of `GET`.
+/// Returns the names under which a tag's file may have an operation. `HEAD` falls back to `GET`.
 fn names(route: &Route, method: &str) -> [String; 3] {
     let get = if method == "HEAD" { "GET" } else { method };
     [method, get, "*"].map(|method| format!("{method} {}", route.path))
 }
 
-/// Returns one operation; an empty one would be one that no file has, and a test looks.
+/// Returns one operation. It would be empty if no file had it; a test checks that none is.
 fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Value {
     let found = names(route, method).iter().find_map(|name| operations.get(name));
     let mut operation = found.cloned().unwrap_or_else(|| json!({}));
@@ -96,7 +96,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
     operation["security"] =
         if scope.is_some() { json!([asked("bearer"), asked("header")]) } else { json!([]) };
     if scope.is_some() {
-        // What every route with a scope may answer, before it is asked.
+        // Answers of every route with a scope that come before the route itself.
         for (status, name) in [("401", "Unauthorized"), ("403", "Forbidden"), ("404", "NotFound")] {
             if operation["responses"].get(status).is_none() {
                 operation["responses"][status] = json!({ "$ref": format!("#/components/responses/{name}") });
@@ -109,7 +109,7 @@ fn operation(route: &Route, method: &str, operations: &Map<String, Value>) -> Va
     operation
 }
 
-/// Makes of what is answered to `GET` what is answered to `HEAD`.
+/// Turns the answers to `GET` into those to `HEAD`.
 fn without_bodies(operation: &mut Value) {
     for (_, response) in operation["responses"].as_object_mut().into_iter().flatten() {
         let described = response.get("description").cloned();
@@ -118,7 +118,7 @@ fn without_bodies(operation: &mut Value) {
     }
 }
 
-/// Returns the name of an operation in programs: `getPoliciesByName`.
+/// Returns the id of an operation: `getPoliciesByName`.
 fn id(method: &str, path: &str) -> String {
     let mut id = method.to_ascii_lowercase();
     let words = path.trim_start_matches("/v1/").split(|c: char| !c.is_ascii_alphanumeric());
@@ -131,7 +131,7 @@ fn id(method: &str, path: &str) -> String {
     id
 }
 
-/// Reads a file of ours; a test reads them all.
+/// Parses a built-in file; a test parses all of them.
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap_or_default()
 }

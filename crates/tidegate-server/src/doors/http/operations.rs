@@ -1,4 +1,4 @@
-//! Health, metrics, version, reload.
+//! Health, metrics, version, schema and reload.
 
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
@@ -15,16 +15,16 @@ use crate::phase::Phase;
 use crate::problem::Problem;
 use crate::reload::Taken;
 
-/// `/livez`: the process runs. Asks nothing, least of all the store: restarting us would not mend it.
+/// `/livez`: the process runs. Checks nothing, least of all the store: a restart would not repair it.
 pub(crate) fn livez() -> Response {
     "ok\n".into_response()
 }
 
-/// `/readyz`: send requests here. 503 from the moment a drain begins. `?verbose` lists the checks.
+/// `/readyz`: whether to send requests here. 503 from the moment that a drain begins. `?verbose` lists the checks.
 ///
-/// Health needs no token, so that a load balancer may ask. What the checks found speaks of the file, of keys and of traffic,
-/// and is for those who may read the rest as well: others are told the state alone.
-/// Where operations have an address of their own, what the `checks` found is told there alone.
+/// Health needs no token, so that load balancers can ask. The results of the checks tell about the file, keys and
+/// traffic, so they are shown only to callers that may read such things; others see the state alone. If operations have
+/// their own address, `checks` is true only there.
 pub(crate) fn readyz(app: &App, uri: &http::Uri, checks: bool) -> Result<Response, Problem> {
     let verbose = Query::of(uri, &["verbose"])?.flag("verbose")?;
     let serving = app.phase() == Phase::Serving;
@@ -36,19 +36,19 @@ pub(crate) fn readyz(app: &App, uri: &http::Uri, checks: bool) -> Result<Respons
     Ok((status, text).into_response())
 }
 
-/// What everybody may know.
+/// The part that everybody may see.
 fn state(serving: bool) -> String {
     let (mark, word) = if serving { ("[+]", "ready") } else { ("[-]", "not ready") };
     format!("{mark} serving\n{word}\n")
 }
 
-/// Every check with what it found.
+/// Every check with its result.
 fn checks(app: &App, serving: bool) -> String {
     let live = app.engine.live();
     let occupancy = app.engine.occupancy();
     let mark = |good: bool| if good { "[+]" } else { "[-]" };
     let reload = app.reload.last();
-    // A refused file is no reason to take the server out: the old one is in force.
+    // A refused file does not make the server unready: the old one is in force.
     let config = match &reload {
         None => format!("[+] config #{} in force, {} policies", live.number, live.set.len()),
         Some(refused) => format!(
@@ -59,7 +59,7 @@ fn checks(app: &App, serving: bool) -> String {
         ),
     };
     let kind = app.engine.store_kind();
-    // Nor is a store that is gone: the policies say what happens then, and no other node would have it.
+    // Neither does a store outage: the policies say what happens then, and no other node would have the store.
     let store = match (app.engine.outage(), app.engine.trouble()) {
         (None, Some((reason, lasts))) => {
             let seconds = lasts.as_secs();
@@ -88,7 +88,7 @@ fn checks(app: &App, serving: bool) -> String {
             (None, true) => "; more than store.nodes".to_owned(),
             (None, false) => String::new(),
         };
-        // Only the node that leads looks how many there are.
+        // Only the leading node counts the members.
         let members = match status.members {
             0 => String::new(),
             members => format!("{members} members, "),
@@ -108,13 +108,13 @@ fn checks(app: &App, serving: bool) -> String {
     format!(
         "{} serving\n{config}{policies}\n{store}{nodes}{tls}\n[+] {} requests in flight\n{}\n",
         mark(serving),
-        // Without the request for these lines.
+        // Does not count this request.
         app.requests_in_flight().saturating_sub(1),
         if serving { "ready" } else { "not ready" },
     )
 }
 
-/// Which of the policies put for all nodes are in force.
+/// Describes which of the policies published for all nodes are in force.
 fn policies_line(taken: &Taken) -> String {
     let in_force = taken.in_force.as_ref().map_or_else(
         || "those of the file are in force".to_owned(),
@@ -132,7 +132,7 @@ fn policies_line(taken: &Taken) -> String {
     }
 }
 
-/// `/metrics`, in the OpenMetrics text form.
+/// `/metrics`, in the OpenMetrics text format.
 pub(crate) fn metrics(app: &App) -> Response {
     let kind = HeaderValue::from_static("application/openmetrics-text; version=1.0.0; charset=utf-8");
     let mut response = app
@@ -150,7 +150,7 @@ pub(crate) fn metrics(app: &App) -> Response {
     response
 }
 
-/// `/version`.
+/// `/version`: the version of the program.
 pub(crate) fn version() -> Response {
     json::ok(&json!({
         "name": "tidegate",
@@ -159,7 +159,7 @@ pub(crate) fn version() -> Response {
     }))
 }
 
-/// `/config.schema.json`: the JSON Schema of the file.
+/// `/config.schema.json`: the JSON Schema of the configuration file.
 pub(crate) fn schema() -> Response {
     let mut response = json::ok(&tidegate::config::schema());
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/schema+json"));
@@ -169,7 +169,7 @@ pub(crate) fn schema() -> Response {
 /// `POST /v1/reload`: reads the configuration again.
 ///
 /// # Errors
-/// 422 with every mistake; the old configuration stays in force.
+/// 422 with every mistake. The old configuration stays in force.
 pub(crate) async fn reload(app: &App) -> Result<Response, Problem> {
     match app.read_again().await {
         Ok(loaded) => {

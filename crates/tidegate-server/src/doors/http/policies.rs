@@ -1,4 +1,4 @@
-//! `GET /v1/policies` and `/v1/policies/{name}`: what is in force, and who owns it.
+//! `GET /v1/policies` and `/v1/policies/{name}`: shows the policies in force, and who owns them.
 
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
@@ -33,14 +33,14 @@ pub(crate) fn list(app: &App, request: &Request<Body>) -> Response {
 /// Shows one policy.
 ///
 /// # Errors
-/// 404 with the nearest name.
+/// 404 that suggests the nearest name.
 pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, policy) = find(&live.set, name)?;
     let (mut shown, tag) = shown_and_tag(app, &live, policy);
     let mut moving = false;
     if let Some(seen) = live.set.settlements_learnt(at) {
-        // Null until enough were seen, which the numbers beside it say.
+        // The estimate is null until enough settlements were seen; `estimate_from` shows how many are needed.
         shown["estimate"] = live.set.estimate(at).map(Cost::units).into();
         shown["estimate_from"] = json!({ "settlements": seen, "needed": Learning::ENOUGH });
         moving = true;
@@ -50,7 +50,7 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
         moving = true;
     }
     if moving {
-        // The tag is of the policy; whoever has that has not these figures.
+        // The tag covers the policy, not these figures. So a caller that has the tag is still sent the body.
         let mut response = json::ok(&shown);
         write_tag(&tag, &mut response);
         return Ok(response);
@@ -58,24 +58,24 @@ pub(crate) fn one(app: &App, request: &Request<Body>, name: &str) -> Result<Resp
     Ok(tagged(&shown, &tag, request))
 }
 
-/// Returns what is shown of a policy and does not move by itself, and the tag of that.
+/// Returns the part of a policy's description that does not change by itself, and its tag.
 pub(super) fn shown_and_tag(app: &App, live: &Live, policy: &Policy) -> (Value, String) {
     let shown = shown(live, policy, owner(app, live, policy));
     let tag = tag_of(live, policy);
     (shown, tag)
 }
 
-/// Returns the tag of a policy; `None` where there is none of this name.
+/// Returns the tag of a policy; `None` if there is no policy of this name.
 pub(super) fn tag_in(live: &Live, name: &str) -> Option<String> {
     live.set.find(name).map(|(_, policy)| tag_of(live, policy))
 }
 
-/// The tag is of all that is shown but the owner, which follows from the rest.
+/// The tag covers everything shown except the owner, which follows from the rest.
 fn tag_of(live: &Live, policy: &Policy) -> String {
     tag(&shown(live, policy, "").to_string())
 }
 
-/// Returns who may change a policy.
+/// Returns the owner: who may change a policy.
 fn owner(app: &App, live: &Live, policy: &Policy) -> &'static str {
     match &live.written {
         _ if live.api.text(&policy.name).is_some() => "api",
@@ -88,7 +88,7 @@ fn owner(app: &App, live: &Live, policy: &Policy) -> &'static str {
 /// Finds a policy by the name in a path.
 ///
 /// # Errors
-/// 404 with the nearest name.
+/// 404 that suggests the nearest name.
 pub(crate) fn find<'s>(
     set: &'s tidegate::policy::PolicySet,
     name: &str,
@@ -109,7 +109,7 @@ fn shown(live: &Live, policy: &Policy, owner: &str) -> Value {
         "shadow_limit": policy.shadow_limit.as_ref().map(limit),
         "charge": match policy.charge { ChargeOn::Check => "on-check", ChargeOn::Failure => "on-failure" },
         "deny": { "status": policy.refusal(0).status, "problem": policy.refusal(0).problem },
-        // As `config show` has it: where the file says nothing, each process counts for itself.
+        // The same as in `config show`: if the file does not say, each process counts for itself.
         "share": policy.share.unwrap_or(Share::Local).word(),
         "near_limit": format!("{}%", policy.near_limit),
         "on_store_error": match policy.on_store_error {
@@ -135,7 +135,7 @@ fn limit(limit: &Limit) -> Value {
     json!({ "limit": limit.terms.label, "tiers": tiers, "overrides": limit.overrides.len() })
 }
 
-/// Answers with an entity tag, or without a body to a caller who has it.
+/// Answers with an entity tag, and without a body if the caller has this version.
 fn tagged(value: &Value, tag: &str, request: &Request<Body>) -> Response {
     let has_it = Conditions::of(request.headers()).is_known(Some(tag));
     let mut response = if has_it { StatusCode::NOT_MODIFIED.into_response() } else { json::ok(value) };

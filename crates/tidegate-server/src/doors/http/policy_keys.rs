@@ -1,7 +1,8 @@
-//! `/v1/keys/{policy}`: the keys of one policy that are known here, how they stand, and which are blocked.
+//! `/v1/keys/{policy}`: the keys of one policy that are known here, their standing, and blocks on them.
 //!
-//! A store is not asked for all its keys: they are millions, and most stores keep fingerprints. Known are those that were refused or near
-//! their limit most often, from the bounded lists behind `/v1/keys/top`, and those that are blocked.
+//! Stores are not asked for all their keys: there are millions, and most stores keep only fingerprints. Known keys are
+//! those that were refused or near their limit most often, from the bounded lists behind `/v1/keys/top`, and those that
+//! are blocked.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -26,18 +27,18 @@ use crate::span::moment;
 use crate::spelling::quoted;
 use crate::top_keys;
 
-/// How many keys are listed unless asked otherwise, and at most: each is looked up in the store.
+/// The number of keys that are listed by default, and at most. Each is looked up in the store.
 const LISTED: usize = 20;
 const MOST_LISTED: usize = 100;
-/// The most bytes of a body: a reason of 255 bytes, and words.
+/// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
 /// The longest reason, in bytes.
 const MAX_REASON: usize = 255;
-/// The longest time for which a key is blocked: whoever is to be kept out for longer belongs on a deny-list.
+/// The longest block of a key. A caller that is to be kept out for longer belongs on a deny-list.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 const EXAMPLE: &str = r#"{"block": {"for": "10min", "reason": "credential stuffing"}}"#;
 
-/// What is known of one key.
+/// The facts that are known about one key.
 #[derive(Debug, Default)]
 struct Known {
     denied: u64,
@@ -46,7 +47,7 @@ struct Known {
     block: Option<std::sync::Arc<Block>>,
 }
 
-/// What `PUT` is told.
+/// The body of a `PUT`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Put {
@@ -62,7 +63,8 @@ struct PutBlock {
     reason: String,
 }
 
-/// `GET /v1/keys/{policy}?limit=&from=&reveal=`, and with the attributes of its `by` as parameters, that one key.
+/// `GET /v1/keys/{policy}?limit=&from=&reveal=`: the known keys. With the attributes that `by` names as parameters:
+/// that one key.
 pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response, Problem> {
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
@@ -103,11 +105,11 @@ pub(crate) async fn list(app: &App, uri: &Uri, policy: &str) -> Result<Response,
     Ok(json::ok(&json!({ "policy": words.name, "known": total, "keys": keys, "next": next })))
 }
 
-/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: refuses the requests of one key for a while.
+/// `PUT /v1/keys/{policy}?client.ip=203.0.113.9`: blocks one key for a while.
 pub(crate) async fn block(app: &App, request: Request<Body>, policy: &str) -> Result<Response, Problem> {
     let uri = request.uri().clone();
     let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
-    // Only now: a body may take its time, and the policy may change meanwhile.
+    // Only after the body was read, which may take a while: the policy may change meanwhile.
     let live = app.engine.live();
     let (at, words) = find(&live.set, policy)?;
     let put: Put = serde_json::from_slice(&bytes)
@@ -151,7 +153,7 @@ fn wanted(put: PutBlock) -> Result<(Duration, String), Problem> {
     Ok((lasts, put.reason))
 }
 
-/// Returns what is known of the keys of a policy: those that are blocked, then those refused most.
+/// Returns the known keys of a policy: blocked ones first, then by refusals.
 fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
     let mut known: BTreeMap<String, Known> = BTreeMap::new();
     for block in app.engine.blocks(&live.set.policies()[policy].name) {
@@ -169,12 +171,13 @@ fn known(app: &App, live: &Live, policy: usize) -> Vec<(String, Known)> {
         }
     }
     let mut known: Vec<(String, Known)> = known.into_iter().collect();
-    // Of equals by their text, which the map has sorted by, so that pages do not overlap while nothing changes.
+    // The sort is stable, and the map has sorted equal keys by text, so pages do not overlap while nothing changes.
     known.sort_by_key(|(_, one)| std::cmp::Reverse((one.block.is_some(), one.denied, one.near)));
     known
 }
 
-/// Returns how a key stands under each limit; null where the store did not answer, or the limit differs from request to request.
+/// Returns the standing of a key under each limit; null if the store did not answer, or the limit differs from request
+/// to request.
 async fn standing(app: &App, live: &Live, policy: usize, key: &Descriptor<'_>) -> Value {
     let standings = app.engine.standings(live, policy, key).await;
     let Ok(standings) = standings else { return Value::Null };
@@ -208,7 +211,7 @@ fn shown_block(block: &Block) -> Value {
     json!({ "since": at(block.since), "until": at(block.until), "reason": &*block.reason })
 }
 
-/// Reads a key back from its text; `None` where the text is cut, lacks an attribute, or may be read in two ways.
+/// Parses a key from its text; `None` if the text is cut, lacks an attribute, or is ambiguous.
 fn key_in<'t>(policy: &Policy, text: &'t str) -> Option<Descriptor<'t>> {
     let mut key = Descriptor::new();
     if policy.by.is_empty() {

@@ -1,4 +1,4 @@
-//! `PUT` and `DELETE /v1/policies/{name}`: policies that the API owns.
+//! `PUT` and `DELETE /v1/policies/{name}`: changes policies that the API owns.
 
 use std::sync::Arc;
 
@@ -20,11 +20,12 @@ use crate::live::Live;
 use crate::problem::Problem;
 use crate::reload::{Changed, NotChanged};
 
-/// Puts a policy, or deletes it.
+/// Puts or deletes a policy.
 ///
 /// # Errors
-/// 404 for a policy to delete that is not there, 409 for one that is not the API's, 412 where a condition does not hold, 413 for a text that
-/// is too long, 422 with every mistake, and 503 where it cannot be kept. Nothing has changed then.
+/// 404 for a policy to delete that does not exist, 409 for a policy that the API does not own, 412 if a condition does
+/// not hold, 413 if the text is too long, 422 with every mistake, and 503 if the policy cannot be stored. Nothing has
+/// changed then.
 pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let name = percent_decode_str(name).decode_utf8();
     let name = name.map_err(|_| Problem::bad_request("the name of a policy is UTF-8"))?.into_owned();
@@ -41,7 +42,7 @@ pub(crate) async fn change(app: &Arc<App>, request: Request<Body>, name: &str) -
         let name = name.clone();
         move |live: &Live| conditions.hold(tag_in(live, &name).as_deref())
     };
-    // In a task: whoever hangs up does not leave a policy that is kept and not in force.
+    // In its own task: if the caller hangs up, a stored policy is still put in force.
     let changing = {
         let (app, name) = (Arc::clone(app), name.clone());
         async move { app.reload.change(&app.engine, &name, text.as_deref(), holds).await }

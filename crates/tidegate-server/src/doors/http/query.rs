@@ -1,4 +1,4 @@
-//! Query strings with a known set of names.
+//! Query strings with a fixed set of parameter names.
 
 use std::borrow::Cow;
 
@@ -17,7 +17,7 @@ impl<'u> Query<'u> {
     /// Reads the query of a request.
     ///
     /// # Errors
-    /// 400 for a name that is not among `names`, or given twice.
+    /// 400 for a name that is not among `names`, or that is given twice.
     pub(crate) fn of(uri: &'u Uri, names: &[&'static str]) -> Result<Self, Problem> {
         let mut pairs: Vec<(Cow<'u, str>, Cow<'u, str>)> = Vec::new();
         for (name, value) in form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()) {
@@ -42,7 +42,7 @@ impl<'u> Query<'u> {
         self.pairs.iter().find(|(have, _)| have == name).map(|(_, value)| value.as_ref())
     }
 
-    /// Says whether a yes-or-no parameter is there and not `false`.
+    /// Returns whether a boolean parameter is present and not `false`.
     pub(crate) fn flag(&self, name: &'static str) -> Result<bool, Problem> {
         match self.get(name) {
             None | Some("false" | "0") => Ok(false),
@@ -51,7 +51,7 @@ impl<'u> Query<'u> {
         }
     }
 
-    /// Says that a value is none of those that work.
+    /// Makes the problem for a value that is not possible; `works` lists the possible ones.
     pub(crate) fn wrong(&self, name: &'static str, value: &str, works: &str) -> Problem {
         Problem::bad_request(format!("{name} {} is not possible; use {works}", quoted(value)))
             .with("field", name)

@@ -1,13 +1,14 @@
-//! 422 for policies with mistakes: every one of them, with its line and column.
+//! 422 for policies with mistakes: lists all of them, with line and column.
 
 use http::StatusCode;
 use tidegate::config::{Diagnostic, Severity};
 
 use crate::problem::Problem;
 
-/// Says what is wrong with a text, where, and how it would be right; `line` and `column` are of the first mistake that has a place.
+/// Makes the problem for the mistakes in a text: what is wrong, where, and how to correct it. `line` and `column` are
+/// those of the first mistake that has a position.
 pub(super) fn of_mistakes(mistakes: &[Diagnostic]) -> Problem {
-    // Warnings refuse nothing, and would hide the mistake behind those of a whole file.
+    // Warnings are left out: they do not cause the refusal, and those of a whole file would hide the mistake.
     let mistakes = || mistakes.iter().filter(|mistake| mistake.severity == Severity::Error);
     let problem = of_lines(mistakes().map(ToString::to_string).collect());
     match mistakes().find(|mistake| mistake.line > 0) {
@@ -16,7 +17,7 @@ pub(super) fn of_mistakes(mistakes: &[Diagnostic]) -> Problem {
     }
 }
 
-/// Says what is wrong in these lines.
+/// Makes the problem from these diagnostic lines.
 pub(super) fn of_lines(diagnostics: Vec<String>) -> Problem {
     let count = diagnostics.len();
     let mistakes = if count == 1 { "mistake" } else { "mistakes" };

@@ -1,8 +1,8 @@
-//! Reads what callers send: JSON bodies into descriptors, with every mistake named.
+//! Parses JSON bodies into descriptors, and reports mistakes precisely.
 //!
-//! The hot path parses in one pass without building a tree: names and values are borrowed from the body where JSON has no
-//! escapes in them. Every bound is checked while reading, so nothing larger is ever held. A mistake ends the reading with a
-//! sentence that names the field, the value and what would work, and with the position in the body.
+//! The hot path parses in one pass without building a tree: names and values are borrowed from the body unless they
+//! contain JSON escapes. Every bound is checked while reading, so nothing larger is ever held. The first mistake ends
+//! the parsing, with a sentence that names the field, the value and what would work, and with the position in the body.
 
 mod attributes;
 mod bounds;
@@ -35,13 +35,13 @@ pub(crate) use self::settlement::{Ended, OUTCOMES, SettlementBody};
 use crate::connections::TooSlow;
 use crate::problem::Problem;
 
-/// The shortest body of a check, for messages.
+/// The shortest body of a check, for error messages.
 const EXAMPLE_CHECK: &str = "{\"attributes\": {\"client.ip\": \"203.0.113.9\"}}";
 
 /// Reads a whole body of at most `limit` bytes.
 ///
 /// # Errors
-/// 413 when it is longer, 408 when it is too slow, 400 when the connection broke off.
+/// 413 if it is longer, 408 if it is too slow, 400 if the connection broke off.
 pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Problem> {
     let too_long = || {
         let detail = format!("the body is longer than {limit} bytes; send less, or several requests");
@@ -50,7 +50,7 @@ pub(crate) async fn read(mut body: Body, limit: usize) -> Result<Bytes, Problem>
     if body.size_hint().exact().is_some_and(|size| size > limit as u64) {
         return Err(too_long());
     }
-    // Usually it came with its head, and is one piece, which is not copied.
+    // Usually the body came with its head, in one piece, which is not copied.
     let mut first = piece(&mut body).await?.unwrap_or_default();
     let mut all = Vec::new();
     loop {
@@ -76,7 +76,7 @@ async fn piece(body: &mut Body) -> Result<Option<Bytes>, Problem> {
             None => return Ok(None),
             Some(Ok(frame)) => match frame.into_data() {
                 Ok(data) => return Ok(Some(data)),
-                // Trailers, of which nothing is read.
+                // Trailers are skipped.
                 Err(_) => continue,
             },
             Some(Err(error)) => {
@@ -103,7 +103,7 @@ pub(crate) fn check(bytes: &[u8]) -> Result<CheckBody<'_>, Problem> {
     parse(bytes, EXAMPLE_CHECK, CheckSeed)
 }
 
-/// Reads the body of a batch: all of it, or nothing is charged.
+/// Reads the body of a batch. If any check in it is invalid, nothing is charged.
 ///
 /// # Errors
 /// 400 with the position and what would work.
@@ -147,7 +147,7 @@ pub(crate) fn refund(bytes: &[u8]) -> Result<SettlementBody<'_>, Problem> {
     parse(bytes, example, SettlementSeed { fields: &["ticket", "cost"], least: 1 })
 }
 
-/// Reads the body of a report of a signal: `{value}`.
+/// Reads the body of a signal report: `{value}`.
 ///
 /// # Errors
 /// 400 with the position and what would work.
@@ -168,10 +168,11 @@ fn parse<'a, S: DeserializeSeed<'a>>(bytes: &'a [u8], example: &str, seed: S) ->
     seed.deserialize(&mut json).and_then(|value| json.end().map(|()| value)).map_err(|error| explain(&error))
 }
 
-/// Cuts the middle out of a sentence that is too long: serde quotes a string that it did not expect, and the string is the caller's. What it
-/// is about stands at the start, and what would work at the end.
+/// Cuts the middle out of a sentence that is too long. serde quotes an unexpected string in full, and the string comes
+/// from the caller. The subject is at the start of the sentence, and what would work is at its end.
 fn shortened(sentence: &str) -> Cow<'_, str> {
-    /// Characters: more than any sentence of ours has, with a word in it that was cut and escaped.
+    /// In characters: together longer than any of our own sentences, including one quoted word that was cut and
+    /// escaped.
     const START: usize = 800;
     const END: usize = 200;
     let at = |char: usize| sentence.char_indices().nth(char).map(|(at, _)| at);
@@ -182,7 +183,7 @@ fn shortened(sentence: &str) -> Cow<'_, str> {
     }
 }
 
-/// Turns a parser's error into a problem: its sentence without the position, which goes into members of its own.
+/// Turns a parser's error into a problem. The position is taken out of the sentence, into members of its own.
 fn explain(error: &serde_json::Error) -> Problem {
     let text = error.to_string();
     let sentence = shortened(text.rfind(" at line ").map_or(text.as_str(), |end| &text[..end]));

@@ -1,4 +1,4 @@
-//! The headers of forward-auth; those of rate limits are the library's ([`tidegate::http_answer`]).
+//! The headers of forward-auth. The library writes those of rate limits ([`tidegate::http_answer`]).
 
 mod forward_auth;
 

@@ -1,7 +1,7 @@
-//! Every path, what may be done there, and which scope of a token it takes.
+//! Lists every path, its methods, and the scope that a token needs for it.
 //!
-//! This is the one list: what has no row here is not found, so nothing is answered that nobody thought about who may ask it. The table of
-//! the manual (docs/http-api.md) says the same, and a test holds them together.
+//! This is the only list. A path without a row is not found, so no path can be served without a decision about its
+//! scope. The table in the manual (docs/http-api.md) has the same rows, and a test compares them.
 
 use http::Method;
 
@@ -9,14 +9,14 @@ use crate::auth::Scope;
 use crate::problem::Problem;
 use crate::spelling::{nearest, quoted};
 
-/// One path and what may be done there.
+/// One path, its methods and its scope.
 #[derive(Debug)]
 pub(super) struct Route {
-    /// The methods, as an `allow` header has them; `*` is any.
+    /// The methods, in the form of an `allow` header; `*` is any.
     pub(super) methods: &'static str,
-    /// The path; one that ends in `{name}` is of every name.
+    /// The path. One that ends in `{name}` matches every name.
     pub(super) path: &'static str,
-    /// What a token must be for; with `None` everybody may ask, token or not.
+    /// The scope that a token must have; `None`: no token is needed.
     pub(super) asks: Option<Scope>,
 }
 
@@ -36,7 +36,7 @@ const fn everybody(methods: &'static str, path: &'static str) -> Route {
     Route { methods, path, asks: None }
 }
 
-/// All routes, those that are asked most first.
+/// All routes, the most frequent ones first.
 pub(super) const ROUTES: [Route; 32] = [
     check("POST", "/v1/check"),
     check("*", "/v1/forward-auth"),
@@ -58,7 +58,7 @@ pub(super) const ROUTES: [Route; 32] = [
     read("GET, HEAD", "/v1/breakers/{name}"),
     admin("PUT", "/v1/breakers/{name}"),
     read("GET, HEAD", "/v1/keys/top"),
-    // A policy may be named `top`: a DELETE or PUT is always of a policy's key.
+    // A policy may be named `top`, so a DELETE or PUT is always about a policy's key.
     read("GET, HEAD", "/v1/keys/{name}"),
     admin("PUT", "/v1/keys/{name}"),
     admin("DELETE", "/v1/keys/{name}"),
@@ -73,22 +73,22 @@ pub(super) const ROUTES: [Route; 32] = [
     read("GET, HEAD", "/openapi.json"),
 ];
 
-/// Which routes an address has.
+/// The routes that an address serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Serves {
     /// All of them.
     All,
-    /// Decisions and health, where operations have an address of their own.
+    /// Decisions and health, if operations have their own address.
     Decisions,
     /// Operations and health.
     Operations,
 }
 
 impl Serves {
-    /// Says whether the route is served.
+    /// Checks that the route is served here.
     ///
     /// # Errors
-    /// 404 with where it is.
+    /// 404 that says where it is served.
     pub(super) fn has(self, route: &Route) -> Result<(), Problem> {
         let elsewhere = match (self, route.asks) {
             (Self::All, _) | (_, None) | (Self::Decisions, Some(Scope::Check)) => return Ok(()),
@@ -101,10 +101,10 @@ impl Serves {
 }
 
 impl Route {
-    /// Finds what a request asks for.
+    /// Finds the route of a request.
     ///
     /// # Errors
-    /// 404 for a path that there is not, with the one that was probably meant; 405 for another method, with those that work.
+    /// 404 for an unknown path, with a suggestion; 405 for another method, with the allowed ones.
     pub(super) fn of(method: &Method, path: &str) -> Result<&'static Self, Problem> {
         let mut others: Vec<&str> = Vec::new();
         for route in ROUTES.iter().filter(|route| route.is_at(path)) {
@@ -148,7 +148,7 @@ fn wrong_method(method: &Method, allowed: &str) -> Problem {
 mod tests {
     use super::*;
 
-    /// What the manual's table of paths says: methods, path, scope.
+    /// The rows of the manual's table of paths: methods, path, scope.
     fn manual() -> Vec<(String, String, String)> {
         let text = include_str!("../../../../../docs/http-api.md");
         let table = text
@@ -161,7 +161,7 @@ mod tests {
         let mut rows = Vec::new();
         for line in table.lines().skip(2) {
             let cells: Vec<_> = line.split(" | ").collect();
-            // What answers to GET answers to HEAD, except for a GET that decides.
+            // A path that answers GET also answers HEAD, except for a GET that decides.
             let methods = match cells[1] {
                 "POST, GET" => "POST, GET".to_owned(),
                 methods => methods.replace("GET", "GET, HEAD").replace("any", "*"),
@@ -174,7 +174,7 @@ mod tests {
         rows
     }
 
-    /// The methods of a row, one by one: how rows put them together, and in which order, is of no interest.
+    /// The methods of a row, one by one: how rows combine and order them does not matter.
     fn each(methods: &str) -> impl Iterator<Item = String> {
         methods.split(", ").map(str::to_owned)
     }

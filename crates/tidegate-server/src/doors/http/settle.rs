@@ -1,8 +1,8 @@
 //! `POST /v1/settle`, `/v1/report` and `/v1/refund`: the second half of a decision.
 //!
-//! All three hand in the ticket that the check answered. A settlement tells what was spent and how the work ended; a report only how it
-//! ended, a refund only that less was spent. What a report decides about and what a refund gives back are the two halves of a ticket, and
-//! each is settled once.
+//! All three take the ticket that the check answered. A settlement says what was spent and how the work ended; a report
+//! says only how it ended; a refund says only that less was spent. A ticket has two halves, the outcome and the
+//! spending, and each can be settled once.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -40,7 +40,7 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, ended } = request_body::settle(&bytes)?;
     let cost = usage.as_ref().is_some_and(|usage| usage.cost.is_some());
-    // Without a word of how it ended, what the outcome decides about is left for a report.
+    // If the body does not say how the work ended, the outcome half is left for a report.
     let part = if ended.is_some() { Part::All } else { Part::Spent };
     let (outcome, spent) = match (ended, usage) {
         (Some(Ended::Undone), _) => (Outcome::Ignored, Spent::Undone),
@@ -72,7 +72,8 @@ pub(crate) async fn settle(app: &App, request: Request<Body>) -> Result<Response
     .await
 }
 
-/// Tells how the work ended: keeps, forgets or gives back what `charge: on-failure` policies took.
+/// Reports how the work ended. For policies with `charge: on-failure`, the outcome keeps the charge, returns it, or
+/// clears what is held against the key.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
     let SettlementBody { ticket, ended, .. } = request_body::report(&bytes)?;
@@ -93,7 +94,7 @@ pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response
     .await
 }
 
-/// Gives back what was charged, or part of it.
+/// Returns the charge, or part of it.
 pub(crate) async fn refund(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), request_body::MAX_BODY).await?;
     let SettlementBody { ticket, usage, .. } = request_body::refund(&bytes)?;
@@ -138,7 +139,7 @@ fn word(ended: Ended) -> &'static str {
     OUTCOMES.iter().find(|(_, outcome)| *outcome == meant).map_or("ignored", |(word, _)| word)
 }
 
-/// Writes one charge as a settlement tells of it.
+/// Makes the entry of one charge in the answer to a settlement.
 fn part_of(one: &Followed<'_>, why: Option<&CostError>) -> Value {
     let mut part = json!({
         "name": one.policy,

@@ -1,4 +1,4 @@
-//! `/v1/signals`: the numbers that policies go by, and those of them that users report.
+//! `/v1/signals`: lists the numbers that policies depend on, and takes reported signals.
 
 use axum::body::Body;
 use axum::response::Response;
@@ -13,10 +13,10 @@ use crate::json;
 use crate::problem::Problem;
 use crate::spelling::{nearest, quoted};
 
-/// The most bytes of a report: a number and its name.
+/// The longest report, in bytes: a number and its name.
 const MAX_BODY: usize = 1 << 10;
 
-/// `GET /v1/signals`: every number that conditions and moving rates go by, as it was read last.
+/// `GET /v1/signals`: every number that conditions and moving rates depend on, with its last value.
 pub(crate) fn list(app: &App) -> Response {
     let numbers = app.engine.sources().into_iter().map(|one| {
         json!({
@@ -31,7 +31,7 @@ pub(crate) fn list(app: &App) -> Response {
 /// `POST /v1/signals/{name}`: takes the value of a signal, `{"value": 1200}`.
 ///
 /// # Errors
-/// 404 with the nearest name where no policy goes by it; 400 for a body that is no finite number.
+/// 404 that suggests the nearest name if no policy uses the signal; 400 if the body is not a finite number.
 pub(crate) async fn report(app: &App, request: Request<Body>) -> Result<Response, Problem> {
     let path = request.uri().path().to_owned();
     let name = path.strip_prefix("/v1/signals/").unwrap_or_default();

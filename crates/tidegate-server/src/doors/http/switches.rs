@@ -1,4 +1,4 @@
-//! `/v1/switches`: features that are left out by hand or by a signal, and how they stand.
+//! `/v1/switches`: lists degrade switches, and turns them off and on by hand or by a signal.
 
 use std::time::Duration;
 
@@ -19,16 +19,16 @@ use crate::problem::Problem;
 use crate::span::moment;
 use crate::spelling::{nearest, quoted};
 
-/// The most that a body may have: a reason of 255 bytes, and words.
+/// The longest body, in bytes: room for a reason of 255 bytes.
 const MAX_BODY: usize = 4096;
-/// The longest reason, as that of a breaker.
+/// The longest reason, in bytes; the same as for a breaker.
 const MAX_REASON: usize = 255;
-/// The longest time for which a switch is off, other than until it is turned on.
+/// The longest time for which a switch can be off, unless it is off until turned on.
 const LONGEST: Duration = Duration::from_secs(30 * 86_400);
 const EXAMPLE: &str =
     r#"{"state": "off", "below": "critical", "for": "10min", "reason": "the image service is moved"}"#;
 
-/// What `PUT` is told.
+/// The body of a `PUT`.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Put {
@@ -40,15 +40,15 @@ struct Put {
     reason: Option<String>,
 }
 
-/// `GET /v1/switches`: every switch that policies go by.
+/// `GET /v1/switches`: every switch that policies refer to.
 pub(crate) fn list(app: &App) -> Response {
     json::ok(&json!({ "switches": app.engine.switches().iter().map(shown).collect::<Vec<Value>>() }))
 }
 
-/// `PUT /v1/switches/{name}`: turns one off or on, and answers how it stands.
+/// `PUT /v1/switches/{name}`: turns a switch off or on, and answers its state.
 ///
 /// # Errors
-/// 404 with the nearest name where no policy goes by it; 400 for a body that makes no sense.
+/// 404 that suggests the nearest name if no policy refers to the switch; 400 for a malformed body.
 pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result<Response, Problem> {
     let bytes = request_body::read(request.into_body(), MAX_BODY).await?;
     let put: Put = serde_json::from_slice(&bytes)
@@ -64,7 +64,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
         Problem::not_found(format!("no policy uses a switch {}{advice}", quoted(&unknown.name)))
     })?;
     let Put { state, reason, lasts, below, .. } = &put;
-    // A signal is told over and over.
+    // Signals are not logged, since they repeat all the time.
     if by == SwitchedBy::Hand {
         tracing::info!(switch = name, state, below, lasts, reason, "a switch is turned by hand");
     }
@@ -76,7 +76,7 @@ pub(crate) async fn put(app: &App, request: Request<Body>, name: &str) -> Result
 fn wanted(put: &Put) -> Result<(SwitchedBy, Option<Off>), Problem> {
     let refuse = |field: &str, detail: String| Problem::bad_request(detail).with("field", field);
     let word = |field: &str, said: &str, words: &[&'static str]| {
-        // Of two words a third is often as near to one as to the other.
+        // With only two words, a misspelt third is often as near to one as to the other.
         let advice = match nearest(said, words.iter().copied()).filter(|_| words.len() > 2) {
             Some(meant) => format!("did you mean {meant:?}?"),
             None => format!("use {}", words.join(", ")),

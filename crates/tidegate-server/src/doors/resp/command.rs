@@ -1,7 +1,8 @@
-//! Reads commands out of bytes.
+//! Parses commands from bytes.
 //!
-//! By hand: of the protocol a command needs two lines, `*COUNT` and `$LENGTH`. The library that tests compare this with reads any frame, so it
-//! could be asked for one word at a time only, which was a third of all instructions of a `CL.THROTTLE`.
+//! Parsed by hand: a command needs only two kinds of lines, `*COUNT` and `$LENGTH`. The library that tests compare this
+//! parser with reads any frame, so it would have to be called for one word at a time, which took a third of all
+//! instructions of a `CL.THROTTLE`.
 
 use smallvec::SmallVec;
 
@@ -10,28 +11,29 @@ pub(super) const MAX_BYTES: usize = 64 << 10;
 /// The most words of one command: a policy, 64 attributes, and what follows them.
 const MAX_WORDS: usize = 140;
 
-/// The words of a command, in the bytes that they were read from.
+/// The words of a command, borrowed from the bytes that were parsed.
 pub(super) type Words<'a> = SmallVec<[&'a [u8]; 8]>;
 
-/// What the next bytes are.
+/// The result of parsing the next bytes.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Next<'a> {
-    /// A command, and how many bytes it took. It may have no words.
+    /// A command, which may have no words, and how many bytes it took.
     Command(Words<'a>, usize),
-    /// The begin of one.
+    /// The beginning of a command.
     Incomplete,
-    /// No command; what is said before the connection is closed.
+    /// Not a command. Holds the error to send before the connection is closed.
     Broken(&'static str),
 }
 
-/// Reads the first command.
+/// Parses the first command.
 ///
-/// A command is a list of byte strings, or a line of words. A list inside a list is no command, so nothing here goes deeper than one.
+/// A command is a list of byte strings, or a line of words. A list inside a list is not a command, so there is no
+/// recursion.
 pub(super) fn next(bytes: &[u8]) -> Next<'_> {
     match bytes.first() {
         None => Next::Incomplete,
         Some(b'*') => list(bytes),
-        // The begin of a handshake, whose sender waits for an answer: it may never send a line end.
+        // A TLS handshake. Its sender waits for an answer and may never send a line end.
         Some(22) => {
             Next::Broken("this address is served without TLS; leave out --tls, or write redis:// in a URL")
         }
@@ -45,7 +47,7 @@ fn list(bytes: &[u8]) -> Next<'_> {
         Length::Incomplete => return Next::Incomplete,
         Length::Wrong => return Next::Broken("invalid multibulk length"),
     };
-    // Fewer than none are none, as Redis has it.
+    // A negative count means no words, as in Redis.
     let count = usize::try_from(count).unwrap_or(0);
     if count > MAX_WORDS {
         return Next::Broken("too many words in a command");
@@ -75,21 +77,21 @@ fn list(bytes: &[u8]) -> Next<'_> {
     Next::Command(read, at)
 }
 
-/// What stands behind the first byte of a list or a word.
+/// The number after the first byte of a list or a word.
 enum Length {
-    /// The number, and where its line ends.
+    /// The number, and the end of its line.
     Is(i64, usize),
-    /// The begin of one.
+    /// The line is incomplete.
     Incomplete,
-    /// No number.
+    /// Not a number.
     Wrong,
 }
 
 #[inline]
 fn length(bytes: &[u8]) -> Length {
-    /// A first byte, a sign, nineteen digits and the end of the line, with some zeros before.
+    /// A first byte, a sign, nineteen digits and the line end, plus some leading zeros.
     const LONGEST: usize = 24;
-    // Most are short: one digit or two.
+    // Most numbers are short: one or two digits.
     match bytes {
         [_, one @ b'0'..=b'9', b'\r', b'\n', ..] => return Length::Is(i64::from(one - b'0'), 4),
         [_, ten @ b'0'..=b'9', one @ b'0'..=b'9', b'\r', b'\n', ..] => {
@@ -120,12 +122,12 @@ fn length(bytes: &[u8]) -> Length {
     if bytes.len() < LONGEST { Length::Incomplete } else { Length::Wrong }
 }
 
-/// A command that is not complete although it has the most bytes never will be.
+/// An incomplete command that already has the most bytes is an error.
 fn incomplete(bytes: &[u8]) -> Next<'_> {
     if bytes.len() >= MAX_BYTES { Next::Broken("too long a command") } else { Next::Incomplete }
 }
 
-/// Words on a line, as a person types them.
+/// Parses words on a line, as a person types them.
 fn line(bytes: &[u8]) -> Next<'_> {
     let Some(end) = bytes.iter().position(|byte| *byte == b'\n') else { return incomplete(bytes) };
     let words: Words<'_> = bytes[..end]
@@ -150,7 +152,7 @@ mod tests {
 
     use super::*;
 
-    /// What commands, and what are nearly commands, are made of.
+    /// Pieces of commands and of near misses.
     const PIECES: [&str; 11] =
         ["1\r\n", "2\r\n", "0\r\n", "-1\r\n", "$1\r\n", "$2\r\n", "a\r\n", "ab\r\n", "\r\n", "$", "*1\r\n"];
 
@@ -178,7 +180,7 @@ mod tests {
                 let frames: Vec<_> = frames.iter().map(|frame| frame.as_bytes().unwrap_or_default()).collect();
                 prop_assert_eq!((words.into_vec(), took), (frames, length));
             } else {
-                // The library takes fewer than no words for an error.
+                // The library treats a negative count as an error.
                 prop_assert!(words.is_empty(), "{:?}", library);
             }
         }

@@ -1,4 +1,4 @@
-//! One connection of a Redis client from accept to close.
+//! Serves one connection of a Redis client from accept to close.
 //!
 //! | stage | lasts at most | then |
 //! |---|---|---|
@@ -22,11 +22,12 @@ use crate::connections::{LINGER, Order, Place, Stage, Stream, after_others, ling
 use crate::metrics::{CutReason, Transport};
 use crate::options::Timeouts;
 
-/// How much is read at once.
+/// How many bytes are read at a time.
 const READ: usize = 16 << 10;
-/// Replies that are written before the rest of what was read is answered: whoever sends much and reads nothing holds no more.
+/// How many bytes of replies are gathered before they are sent. So a client that sends much and reads nothing makes the
+/// server hold no more.
 const FLUSH: usize = 64 << 10;
-/// Longer timeouts count as a hundred years, since an `Instant` cannot hold them.
+/// Timeouts are capped at a hundred years, since an `Instant` cannot hold more.
 const NEVER: Duration = Duration::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves one connection.
@@ -52,13 +53,13 @@ pub(super) async fn serve(stream: Stream, door: &RespDoor, place: &Place, timeou
     };
     tokio::select! {
         biased;
-        // Whatever it waits for, a command under way included.
+        // Interrupts any wait, even a command that is being run.
         () = place.ordered(Order::Cut) => {}
         () = serving => {}
     }
 }
 
-/// Tells a caller of plain text that this door is encrypted, and closes.
+/// Answers a plain-text caller of an encrypted door with an error, and closes.
 pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: Timeouts) {
     let (read, replies) = (Vec::new(), Replies::default());
     let mut connection = Connection { stream, read, replies, place, timeouts };
@@ -70,34 +71,36 @@ pub(super) async fn refuse_plain_text(stream: Stream, place: &Place, timeouts: T
 
 struct Connection<'p> {
     stream: Stream,
-    /// What was read and is not decided yet: at most the longest command and one read; at `EXEC` the commands since `MULTI` before it.
+    /// Bytes that were read and not decided yet: at most the longest command and one read. At `EXEC`, the commands
+    /// since `MULTI` come before them.
     read: Vec<u8>,
     replies: Replies,
     place: &'p Place,
     timeouts: Timeouts,
 }
 
-/// Why a connection is served no longer.
+/// Why serving a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ended {
-    /// All is said: the client asked for it, or sent what is no command, or what it sent before the server stops is answered.
+    /// Everything was sent: the client quit, or sent bytes that are not a command, or the server stops and has answered
+    /// what came before.
     Done,
-    /// There is no place for it.
+    /// All places are taken.
     Full,
     /// The peer is gone.
     Gone,
-    /// It idled for too long, or idles when the server stops.
+    /// It idled for too long, or was idle when the server stopped.
     Idle,
-    /// The command was not complete in time; whether any of it came.
+    /// The command was incomplete when its time was over; `begun` says whether any of it came.
     Late { begun: bool },
-    /// Replies were not read in time.
+    /// The replies were not read in time.
     Unread,
-    /// The place is given away; in which stage.
+    /// The place was given to another connection, in this stage.
     Vacated(Stage),
 }
 
 impl Ended {
-    /// Returns the reason under which metrics count it, if they do.
+    /// Returns the reason that metrics count, if any.
     const fn cut(self) -> Option<CutReason> {
         match self {
             Self::Done | Self::Gone | Self::Idle => None,
@@ -112,16 +115,16 @@ impl Ended {
 impl Connection<'_> {
     /// Runs until the connection is over.
     async fn run(&mut self, door: &RespDoor, mut session: Session) -> Ended {
-        // The first command is waited for from accept on.
+        // The time of the first command begins with the connection.
         let (mut stage, mut since) = (Stage::Head, now());
-        // One for all reads: it is set anew only where a read may last less long than the one that it was set for.
+        // One timer for all reads. It is reset only for a read that must end sooner than the timer is set to fire.
         let mut timer = pin!(sleep_until(after(since, self.timeouts.head)));
         loop {
             let order = self.place.order_now();
             if order >= Order::Yield {
                 return Ended::Vacated(stage);
             }
-            // What has arrived when the server stops is still answered, and nothing that comes later.
+            // A stopping server still answers what has arrived by now, and nothing later.
             let last = order == Order::Finish;
             let filled = if last {
                 self.fill_at_once()
@@ -150,13 +153,13 @@ impl Connection<'_> {
             if self.read.is_empty() {
                 (stage, since) = (Stage::Idle, now());
             } else if answered > 0 || stage == Stage::Idle {
-                // The begin of a command: its time runs from here, however often more of it comes.
+                // The beginning of a command. Its time begins now, and further parts of it do not extend it.
                 (stage, since) = (Stage::Head, came);
             }
         }
     }
 
-    /// Runs the commands that were read whole and writes their replies; returns how many bytes they took.
+    /// Runs the complete commands and sends their replies. Returns how many bytes they took.
     async fn answer(&mut self, door: &RespDoor, session: &mut Session) -> Result<usize, Ended> {
         let mut done = 0;
         session.look_again(&door.app.access);
@@ -171,9 +174,10 @@ impl Connection<'_> {
         Ok(done)
     }
 
-    /// Runs commands until replies have to be sent; says whether there may be more to run. `done` counts the bytes that they took.
+    /// Runs commands until replies must be sent. Returns whether there may be more to run. Adds the bytes that they
+    /// took to `done`.
     async fn run_commands(&mut self, door: &RespDoor, session: &mut Session, done: &mut usize) -> bool {
-        // For all of them: one is answered at a time.
+        // Counts as one request for all commands, since one is answered at a time.
         let _in_flight = door.app.begin_request(Transport::resp);
         loop {
             let mut kept = Vec::new();
@@ -202,13 +206,13 @@ impl Connection<'_> {
                 }
             }
             if !kept.is_empty() {
-                // The commands of the transaction are next. They overwrite commands that were run, so that the bytes behind are not moved
-                // for each `EXEC`.
+                // Run the commands of the transaction next. They overwrite commands that were run already, so that the
+                // bytes after them are not moved at each `EXEC`.
                 let from = done.saturating_sub(kept.len());
                 self.read.splice(from..*done, kept);
                 *done = from;
             }
-            // Whoever has sent many commands gives its place up between two of them.
+            // A connection with many pending commands gives up its place between two of them.
             if session.closing || self.place.order_now() >= Order::Yield {
                 return false;
             }
@@ -218,7 +222,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads more, until then at most.
+    /// Reads more bytes, until `until` at most.
     async fn fill(&mut self, until: Instant, mut timer: Pin<&mut Sleep>) -> Filled {
         let Self { stream, read, place, .. } = self;
         debug_assert!(read.len() < MAX_BYTES, "a command that is too long is refused before more is read");
@@ -246,7 +250,7 @@ impl Connection<'_> {
         }
     }
 
-    /// Reads what has arrived.
+    /// Reads what has arrived, without waiting.
     fn fill_at_once(&mut self) -> Filled {
         self.read.reserve(READ);
         match self.stream.try_read_buf(&mut self.read) {
@@ -261,7 +265,7 @@ impl Connection<'_> {
         if self.replies.bytes.is_empty() {
             return Ok(());
         }
-        // Usually the system takes all of it at once, and the stage need not be noted.
+        // Usually the system takes everything at once, and the stage need not be recorded.
         let at_once = self.stream.try_write(&self.replies.bytes).unwrap_or(0);
         if at_once < self.replies.bytes.len() || !self.stream.is_flushed() {
             self.place.note(Stage::Stalled, now());
@@ -282,21 +286,21 @@ impl Connection<'_> {
             self.place.note_busy();
         }
         self.replies.bytes.clear();
-        // A long answer does not keep its memory for a client that then asks little.
+        // Frees the memory of a long reply, which later replies may not need.
         self.replies.bytes.shrink_to(FLUSH);
         Ok(())
     }
 
-    /// Says the last words, and closes so that they arrive.
+    /// Sends a last error if there is one, and closes so that it arrives.
     async fn close(&mut self, ended: &Ended) {
         match ended {
-            // Nothing was said that could be lost.
+            // No reply could be lost.
             Ended::Gone | Ended::Idle | Ended::Late { begun: false } => return self.stream.say_end(),
-            // The system would keep for minutes what the peer does not take.
+            // Otherwise the system would keep for minutes what the peer does not take.
             Ended::Unread | Ended::Vacated(Stage::Stalled) => return self.stream.forget_unsent(),
             Ended::Vacated(_) => {
                 if !self.read.is_empty() {
-                    // The place is needed now: what the system does not take at once is not sent.
+                    // The place is needed now, so whatever the system does not take at once is dropped.
                     let _ =
                         self.stream.try_write(b"-ERR the place of this connection was given to another\r\n");
                 }
@@ -313,7 +317,7 @@ impl Connection<'_> {
         self.place.note(Stage::Closing, now());
         let (mut read, mut write) = tokio::io::split(&mut self.stream);
         tokio::select! {
-            // First, so that a connection that yields its place still says that no more comes.
+            // Polled first, so that a connection that gives up its place still closes its writing half.
             biased;
             _ = timeout(LINGER, linger(write.shutdown(), &mut read)) => {}
             () = self.place.ordered(Order::Yield) => {}
@@ -325,15 +329,15 @@ fn after(since: Instant, time: Duration) -> Instant {
     since.checked_add(time.min(NEVER)).unwrap_or(since)
 }
 
-/// What came of reading.
+/// The result of reading.
 enum Filled {
     Some,
-    /// Nothing has arrived, and nothing more is waited for.
+    /// Nothing has arrived, and the call does not wait.
     Nothing,
     /// The peer has closed, or is gone.
     End,
-    /// Nothing came in time.
+    /// Nothing arrived in time.
     Late,
-    /// The server wants something of the connection.
+    /// The connection has an order of the server.
     Ordered,
 }

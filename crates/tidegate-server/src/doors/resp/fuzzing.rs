@@ -1,4 +1,4 @@
-//! What the fuzz targets call: the reading of commands, and a client whose commands are run.
+//! Functions for the fuzz targets: parse commands, and run the commands of a client.
 
 use std::fmt;
 
@@ -12,23 +12,23 @@ use super::{own, redis};
 use crate::fuzzed_app;
 use crate::options::ServerOptions;
 
-/// What the first bytes are.
+/// The result of parsing the first bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RespBytes {
     /// A command, and how many bytes it took.
     Command {
         /// Its words.
         words: Vec<Vec<u8>>,
-        /// The bytes.
+        /// The number of bytes.
         took: usize,
     },
-    /// The begin of one.
+    /// The beginning of a command.
     Incomplete,
-    /// No command.
+    /// Not a command.
     Broken,
 }
 
-/// Reads the first command as the door does.
+/// Parses the first command as the door does.
 #[must_use]
 pub fn resp_bytes(bytes: &[u8]) -> RespBytes {
     match next(bytes) {
@@ -40,7 +40,7 @@ pub fn resp_bytes(bytes: &[u8]) -> RespBytes {
     }
 }
 
-/// A client of a door without its connection. Clients that are made of one policy file do not share counters.
+/// A client of a door, without its connection. Two clients made from one policy file do not share counters.
 pub struct RespClient {
     runtime: Runtime,
     door: RespDoor,
@@ -54,10 +54,10 @@ impl fmt::Debug for RespClient {
 }
 
 impl RespClient {
-    /// Makes the door of a policy file, and its client.
+    /// Makes a door with the policies of this file, and a client of it.
     ///
     /// # Panics
-    /// With a file that has mistakes.
+    /// If the file has errors.
     #[must_use]
     pub fn new(policies: &str) -> Self {
         let runtime = fuzzed_app::runtime();
@@ -66,13 +66,13 @@ impl RespClient {
         Self { runtime, door: RespDoor::new(app, false, None), session }
     }
 
-    /// Begins another connection.
+    /// Begins a new connection.
     pub fn connect_again(&mut self) {
         self.session = Session::new(&self.door.app.access);
     }
 
-    /// Runs the first command of these bytes as a connection does, and returns the reply and how many bytes the command took; `None` where
-    /// they do not begin with a whole command.
+    /// Runs the first command in these bytes like a connection. Returns the reply and how many bytes the command took;
+    /// `None` if the bytes do not begin with a complete command.
     pub fn run(&mut self, bytes: &[u8]) -> Option<(Vec<u8>, usize)> {
         let Next::Command(words, took) = next(bytes) else { return None };
         let (door, session, mut replies) = (&self.door, &mut self.session, Replies::default());

@@ -1,4 +1,4 @@
-//! Our own commands: what the HTTP door does, for clients that speak RESP.
+//! Tidegate's own commands and `CL.THROTTLE`: they do for RESP clients what the HTTP door does.
 
 mod attributes;
 mod check;
@@ -19,15 +19,16 @@ use crate::metrics::Transport;
 use crate::otlp::Ended;
 use crate::spelling::nearest;
 
-/// Every command of ours, to find the one that was probably meant by a misspelt one.
+/// All commands of this module, to suggest the one that a misspelt name probably meant.
 const COMMANDS: [&str; 4] = ["CL.THROTTLE", "TG.CHECK", "TG.SETTLE", "TG.RESET"];
 
-/// Returns what a token must be for, of each command of ours; what is none may be known to whoever may check.
+/// Returns the scope that a token must have for a command. An unknown name gets the scope for checks, so that those
+/// callers are told about it.
 fn asks(name: &[u8]) -> Scope {
     if name.eq_ignore_ascii_case(b"TG.RESET") { Scope::Admin } else { Scope::Check }
 }
 
-/// Runs a command of ours, or says that there is none of that name.
+/// Runs a command, or answers that there is none of that name.
 pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
     if let Err((code, what)) = session.may(asks(words[0])) {
@@ -59,7 +60,7 @@ async fn decided(
     replies: &mut Replies,
 ) -> Result<(), Refusal> {
     let is = |word: &str| words[0].eq_ignore_ascii_case(word.as_bytes());
-    // As most write it, it is compared in one piece.
+    // The usual spelling is compared as a whole first.
     if words[0] == b"CL.THROTTLE" || is("CL.THROTTLE") {
         throttle::run(door, session, words, replies).await;
         Ok(())

@@ -1,17 +1,17 @@
-//! The commands of Redis that clients send before and beside ours.
+//! The commands of Redis itself that clients send besides Tidegate's.
 
 use super::reply::Replies;
 use super::session::{RespDoor, Session, Shown};
 use crate::metrics::Transport;
 
-/// The version of Redis whose habits are kept, for clients that ask.
+/// The version of Redis that this door imitates, for clients that ask.
 const LIKE: &str = "7.0.0";
 
-/// Runs a command if it is one of these; says whether it was.
+/// Runs a command if it is one of these. Returns whether it was.
 pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], replies: &mut Replies) -> bool {
     let name = words[0];
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
-    // What decides is asked for most.
+    // Longer names are none of these. This skips the usual commands, which decide requests.
     if name.len() > 8 {
         return false;
     }
@@ -26,7 +26,7 @@ pub(super) fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]], repli
         replies.simple("OK");
         session.closing = true;
     } else if is("POST") || is("GET") && words.len() == 3 || is("HOST:") {
-        // A web page can make a browser send a request here, whose body may hold commands.
+        // A web page can make a browser send a request to this port, and its body could hold commands.
         replies.error("ERR", "this is not an HTTP server");
         session.closing = true;
     } else if !session.is_trusted() {
@@ -159,8 +159,8 @@ fn client(session: &mut Session, words: &[&[u8]], replies: &mut Replies) {
     }
 }
 
-/// `CONFIG GET name [name ...]`: the two settings that redis-benchmark asks for and warns of without an answer. Nothing is saved in the ways
-/// that they speak of.
+/// `CONFIG GET name [name ...]`: the two settings that redis-benchmark asks for, and warns about if there is no answer.
+/// Their values say that nothing is persisted in Redis's ways.
 fn settings(session: &Session, names: &[&[u8]], replies: &mut Replies) {
     const SETTINGS: [(&str, &str); 2] = [("save", ""), ("appendonly", "no")];
     let is_named = |setting: &str| names.iter().any(|name| name.eq_ignore_ascii_case(setting.as_bytes()));

@@ -1,25 +1,25 @@
-//! Writes replies.
+//! Encodes replies.
 
-/// Replies to the commands of one read, to be written in one piece.
+/// Replies to the commands of one read, to be sent together.
 #[derive(Debug, Default)]
 pub(super) struct Replies {
     pub(super) bytes: Vec<u8>,
 }
 
 impl Replies {
-    /// A short text, as `OK`.
+    /// Writes a simple string, such as `OK`.
     pub(super) fn simple(&mut self, text: &str) {
         self.bytes.push(b'+');
         self.bytes.extend_from_slice(text.as_bytes());
         self.end();
     }
 
-    /// An error: its code, and what is wrong in one line.
+    /// Writes an error: a code, and a message of one line.
     pub(super) fn error(&mut self, code: &str, what: &str) {
         self.bytes.push(b'-');
         self.bytes.extend_from_slice(code.as_bytes());
         self.bytes.push(b' ');
-        // Whatever stands in a message, it is one line.
+        // Control characters are replaced, so that the message stays on one line.
         self.bytes.extend(what.bytes().map(|byte| if byte.is_ascii_control() { b' ' } else { byte }));
         self.end();
     }
@@ -28,16 +28,16 @@ impl Replies {
         self.number(b':', number);
     }
 
-    /// A list of five whole numbers, in one piece: every `CL.THROTTLE` is answered with one.
+    /// Writes a list of five integers, as a whole: the reply to every `CL.THROTTLE`.
     pub(super) fn five_integers(&mut self, numbers: [i64; 5]) {
-        /// The head of the list, and of each number the kind, a sign, nineteen digits and the end of the line.
+        /// The list's head, and for each number its type byte, a sign, nineteen digits and the line end.
         const LONGEST: usize = 4 + 5 * 23;
         let (mut bytes, mut from) = ([0; LONGEST], LONGEST);
         let mut put = |byte: u8| {
             from -= 1;
             bytes[from] = byte;
         };
-        // From the end, since that is where the digits of a number come from.
+        // Written backwards, since the last digit of a number is computed first.
         for number in numbers.into_iter().rev() {
             put(b'\n');
             put(b'\r');
@@ -66,7 +66,7 @@ impl Replies {
         self.end();
     }
 
-    /// A text, or nothing.
+    /// Writes a string, or null.
     pub(super) fn text(&mut self, text: Option<&str>, resp3: bool) {
         match text {
             Some(text) => self.bulk(text.as_bytes()),
@@ -74,17 +74,17 @@ impl Replies {
         }
     }
 
-    /// Nothing, in the words of the version.
+    /// Writes null, in the form of the protocol version.
     pub(super) fn null(&mut self, resp3: bool) {
         self.bytes.extend_from_slice(if resp3 { b"_\r\n" } else { b"$-1\r\n" });
     }
 
-    /// The head of a list of so many replies.
+    /// Writes the head of a list of `count` replies.
     pub(super) fn list(&mut self, count: usize) {
         self.number(b'*', i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// The head of so many pairs; before the third version these are a list of twice as many replies.
+    /// Writes the head of a map with this many pairs. Before RESP3, a map is a list of twice as many replies.
     pub(super) fn map(&mut self, pairs: usize, resp3: bool) {
         if resp3 {
             self.number(b'%', i64::try_from(pairs).unwrap_or(i64::MAX));
@@ -94,7 +94,7 @@ impl Replies {
     }
 
     fn number(&mut self, kind: u8, number: i64) {
-        // Most are short, and are written in one piece.
+        // Most numbers are short, and are written as a whole.
         if let Ok(digit @ 0..10) = u8::try_from(number) {
             return self.bytes.extend_from_slice(&[kind, b'0' + digit, b'\r', b'\n']);
         }
@@ -117,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn five_numbers_are_a_list_of_each(numbers: [i64; 5]) {
-            // Of all lengths.
+            // Numbers of all lengths.
             for shift in [0, 20, 40, 60, 63] {
                 let numbers = numbers.map(|number| number >> shift);
                 let (mut together, mut each) = (Replies::default(), Replies::default());

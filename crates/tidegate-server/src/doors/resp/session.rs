@@ -1,4 +1,4 @@
-//! What the commands of a door and of one connection share.
+//! The state of the RESP door, and that of one connection.
 
 use std::sync::Arc;
 
@@ -15,9 +15,9 @@ use crate::requests::{Brought, BroughtQuotas};
 pub(crate) struct RespDoor {
     pub(super) app: Arc<App>,
     pub(super) quotas: BroughtQuotas,
-    /// Whether operations have an address of their own, and are not served here.
+    /// Whether operations have their own address, so that they are not served here.
     pub(super) decides_only: bool,
-    /// What encrypts its connections, if anything.
+    /// The TLS settings of its connections, if they are encrypted.
     pub(super) tls: Option<Tls>,
 }
 
@@ -27,40 +27,41 @@ impl RespDoor {
     }
 }
 
-/// What a connection has agreed on.
+/// The state of one connection.
 #[derive(Debug)]
 pub(super) struct Session {
-    /// Whether replies are of the protocol's third version.
+    /// Whether replies use RESP3.
     pub(super) resp3: bool,
     /// What the client may do.
     trust: Trust,
-    /// What the client calls itself.
+    /// The name that the client gave itself.
     pub(super) name: Vec<u8>,
-    /// Whether the connection ends after the replies that are written.
+    /// Whether the connection closes after the replies that are already written.
     pub(super) closing: bool,
-    /// The commands since `MULTI`, where it was sent.
+    /// The commands since `MULTI`, inside a transaction.
     pub(super) kept: Option<Kept>,
-    /// The limit that the last `CL.THROTTLE` brought, which most clients bring again.
+    /// The limit of the last `CL.THROTTLE`. Most clients send the same one again.
     brought: Option<LastBrought>,
 }
 
-/// The burst, the count and the period of a limit as the words of a command have them.
+/// The burst, the count and the period of a limit, as the words of a command.
 pub(super) type Written<'a> = [&'a [u8]; 3];
 
 /// A limit that a client brought.
 #[derive(Debug)]
 struct LastBrought {
-    /// As it was written: the same words are not read again.
+    /// The words as they were sent: the same words are not parsed again.
     written: [SmallVec<[u8; Self::LONGEST]>; 3],
     quota: Arc<Quota>,
 }
 
 impl LastBrought {
-    /// The longest word that is kept, in bytes: any number of 64 bits. One with more zeros before it is read each time.
+    /// The longest word that is remembered, in bytes: any 64-bit number fits. A longer one, with leading zeros, is
+    /// parsed each time.
     const LONGEST: usize = 20;
 
     fn new(written: Written<'_>, quota: Arc<Quota>) -> Self {
-        // No number has no digits, so what is kept as nothing is none of the words that come.
+        // A word that is too long is stored as an empty one, which never equals a valid number.
         let kept = |word: &[u8]| SmallVec::from_slice(if word.len() <= Self::LONGEST { word } else { b"" });
         Self { written: written.map(kept), quota }
     }
@@ -73,31 +74,31 @@ impl LastBrought {
 /// Commands since `MULTI`.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// All of them as they were sent, one behind the other.
+    /// The commands as they were sent, concatenated.
     pub(super) commands: Vec<u8>,
-    /// How many they are.
+    /// The number of commands.
     pub(super) count: usize,
-    /// Whether one was refused, and so none will be run.
+    /// Whether one was refused, so that none will be run.
     pub(super) spoilt: bool,
 }
 
 /// What a client may do.
 #[derive(Clone, Debug)]
 enum Trust {
-    /// Everything: no token is needed.
+    /// Everything, since no token is needed.
     Open,
-    /// Nothing: a token is needed and was not shown.
+    /// Nothing: a token is needed and none was shown.
     Unknown,
-    /// What its token is for, as long as it is among the tokens.
+    /// What the token allows, while it is among the tokens in force.
     Holder { grant: Arc<Grant>, among: Arc<Tokens> },
 }
 
-/// What came of showing a token.
+/// The result of showing a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shown {
-    /// It is one.
+    /// The token is valid.
     Right,
-    /// It is none.
+    /// The token is not valid.
     Wrong,
     /// No token is needed.
     Needless,
@@ -109,7 +110,7 @@ impl Session {
         Self { resp3: false, trust, name: Vec::new(), closing: false, kept: None, brought: None }
     }
 
-    /// Takes a token; a wrong one takes nothing away that an earlier one gave.
+    /// Takes a token. An invalid one does not revoke what an earlier one allowed.
     pub(super) fn show(&mut self, access: &Access, secret: &[u8]) -> Shown {
         if matches!(self.trust, Trust::Open) {
             return Shown::Needless;
@@ -120,7 +121,7 @@ impl Session {
         Shown::Right
     }
 
-    /// Takes back what a token gave that does not hold any more.
+    /// Revokes what a token allowed if it is no longer valid.
     pub(super) fn look_again(&mut self, access: &Access) {
         if let Trust::Holder { grant, among } = &self.trust {
             let tokens = access.tokens();
@@ -133,10 +134,10 @@ impl Session {
         }
     }
 
-    /// Returns the limit that the client brings; `read` reads its words, where they are not those of the last.
+    /// Returns the limit that the client brings along. `read` parses its words, unless they are the same as last time.
     ///
     /// # Errors
-    /// What cannot be read, or is out of range.
+    /// A word that cannot be parsed, or is out of range.
     pub(super) fn quota(
         &mut self,
         written: Written<'_>,
@@ -151,15 +152,15 @@ impl Session {
         Ok(&self.brought.insert(known).quota)
     }
 
-    /// Says whether a token was shown, or none is needed.
+    /// Returns whether a valid token was shown, or none is needed.
     pub(super) fn is_trusted(&self) -> bool {
         !matches!(self.trust, Trust::Unknown)
     }
 
-    /// Says whether the client may do what asks for this scope.
+    /// Checks that the client may run commands of this scope.
     ///
     /// # Errors
-    /// The code and the words of the error.
+    /// The code and the message of the error.
     pub(super) fn may(&self, scope: Scope) -> Result<(), (&'static str, String)> {
         match &self.trust {
             Trust::Open => Ok(()),

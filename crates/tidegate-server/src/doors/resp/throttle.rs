@@ -1,4 +1,4 @@
-//! `CL.THROTTLE`: a limit that the caller brings, answered as redis-cell does.
+//! `CL.THROTTLE`: charges a limit that the caller brings along, and answers like redis-cell.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
     let mut own = smallvec::SmallVec::<[u8; 64]>::from_slice(&CALLER_LIMIT);
     own.extend_from_slice(key);
-    // Here, and handed down by reference: it has room for several charges, and to move it costs as much as to decide one.
+    // Declared here and passed by reference: it holds several charges, and moving it costs as much as deciding one.
     let mut settled = Settled::default();
     let decided = decide(&door.app.engine, &own, quota, quantity, &mut settled).await;
     call_notes::note(|notes| {
@@ -57,22 +57,22 @@ pub(super) async fn run(door: &RespDoor, session: &mut Session, words: &[&[u8]],
     }
 }
 
-/// The longest key, in bytes: as long as an attribute's value may be.
+/// The longest key, in bytes; the same as for the value of an attribute.
 const MAX_KEY: usize = tidegate::Descriptor::MAX_VALUE;
 
-/// Reads the limit that a command brings.
+/// Parses the limit that a command brings along.
 ///
 /// # Errors
-/// Which number is none, or out of range.
+/// Which number is not valid, or out of range.
 fn brought([burst, count, period]: Written<'_>) -> Result<Brought, String> {
-    // redis-cell counts what is granted beside the first.
+    // redis-cell does not count the first request in `max_burst`.
     let burst = number("max_burst", burst, 0)?.checked_add(1).filter(|burst| *burst <= Rate::MAX_COUNT);
     let burst =
         burst.ok_or_else(|| format!("max_burst is out of range; use at most {}", Rate::MAX_COUNT - 1))?;
     Ok(Brought { burst, count: number("count", count, 1)?, period: number("period", period, 1)? })
 }
 
-/// Reads a number of a command that is `least` or more.
+/// Parses a number of a command, `least` or more.
 fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     match digits(written) {
         Some(number) if (least..=Rate::MAX_COUNT).contains(&number) => Ok(number),
@@ -83,9 +83,9 @@ fn number(name: &str, written: &[u8], least: u64) -> Result<u64, String> {
     }
 }
 
-/// Reads a number in digits. Not by way of a text: up to four of them are in every command.
+/// Parses decimal digits, without a detour by UTF-8: every command has up to four numbers.
 fn digits(text: &[u8]) -> Option<u64> {
-    /// So many digits are a number of 64 bits whatever they are.
+    /// This many digits always fit a 64-bit number.
     const ALWAYS_FIT: usize = 19;
     let add = |number: u64, byte: &u8| {
         let digit = byte.wrapping_sub(b'0');
@@ -94,13 +94,13 @@ fn digits(text: &[u8]) -> Option<u64> {
     match text.len() {
         0 => None,
         1..=ALWAYS_FIT => text.iter().try_fold(0, add),
-        // The library would take a sign.
+        // `str::parse` would accept a sign too.
         _ if text.iter().all(u8::is_ascii_digit) => str::from_utf8(text).ok()?.parse().ok(),
         _ => None,
     }
 }
 
-/// Charges the quantity; none is a look.
+/// Charges the quantity; 0 only looks.
 async fn decide(
     engine: &Engine,
     key: &[u8],
@@ -113,13 +113,14 @@ async fn decide(
         None => (Op::Peek, Cost::ONE),
     };
     engine.settle_brought(op, Charge::new(key, quota, cost), settled).await?;
-    // To look costs nothing, so it is never refused.
+    // A look charges nothing, so it is never refused.
     settled.allowed |= quantity == 0;
     Ok(())
 }
 
-/// Five numbers: whether it is refused, the limit, what remains, the seconds after which to ask again (-1 where it is allowed), and the
-/// seconds until the limit is full. Seconds are rounded up: redis-cell rounds down, and has callers come back before it would let them.
+/// Writes five numbers: whether it is refused, the limit, what remains, the seconds after which to ask again (-1 if
+/// allowed), and the seconds until the limit is full. Seconds are rounded up; redis-cell rounds down, so that its
+/// callers return too early.
 fn answer(settled: &Settled, replies: &mut Replies) {
     let Some(line) = settled.lines.first() else {
         return replies.error("UNAVAILABLE", "the store has not decided");
@@ -131,7 +132,7 @@ fn answer(settled: &Settled, replies: &mut Replies) {
         _ if settled.allowed => -1,
         Retry::After(wait) => seconds(wait),
         Retry::Unknown => 1,
-        // No wait is long enough for what is asked.
+        // No wait is long enough for this quantity.
         Retry::Never => i64::MAX,
     };
     replies.five_integers([

@@ -1,19 +1,20 @@
-//! `MULTI`, `EXEC` and `DISCARD`: commands that are kept, and then run together. Clients put them around a pipeline unless they are told otherwise.
+//! `MULTI`, `EXEC` and `DISCARD`: keep commands, then run them together. Many clients put them around a pipeline by
+//! default.
 //!
-//! They are answered by one list. Commands of other connections may be decided in between, and what one has charged stays charged whatever
-//! becomes of the next. At `EXEC` they are read once more, as if they came behind it: so replies are sent, and places given up, between
-//! two of them as between any others.
+//! The reply to `EXEC` is one list. Commands of other connections may be decided in between, and each charge stands
+//! whatever happens to the next command. At `EXEC`, the commands are put back in front of the unread input. So replies
+//! are sent, and the place can be given up, between two of them as between any other commands.
 
 use super::command::MAX_BYTES;
 use super::redis;
 use super::reply::Replies;
 use super::session::{Kept, Session};
 
-/// The most commands that are kept.
+/// The most commands between `MULTI` and `EXEC`.
 const MOST: usize = 512;
 /// The commands that begin and end a transaction.
 const ENDS: [&str; 3] = ["MULTI", "EXEC", "DISCARD"];
-/// What can be kept.
+/// The commands that can be kept.
 const KNOWN: [&str; 13] = [
     "CL.THROTTLE",
     "TG.CHECK",
@@ -30,24 +31,25 @@ const KNOWN: [&str; 13] = [
     "HELLO",
 ];
 
-/// What becomes of a command that [concerns] a transaction.
+/// What to do with a command that [concerns] a transaction.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Then {
-    /// It is answered.
+    /// It has been answered.
     Answered,
-    /// It is run as outside of a transaction.
+    /// Run it as outside a transaction.
     Run,
-    /// It is answered by the head of a list, whose parts are the replies of these commands, to be run next.
+    /// The head of a list was written. Run these commands next; their replies are the list's elements.
     RunAll(Vec<u8>),
 }
 
-/// Says whether a command is part of a transaction. Most are not, and go by without [`take`]: without a token all are refused alike.
+/// Returns whether a command is part of a transaction. Most are not, and skip [`take`]. Without a token none is, since
+/// all commands are refused alike.
 pub(super) fn concerns(session: &Session, name: &[u8]) -> bool {
     let ends = || ENDS.into_iter().any(|word| name.eq_ignore_ascii_case(word.as_bytes()));
     (session.kept.is_some() || ends()) && session.is_trusted()
 }
 
-/// Takes a command that is part of a transaction; `sent` are the bytes that its words were read from.
+/// Handles a command that is part of a transaction. `sent` holds the bytes of the command.
 pub(super) fn take(session: &mut Session, words: &[&[u8]], sent: &[u8], replies: &mut Replies) -> Then {
     let name = words[0];
     let is = |word: &str| name.eq_ignore_ascii_case(word.as_bytes());
@@ -77,7 +79,7 @@ pub(super) fn take(session: &mut Session, words: &[&[u8]], sent: &[u8], replies:
     } else if let Some(kept) = session.kept.as_mut().filter(|_| !is("QUIT")) {
         if !KNOWN.into_iter().any(is) {
             kept.spoilt = true;
-            // Which says what is wrong with it.
+            // Running it answers what is wrong with it.
             return Then::Run;
         }
         if kept.count >= MOST || kept.commands.len() + sent.len() > MAX_BYTES {

@@ -1,4 +1,5 @@
-//! `docs/metrics.md` and what is served, held to each other: every name with its type and its labels, both ways.
+//! Compares `docs/metrics.md` with the metrics that are served, in both directions: every name with its type and
+//! labels.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -13,10 +14,10 @@ use super::super::peer_names::{LimitadorCalls, show_envoy};
 use super::super::*;
 use crate::metrics::judged::Judge;
 
-/// Type and labels of each metric, by its name as the page has it.
+/// Type and labels of each metric, by its name on the page.
 type Told = BTreeMap<String, (String, BTreeSet<String>)>;
 
-/// Everything that a server can serve at once.
+/// Returns the text of all metrics that a server can have.
 fn everything() -> String {
     let metrics = Metrics::new();
     let policy = Policy::new("a.b.c", Limit::new(Quota::per_second(10).burst(5).gcra().unwrap(), "all"));
@@ -83,7 +84,7 @@ fn served() -> Told {
     told
 }
 
-/// Lists the rows of the page: `| name | type | labels | meaning |`.
+/// Reads the rows of the page: `| name | type | labels | meaning |`.
 fn page() -> Told {
     let page = include_str!("../../../../../docs/metrics.md");
     let rows = page.lines().filter(|line| line.starts_with("| `"));

@@ -1,4 +1,4 @@
-//! An engine that is away when a node starts.
+//! Starting a node while its engine is away.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -7,7 +7,7 @@ use tidegate::{Cost, Quota, Tick};
 
 use super::*;
 
-/// A dial that fails so often, each time for this reason, and then succeeds.
+/// A dial that fails this many times, each time for this reason, and then succeeds.
 fn dial(failures: usize, reason: fn() -> Failed) -> (Dial, Arc<AtomicUsize>) {
     let attempts = Arc::new(AtomicUsize::new(0));
     let made = Arc::clone(&attempts);
@@ -21,7 +21,7 @@ fn dial(failures: usize, reason: fn() -> Failed) -> (Dial, Arc<AtomicUsize>) {
     (Dial { caps, coordinates: false, attempt: Box::new(attempt) }, attempts)
 }
 
-/// Has time pass, and the background do what is due.
+/// Advances the time, and lets background tasks run that are due.
 async fn passes(time: Duration) {
     let step = Duration::from_millis(100);
     for _ in 0..time.as_millis() / step.as_millis() {
@@ -30,7 +30,7 @@ async fn passes(time: Duration) {
     }
 }
 
-/// Nodes did not start while their engine was away, so that an outage of the engine became one of whoever asked them.
+/// Regression: nodes did not start while their engine was away, so an outage of the engine became one of their callers.
 #[tokio::test(start_paused = true)]
 async fn an_engine_that_is_away_is_dialled_until_it_answers() {
     let (dial, attempts) = dial(3, || Failed::Away("nobody is there".to_owned()));

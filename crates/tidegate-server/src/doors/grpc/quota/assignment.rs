@@ -1,4 +1,4 @@
-//! Assignments: what a proxy is told about one of its buckets.
+//! Assignments: the answers to a proxy about one of its buckets.
 
 use std::time::Duration;
 
@@ -14,32 +14,32 @@ use tidegate_core::division::Bucket as Portion;
 
 use super::limit::Pace;
 
-/// The field of an answer that has what holds for a bucket, and in that the field of the bucket.
+/// The field of an answer that holds the action for a bucket, and the field of the bucket within it.
 const ACTIONS: u32 = 1;
 const BUCKET_ID: u32 = 1;
 
-/// The part that a bucket of a proxy has.
+/// The part of a limit that a bucket of a proxy gets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
     pub(super) pace: Pace,
     pub(super) burst: u32,
 }
 
-/// What holds for a bucket of a proxy.
+/// The assignment for a bucket of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Assignment {
-    /// Everything may pass.
+    /// All requests may pass.
     Allow,
-    /// Nothing may pass.
+    /// No request may pass.
     Deny,
-    /// This may.
+    /// As many requests may pass.
     Part(Part),
-    /// The proxy is to forget the bucket.
+    /// The proxy must forget the bucket.
     Abandon,
 }
 
 impl Assignment {
-    /// Writes what holds for a bucket behind what an answer has already, for so long; `id` is the bucket's as it came.
+    /// Appends the assignment to an answer, valid for `ttl`. `id` is the encoded `BucketId` of the report.
     pub(super) fn write(self, id: &Bytes, ttl: Duration, answer: &mut BytesMut) {
         let strategy = match self {
             Self::Allow => Some(Strategy::BlanketRule(BlanketRule::AllowAll as i32)),
@@ -63,11 +63,11 @@ impl Assignment {
 }
 
 impl Part {
-    /// Each part is told to a hundredth at least.
+    /// The smallest number of tokens in a part, so that rounding costs at most a hundredth.
     const FINE: u128 = 100;
 
-    /// Returns the part of so many requests in the [longest](Pace::LONGEST) interval, whose own has 10 to this power seconds at least; `None`
-    /// where that is less than one. What does not fit into the number of tokens is left out.
+    /// Returns the part that grants `requests` in the [longest](Pace::LONGEST) interval. Its interval is at least 10 to
+    /// the `power` seconds. `None` if the part is less than one token. Tokens beyond `u32::MAX` are dropped.
     pub(super) fn of(requests: u128, burst: u64, power: u8) -> Option<Self> {
         let tokens = |power: u8| requests / 10_u128.pow(u32::from(Pace::LONGEST.saturating_sub(power)));
         let power =
@@ -77,7 +77,7 @@ impl Part {
         (pace.tokens > 0 && burst > 0).then_some(Self { pace, burst })
     }
 
-    /// Says whether another part is off by enough to be told in place of this one.
+    /// Returns whether `by` differs by enough to be sent in place of this part.
     pub(super) fn is_worth_replacing(self, by: Self) -> bool {
         let power = self.pace.power.max(by.pace.power);
         let portion = |part: Self| Portion {
@@ -91,14 +91,14 @@ impl Part {
         TokenBucket {
             max_tokens: self.burst,
             tokens_per_fill: Some(UInt32Value { value: self.pace.tokens }),
-            // Envoy takes two buckets for the same if they differ in the seconds alone, and keeps the old one; and it leaves the nanoseconds out
-            // of what it counts by. So they say which interval it is.
+            // The nanoseconds hold the exponent of the interval. Envoy takes two token buckets that differ in the
+            // seconds alone for the same and keeps the old one, and it ignores the nanoseconds when it counts.
             fill_interval: Some(duration(self.pace.seconds(), i32::from(self.pace.power))),
         }
     }
 }
 
 fn duration(seconds: u64, nanos: i32) -> protobuf::Duration {
-    // At most ten thousand million seconds.
+    // At most 10¹⁰ seconds.
     protobuf::Duration { seconds: seconds as i64, nanos }
 }

@@ -1,4 +1,4 @@
-//! One bucket of a proxy: the limits that it meets, and the part of them that it has.
+//! One bucket of a proxy: the limits that it meets, and its part of them.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,43 +17,43 @@ use super::line::{Line, Locked};
 use super::pools::{Pool, Pools};
 use crate::metrics::{Assigned, Counted};
 
-/// How long a bucket goes by the limits that were found: conditions of policies change with time.
+/// How long the limits that were found for a bucket stay valid: conditions of policies change with time.
 const KNOWN: Duration = Duration::from_secs(10);
-/// How much longer an assignment counts than it holds: for its way to the proxy.
+/// How much longer an assignment counts than it is valid, for its way to the proxy.
 const ON_ITS_WAY: Duration = Duration::from_secs(2);
 
-/// One bucket of a proxy. Leaves its limits when it is dropped; what it was assigned counts until that ends.
+/// One bucket of a proxy. Dropping it leaves its limits, but its assignment counts until its end.
 #[derive(Debug)]
 pub(super) struct Bucket {
-    /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, by their keys.
+    /// The bucket as a call of the rate limit service: one descriptor, whose entries are the pairs, sorted by key.
     pub(super) call: RateLimitRequest,
-    /// The number in force when its limits were found, of configuration and blocks; 0 where they have to be looked for again.
+    /// The number in force (of configuration and blocks) when the limits were found; 0 if they must be looked up again.
     number: u64,
-    /// When they were found.
+    /// When the limits were found.
     found: Tick,
     limits: Limits,
-    /// What the proxy was assigned, of which requests are the unit.
+    /// The part that the proxy was assigned, in requests.
     given: Option<Part>,
-    /// The place of the limit that made it as small as it is.
+    /// The index of the limit that made the part as small as it is.
     binding: usize,
-    /// Whether requests cost more now than when that was assigned.
+    /// Whether a request costs more now than when the part was assigned.
     dearer: bool,
-    /// Requests that were allowed and are not booked yet.
+    /// Requests that the proxy allowed and that are not booked yet.
     pub(super) unbooked: u64,
-    /// Since when nobody asked for anything.
+    /// Since when the bucket has had no requests.
     pub(super) quiet: Option<Tick>,
     _counted: Counted,
     pub(super) reserved: Reserved,
 }
 
-/// What a bucket meets.
+/// The limits that a bucket meets.
 #[derive(Debug)]
 enum Limits {
-    /// Nothing that refuses.
+    /// None that refuses.
     None,
-    /// A refusal.
+    /// All requests are refused.
     Closed,
-    /// Limits that are divided, in the order of their numbers.
+    /// Limits that are divided, ordered by number.
     Divided(SmallVec<[Line; 1]>),
 }
 
@@ -77,12 +77,12 @@ impl Bucket {
         }
     }
 
-    /// Says whether the limits that were found under this number still hold.
+    /// Returns whether the limits found under this number are still valid.
     pub(super) fn knows_its_limits(&self, number: u64, now: Tick) -> bool {
         self.number == number && now.since(self.found) < KNOWN
     }
 
-    /// Goes on by the divided limits that were found under this number; says whether it has some.
+    /// Keeps the divided limits that were found under this number. Returns whether there are any.
     pub(super) fn keep_limits(&mut self, number: u64, now: Tick) -> bool {
         let has_some = self.number == number && matches!(self.limits, Limits::Divided(_));
         if has_some {
@@ -91,19 +91,20 @@ impl Bucket {
         has_some
     }
 
-    /// Says whether it goes by the limit of this number.
+    /// Returns whether the bucket holds a part of the limit with this number.
     fn has_joined(&self, number: u64) -> bool {
         matches!(&self.limits, Limits::Divided(lines) if lines.iter().any(|line| line.number() == number))
     }
 
-    /// Goes by a refusal, or by nothing.
+    /// Replaces the limits by one that allows all requests, or refuses all.
     pub(super) fn blanket(&mut self, allowed: bool, number: u64, now: Tick) {
         self.limits = if allowed { Limits::None } else { Limits::Closed };
         (self.given, self.number, self.found) = (None, number, now);
     }
 
-    /// Goes by the limits of a decision; in those that it goes by already, its part stays. Closed where they have no room for it, and where a
-    /// request costs more than one of them ever grants. Shadows limit nobody, and places and breakers go by calls that enter and leave.
+    /// Takes over the limits of a decision. In limits that it holds already, the bucket keeps its part. All requests
+    /// are refused if there is no room for another pool, or if a request costs more than a limit ever grants. Shadow
+    /// limits are left out, and so are places and breakers, which depend on when calls begin and end.
     pub(super) fn limit_by(
         &mut self,
         decision: &GateDecision,
@@ -132,14 +133,14 @@ impl Bucket {
             let left = line.decision.standing.remaining;
             match pools.of(divided, (line.kept_back, left), |number| self.has_joined(number), now) {
                 Some(pool) => found.push((pool, cost)),
-                // Looked for again by the next report.
+                // The next report looks the limits up again.
                 None => return self.blanket(false, 0, now),
             }
         }
         if found.is_empty() {
             return self.blanket(true, number, now);
         }
-        // In this order all buckets lock them.
+        // All buckets lock their limits in this order.
         found.sort_unstable_by_key(|(pool, _)| pool.number);
         found.dedup_by_key(|(pool, _)| pool.number);
         (self.number, self.found) = (number, now);
@@ -156,7 +157,8 @@ impl Bucket {
         (self.given, self.dearer) = (None, false);
     }
 
-    /// Notes how many requests were allowed and denied since the last report, and returns what the proxy is told now, to hold for `ttl`.
+    /// Records how many requests were allowed and denied since the last report. Returns the proxy's next assignment,
+    /// valid for `ttl`.
     pub(super) fn report(
         &mut self,
         (allowed, denied): (u64, u64),
@@ -176,7 +178,7 @@ impl Bucket {
             let asked = if is_asked_for_all { allowed.saturating_add(denied) } else { allowed };
             line.report(asked, now);
         }
-        // Renewed first: an assignment that has ended cannot be told again.
+        // Renewed before the offers: an assignment that has ended cannot be repeated.
         let mut renewed = true;
         for line in &mut held {
             renewed &= line.renew(until, now);
@@ -185,7 +187,7 @@ impl Bucket {
         if let Some((part, binding)) = Locked::offered_by_all(&mut held, now)
             && self.given.is_none_or(|given| self.dearer || given.is_worth_replacing(part))
         {
-            // The limits have been locked since they made their offers, so none of them refuses now.
+            // The limits stay locked since they made their offers, so none refuses now.
             let granted = held.iter_mut().all(|line| line.grant(part, until, now));
             (self.given, self.binding, self.dearer) = (granted.then_some(part), binding, false);
             let (assignment, assigned) = if granted {

@@ -1,4 +1,4 @@
-//! The buckets of one proxy: from a report to what the proxy is told.
+//! The buckets of one proxy: reads its reports, answers them, books what was allowed.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -23,45 +23,47 @@ use crate::live::Live;
 use crate::metrics::{Assigned, Transport};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
-/// The most buckets of one proxy. Those beyond are denied, since a client that makes up keys makes buckets.
+/// The most buckets of one proxy. Further ones are denied: a client that makes up keys makes buckets.
 const MOST: usize = 4096;
-/// The most bytes of the pairs of all buckets of one proxy, with what holds them: a kilobyte for each.
+/// The most bytes of the pairs of all buckets of one proxy, including their containers: a kilobyte for each bucket.
 const MOST_BYTES: usize = 4 << 20;
 /// The most buckets of all proxies together.
 const MOST_TOGETHER: i64 = 1 << 18;
-/// How long the store may take to book what a report allowed: as long as it takes to the next one.
+/// How long the store may take to book the requests of a report: the time until the next one.
 const BOOKING: Duration = Duration::from_secs(5);
-/// After how long without a request a bucket is forgotten, here and by the proxy.
+/// How long a bucket is without requests before it is forgotten, here and by the proxy.
 const QUIET: Duration = Duration::from_secs(60);
 
 /// The buckets of one proxy.
 #[derive(Debug)]
 pub(super) struct Buckets {
     ttl: Duration,
-    /// That of the first report, which holds for all.
+    /// The domain of the first report; it applies to all reports.
     domain: Option<String>,
     buckets: HashMap<Vec<Entry>, Bucket>,
-    /// How many bytes the pairs of all of them have.
+    /// The bytes of the pairs of all buckets.
     bytes: usize,
 }
 
 impl Buckets {
-    /// Makes those of a proxy whose assignments hold for so long.
+    /// Makes the buckets of a proxy whose assignments are valid for `ttl`.
     pub(super) fn new(ttl: Duration) -> Self {
         Self { ttl, domain: None, buckets: HashMap::new(), bytes: 0 }
     }
 
-    /// Answers a report with the body of the answer; `hold` is told how many bytes the report and the answer take, and may say that they are
-    /// too many. What was allowed is [booked](Buckets::book) afterwards, so that the answer does not wait for it.
+    /// Answers a report with the body of the answer. `hold` is called with the bytes that the report and the answer
+    /// take, and may refuse them. The allowed requests are [booked](Buckets::book) afterwards, so that the answer does
+    /// not wait for that.
     ///
-    /// Others of this thread are served meanwhile: a report of a megabyte takes a tenth of a second.
+    /// Yields to other tasks of this thread: a report of a megabyte takes a tenth of a second.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] for what only the configuration of a proxy can be wrong about: no domain or another one, and a bucket without a
-    /// name; [`Code::Internal`] for bytes that are no report, after which what came before them is booked; and that of `hold`.
+    /// [`Code::InvalidArgument`] for mistakes that only the configuration of a proxy can make: no domain or a changed
+    /// one, and a bucket without a name; [`Code::Internal`] for bytes that are not a report, after the buckets before
+    /// them were taken; the error of `hold`.
     ///
     /// # Cancel safety
-    /// What was read before it was dropped can be booked.
+    /// The requests that were read before the drop can still be booked.
     pub(super) async fn answer(
         &mut self,
         service: &Service,
@@ -88,8 +90,9 @@ impl Buckets {
         Ok(framing::close(answer))
     }
 
-    /// Books what the answered reports allowed in the limits of their buckets, whether it fits or not. What a store does not book in time is
-    /// booked after the next report; what it refuses to book is lost, and told to the log once.
+    /// Books the allowed requests of the answered reports in the limits of their buckets, even beyond the limit. What
+    /// the store does not book in time is booked after the next report. What it refuses to book is lost; this is logged
+    /// once per call.
     pub(super) async fn book(&mut self, service: &Service) {
         let engine = &service.app.engine;
         let live = engine.live();
@@ -119,7 +122,7 @@ impl Buckets {
         }
     }
 
-    /// Goes by the domain of the first report; later ones may leave it out.
+    /// Checks the domain against that of the first report. Later reports may leave it out.
     fn check_domain(&mut self, domain: String) -> Result<(), Status> {
         let message = match &self.domain {
             None if domain.is_empty() => {
@@ -143,7 +146,7 @@ impl Buckets {
         Err(Status::new(Code::InvalidArgument, message))
     }
 
-    /// Takes the report of one bucket, and returns what holds for it.
+    /// Takes the report of one bucket, and returns its assignment.
     async fn one(
         &mut self,
         service: &Service,
@@ -169,7 +172,8 @@ impl Buckets {
         bucket.report((allowed, denied), self.ttl, now)
     }
 
-    /// Makes a bucket; says whether there is room for it, and whether it can be judged.
+    /// Makes a bucket. Returns `false` if there is no room for it, or if its pairs are too many or too long to be
+    /// judged.
     fn insert(&mut self, service: &Service, entries: &[Entry]) -> bool {
         let quotas = &service.app.engine.metrics.quotas;
         let can_be_judged = entries.len() <= MAX_ATTRIBUTES - 2
@@ -190,7 +194,7 @@ impl Buckets {
     }
 }
 
-/// Says whether a bucket was asked for nothing for long; notes since when.
+/// Returns whether a bucket has had no requests for [`QUIET`]. Updates since when.
 fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bool {
     if allowed > 0 || denied > 0 || bucket.unbooked > 0 {
         bucket.quiet = None;
@@ -203,7 +207,7 @@ fn is_forgotten(bucket: &mut Bucket, allowed: u64, denied: u64, now: Tick) -> bo
 async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (number, now): (u64, Tick)) {
     let call = bucket.call.clone();
     let asked = asked::read(&call, &service.quotas, &live.rls_attributes);
-    // A name or a value that cannot be judged: not let through, as by the rate limit service.
+    // A name or a value that cannot be judged is refused, as by the rate limit service.
     let Some(asked) = asked.ok().and_then(|asked| asked.into_iter().next()) else {
         return bucket.blanket(false, number, now);
     };
@@ -212,11 +216,12 @@ async fn find_limits(service: &Service, live: &Live, bucket: &mut Bucket, (numbe
     }
     let engine = &service.app.engine;
     match engine.decide(live, asked.check().peek(), None, Want::Peek, None, Transport::grpc).await {
-        // While an engine is away a proxy keeps its part. Buckets without one are looked up again with the next report.
+        // While an engine is away, a proxy keeps its part. A bucket without a part is looked up again with the next
+        // report.
         Conclusion::Unsettled { .. } if bucket.keep_limits(number, now) => {}
         Conclusion::Unsettled { allowed, .. } => bucket.blanket(allowed, 0, now),
         Conclusion::Decided(decision) => {
-            // A fallback does not know all limits: they are looked up again with the next report.
+            // A fallback does not know all limits, so they are looked up again with the next report.
             let number = if decision.by == DecidedBy::Fallback { 0 } else { number };
             bucket.limit_by(&decision, &asked.request, &service.pools, (number, now));
         }

@@ -1,13 +1,13 @@
-//! The memory budget of the pairs of all buckets: what a stranger writes into them is kept as long as they are.
+//! The memory budget for the pairs of all buckets, which hold text from strangers for as long as the buckets live.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// How many bytes are reserved.
+/// The number of reserved bytes.
 #[derive(Debug, Default)]
 pub(in super::super) struct Budget(Arc<AtomicUsize>);
 
-/// Bytes of the budget, reserved until this is dropped.
+/// Reserved bytes of the budget; returned when this is dropped.
 #[derive(Debug)]
 pub(super) struct Reserved {
     all: Arc<AtomicUsize>,
@@ -21,12 +21,13 @@ impl Drop for Reserved {
 }
 
 impl Budget {
-    /// The most bytes of all pairs together, with what holds them: a kilobyte for each of the most buckets. They are kept twice.
+    /// The most bytes of all pairs together, including their containers: a kilobyte for each of the most buckets. The
+    /// pairs are stored twice.
     const MOST: usize = 256 << 20;
 
-    /// Reserves so many bytes; `None` where the budget has fewer.
+    /// Reserves this many bytes; `None` if the budget has fewer left.
     pub(super) fn reserve(&self, bytes: usize) -> Option<Reserved> {
-        // Relaxed: a number that is read by itself. What is too much goes back when it is dropped.
+        // Relaxed: the number stands alone. A reservation that is too large is returned when it is dropped.
         let before = self.0.fetch_add(bytes, Ordering::Relaxed);
         let reserved = Reserved { all: Arc::clone(&self.0), bytes };
         (before.saturating_add(bytes) <= Self::MOST).then_some(reserved)

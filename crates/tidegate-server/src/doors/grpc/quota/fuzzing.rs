@@ -28,10 +28,10 @@ impl<'d> QuotaCall<'d> {
         Self { door, buckets: Buckets::new(Duration::from_secs(USUAL_TTL)) }
     }
 
-    /// Answers a report with the body of the answer, or with a code and a message, after which the call is over.
+    /// Answers a report with the body of the answer. After an error the call is over.
     ///
     /// # Errors
-    /// The code and the message of the end.
+    /// The code and the message of the final status.
     pub fn report(&mut self, message: Bytes) -> Result<Bytes, (u8, String)> {
         let service = &self.door.service;
         let answered = self.door.runtime.block_on(async {

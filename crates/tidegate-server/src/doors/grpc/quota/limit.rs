@@ -1,4 +1,4 @@
-//! A limit in the form in which it is divided: a rate of whole tokens in an interval, and a burst.
+//! A limit in the form in which it is divided: a rate in whole tokens per interval, and a burst.
 
 use std::time::Duration;
 
@@ -8,22 +8,22 @@ use tidegate_core::{Algorithm as _, Ask, Transition};
 
 use crate::live::most_of;
 
-/// A rate in the form in which proxies are told it: so many tokens in each interval.
+/// A rate in the form that proxies are told: a number of tokens in each interval.
 ///
-/// Proxies count tokens as whole numbers, and the interval in whole seconds. So the interval is as long as it takes to divide the limit finely: a
-/// power of ten, the shortest in which the limit has [`Pace::FINE`] tokens. Envoy fills evenly, so the length of the interval is nothing that
-/// anybody would notice.
+/// Proxies count tokens in whole numbers, and intervals in whole seconds. So the interval must be long enough to divide
+/// the limit finely: it is the shortest power of ten in seconds in which the limit has [`Pace::FINE`] tokens. Envoy
+/// refills evenly, so nobody notices the length of the interval.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Pace {
     pub(super) tokens: u32,
-    /// The interval has 10 to this power seconds.
+    /// The interval is 10 to this power seconds.
     pub(super) power: u8,
 }
 
-/// A limit of one key, as it is divided.
+/// The limit of one key, in the form in which it is divided.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Divided {
-    /// The key in the store, which has the policy's name in it.
+    /// The key in the store; it contains the policy's name.
     pub(super) key: Box<[u8]>,
     pub(super) limit: usize,
     pub(super) pace: Pace,
@@ -31,12 +31,12 @@ pub(super) struct Divided {
 }
 
 impl Pace {
-    /// Each part of a thousand is told to a hundredth.
+    /// Tokens per interval: each of a thousand parts is still accurate to a hundredth.
     const FINE: u128 = 100_000;
-    /// Three hundred years.
+    /// The exponent of the longest interval: about three hundred years.
     pub(super) const LONGEST: u8 = 10;
 
-    /// Returns the pace of `count` units in each period.
+    /// Returns the pace of `count` units per `period`.
     fn of(count: u64, period: Duration) -> Self {
         let tokens = |power: u8| {
             let interval = 10_u128.pow(u32::from(power)) * 1_000_000_000;
@@ -46,14 +46,14 @@ impl Pace {
         Self { tokens: u32::try_from(tokens(power).max(1)).unwrap_or(u32::MAX), power }
     }
 
-    /// Returns its interval in seconds.
+    /// Returns the interval in seconds.
     pub(super) const fn seconds(self) -> u64 {
         10_u64.pow(self.power as u32)
     }
 }
 
 impl Divided {
-    /// Returns how the limit of a key is divided; `None` for one that time gives nothing back to, as places.
+    /// Returns the divided form of a key's limit; `None` for a limit that does not refill with time, such as places.
     pub(super) fn of(key: Vec<u8>, limit: usize, quota: &Quota, now: Tick) -> Option<Self> {
         let (count, period, burst) = even_fill(quota, now)?;
         let burst = u32::try_from(burst).unwrap_or(u32::MAX).max(1);
@@ -61,10 +61,11 @@ impl Divided {
     }
 }
 
-/// Returns the units that come back to a limit in each period, evenly, and how many it grants at once.
+/// Returns how many units come back to a limit in each period, evenly, and how many it grants at once.
 ///
-/// A limit by windows counts as a bucket of the same number that fills in the length of a window, a queue as one of what need not wait, a
-/// warm-up as warm, and of several bandwidths the slowest fills and the smallest is the burst. `None` for guards.
+/// A windowed limit counts as a bucket of the same size that refills in the length of a window; a queue, as a bucket of
+/// the requests that need not wait; a warm-up, as if it were warm. Of several bandwidths, the slowest gives the rate
+/// and the smallest gives the burst. `None` for guards.
 fn even_fill(quota: &Quota, now: Tick) -> Option<(u64, Duration, u64)> {
     if quota.is_guard() {
         return None;
@@ -93,7 +94,7 @@ fn parts(rate: Rate) -> (u64, Duration) {
     (rate.count(), rate.period())
 }
 
-/// Returns the slowest of the rates that a bucket is filled by.
+/// Returns the slowest of the rates that refill a bucket.
 fn slowest(limit: &TokenBucket) -> Option<(u64, Duration)> {
     let rates = limit.bandwidths().iter().map(|bandwidth| parts(bandwidth.rate()));
     rates.min_by(|(one, of_one), (other, of_other)| {
@@ -102,7 +103,7 @@ fn slowest(limit: &TokenBucket) -> Option<(u64, Duration)> {
     })
 }
 
-/// Asks a limit itself how long it takes to be full again.
+/// Measures, on the quota itself, how long an empty limit takes to refill.
 fn refilled(quota: &Quota, burst: u64, now: Tick) -> Option<(u64, Duration, u64)> {
     let fresh = quota.fresh(now);
     match quota.decide(&fresh, Ask::within(now, Cost::new(burst)?, Duration::MAX)) {
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// The tokens in a number of seconds, and the burst.
+    /// Returns the tokens per interval, the interval in seconds, and the burst.
     fn divided(quota: impl Into<Quota>) -> Option<(u32, u64, u32)> {
         let divided = Divided::of(vec![1], 0, &quota.into(), Tick::from_secs(1_800_000_000))?;
         Some((divided.pace.tokens, divided.pace.seconds(), divided.burst))

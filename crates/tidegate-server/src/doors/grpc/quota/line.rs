@@ -1,4 +1,5 @@
-//! A limit that a bucket meets: a part of it in units is a part in requests, by what a request costs under its policy.
+//! A limit that a bucket meets. Converts parts of it between units and requests, by what a request costs under its
+//! policy.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use super::assignment::Part;
 use super::limit::Pace;
 use super::pools::Pool;
 
-/// A limit that a bucket meets; left when it is dropped.
+/// A limit that a bucket meets; the bucket leaves it when this is dropped.
 #[derive(Debug)]
 pub(super) struct Line {
     pool: Arc<Pool>,
     holder: HolderId,
-    /// The units that a request takes; at least 1.
+    /// The units that a request costs; at least 1.
     cost: u64,
 }
 
@@ -24,7 +25,7 @@ pub(super) struct Locked<'l> {
     division: MutexGuard<'l, Division>,
     holder: HolderId,
     cost: u64,
-    /// The interval of its rates has 10 to this power seconds.
+    /// The interval of its rates is 10 to this power seconds.
     power: u8,
 }
 
@@ -35,19 +36,19 @@ impl Drop for Line {
 }
 
 impl Line {
-    /// Joins those who share the limit; a request takes `cost` of its units.
+    /// Joins the holders of the limit; a request costs `cost` units.
     pub(super) fn join(pool: Arc<Pool>, cost: u64, now: Tick) -> Self {
         let cost = cost.max(1);
         let holder = pool.division.lock().join(cost, now);
         Self { pool, holder, cost }
     }
 
-    /// Returns the number of its limit.
+    /// Returns the number of the limit's pool.
     pub(super) fn number(&self) -> u64 {
         self.pool.number
     }
 
-    /// Sets what a request takes from now on; says whether that is more than before.
+    /// Sets what a request costs from now on. Returns whether that is more than before.
     pub(super) fn set_cost(&mut self, cost: u64, now: Tick) -> bool {
         let before = std::mem::replace(&mut self.cost, cost.max(1));
         if before < self.cost {
@@ -56,7 +57,7 @@ impl Line {
         before < self.cost
     }
 
-    /// Locks it. Several are locked in the order of their numbers.
+    /// Locks the limit. Several limits must be locked in the order of their numbers.
     pub(super) fn lock(&self) -> Locked<'_> {
         let (holder, cost, power) = (self.holder, self.cost, self.pool.pace.power);
         Locked { division: self.pool.division.lock(), holder, cost, power }
@@ -64,17 +65,18 @@ impl Line {
 }
 
 impl Locked<'_> {
-    /// Notes how many requests it was asked for.
+    /// Records how many requests asked for units of the limit.
     pub(super) fn report(&mut self, requests: u64, now: Tick) {
         self.division.report(self.holder, requests.saturating_mul(self.cost), now);
     }
 
-    /// Lets the bucket keep what it has; says whether it has anything.
+    /// Renews the bucket's part until `until`. Returns whether it has one.
     pub(super) fn renew(&mut self, until: Tick, now: Tick) -> bool {
         self.division.renew(self.holder, until, now)
     }
 
-    /// Returns what all of them offer, and the place of the one that offers least; `None` where one offers nothing.
+    /// Returns the part that all limits can offer, and the index of the limit that offers least; `None` if one offers
+    /// nothing.
     pub(super) fn offered_by_all(lines: &mut [Self], now: Tick) -> Option<(Part, usize)> {
         let (mut least, mut burst, mut binding, mut power) = (u128::MAX, u64::MAX, 0, 0);
         for (at, line) in lines.iter_mut().enumerate() {
@@ -89,7 +91,7 @@ impl Locked<'_> {
         Some((Part::of(least, burst, power)?, binding))
     }
 
-    /// Grants a part that was offered; says whether it may be handed out.
+    /// Grants a part that was offered. Returns whether it may be handed out.
     pub(super) fn grant(&mut self, part: Part, until: Tick, now: Tick) -> bool {
         let interval = part.pace.power.saturating_sub(self.power);
         let units = u128::from(part.pace.tokens) * u128::from(self.cost);
@@ -99,7 +101,7 @@ impl Locked<'_> {
     }
 }
 
-/// Returns 10 to this power.
+/// Returns 10 to the `power`.
 const fn scale(power: u8) -> u128 {
     10_u128.pow(power as u32)
 }

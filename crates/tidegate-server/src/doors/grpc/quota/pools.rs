@@ -10,11 +10,11 @@ use tidegate_core::division::Division;
 
 use super::limit::{Divided, Pace};
 
-/// What a pool takes beside its key, and what each holder takes, in bytes.
+/// The bytes that a pool takes beside its key, and the bytes that each holder takes.
 const POOL: usize = 1024;
 const HOLDER: usize = 160;
 
-/// The division of one limit. Several are locked in the order of their numbers.
+/// The division of one limit. Several pools must be locked in the order of their numbers.
 #[derive(Debug)]
 pub(super) struct Pool {
     pub(super) number: u64,
@@ -32,24 +32,25 @@ pub(in super::super) struct Pools {
 struct Held {
     by_limit: HashMap<Divided, Arc<Pool>>,
     last: u64,
-    /// At least how many bytes the pools and their holders take.
+    /// A lower bound of the bytes that the pools and their holders take.
     bytes: usize,
-    /// Pools that nobody holds are looked for when it is this many.
+    /// The number of bytes at which pools without holders are looked for.
     sweep_at: usize,
     swept: Tick,
 }
 
 impl Pools {
-    /// Few enough to look at all of them at once.
+    /// Below this many bytes, pools are never swept.
     const FEW: usize = 1 << 20;
-    /// The most bytes of all pools. What a vanished bucket was assigned counts until its time is over, so whoever opens calls and ends them again
-    /// leaves pools behind.
+    /// The most bytes of all pools. The assignment of a vanished bucket counts until its end, so a caller that keeps
+    /// opening and ending calls leaves pools behind.
     const MOST: usize = 256 << 20;
-    /// How often pools that nobody holds are looked for at most, once there is no room.
+    /// The shortest time between two sweeps while there is no room.
     const PAUSE: Duration = Duration::from_secs(1);
 
-    /// Returns the pool of a limit, for one more holder unless `has_joined` says of its number that it is one already. A new pool has `left` of
-    /// its burst, and divides all but what is `kept_back` from requests of its holders. `None` where all pools together have too many.
+    /// Returns the pool of a limit, and counts one more holder unless `has_joined` returns true for the pool's number.
+    /// A new pool has `left` of its burst, and divides all but the `kept_back` units that its holders' requests may not
+    /// use. `None` if all pools together take too many bytes.
     pub(super) fn of(
         &self,
         limit: Divided,
@@ -82,7 +83,7 @@ impl Pools {
 }
 
 impl Held {
-    /// Forgets pools that nobody holds, where that is due.
+    /// Forgets pools without holders, when a sweep is due.
     fn make_room(&mut self, now: Tick) {
         let full = self.bytes >= Pools::MOST;
         if self.bytes < self.sweep_at.max(Pools::FEW) || full && now.since(self.swept) < Pools::PAUSE {
@@ -95,7 +96,7 @@ impl Held {
                 division.advance(now);
                 division.holders()
             };
-            // A pool of which only this map knows has no buckets, and nobody gets hold of it meanwhile.
+            // A pool that only this map refers to has no buckets, and none can join while the map is locked.
             let stays = Arc::strong_count(pool) > 1 || holders > 0;
             if stays {
                 bytes += POOL + limit.key.len() + HOLDER * holders;

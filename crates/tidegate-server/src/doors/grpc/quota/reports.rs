@@ -1,7 +1,8 @@
-//! A report as it came: its domain, and its buckets one after the other.
+//! Decodes a report: its domain, and its buckets one after the other.
 //!
-//! A message of a megabyte may have a hundred thousand buckets, and read at once they would take fifty times as much. So each is read when its turn
-//! comes; and straight into what a bucket is looked up by, since a map of its pairs would cost as much as all that is done with them.
+//! A message of a megabyte may have a hundred thousand buckets; decoded together, they would take fifty times as much
+//! memory. So each bucket is decoded when its turn comes, directly into the key by which it is looked up: building a
+//! map of its pairs would cost as much as all further work on them.
 //!
 //! # Source
 //! "Protocol Buffers: Encoding": records of a field number, a wire type and a value, in any order.
@@ -25,30 +26,30 @@ const PAIRS: u32 = 1;
 const KEY: u32 = 1;
 const VALUE: u32 = 2;
 
-/// A report.
+/// A report, decoded bucket by bucket.
 #[derive(Debug)]
 pub(super) struct Report {
-    /// Empty where it has none.
+    /// The domain; empty if the report has none.
     pub(super) domain: String,
     rest: Bytes,
 }
 
-/// What a proxy says of one of its buckets.
+/// The report about one bucket.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Usage {
-    /// The `BucketId` as it came, so that the answer has the same.
+    /// The encoded `BucketId`, which the answer repeats.
     pub(super) id: Bytes,
-    /// Its pairs, by their keys, each of which is there once; empty where it has none.
+    /// The pairs, sorted by key, with each key once; empty if there are none.
     pub(super) pairs: Vec<Entry>,
     pub(super) allowed: u64,
     pub(super) denied: u64,
 }
 
 impl Report {
-    /// Reads the domain, and goes over the buckets without reading them.
+    /// Reads the domain, and skips over the buckets without decoding them.
     ///
     /// # Errors
-    /// [`Code::Internal`] for bytes that are no message.
+    /// [`Code::Internal`] for bytes that are not a message.
     pub(super) fn read(message: &Bytes) -> Result<Self, Status> {
         let (mut domain, mut left) = (String::new(), message.clone());
         while left.has_remaining() {
@@ -63,10 +64,10 @@ impl Report {
         Ok(Self { domain, rest: message.clone() })
     }
 
-    /// Returns the next bucket; `None` after the last.
+    /// Decodes the next bucket; `None` after the last.
     ///
     /// # Errors
-    /// [`Code::Internal`] for bytes that are no message.
+    /// [`Code::Internal`] for bytes that are not a message.
     pub(super) fn next(&mut self) -> Result<Option<Usage>, Status> {
         let left = &mut self.rest;
         while left.has_remaining() {
@@ -90,7 +91,8 @@ impl Usage {
             match field {
                 BUCKET_ID => {
                     let id = piece(wire, &mut left)?;
-                    // A field that holds a message may come in several parts, which are merged (protobuf, "Last One Wins").
+                    // A field that holds a message may come in several parts, which are merged (protobuf, "Last One
+                    // Wins").
                     if usage.id.is_empty() {
                         usage.id = id;
                     } else {
@@ -110,7 +112,7 @@ impl Usage {
     }
 }
 
-/// Reads the pairs of a bucket.
+/// Decodes the pairs of a bucket.
 fn pairs(mut left: Bytes) -> Result<Vec<Entry>, DecodeError> {
     let mut pairs = Vec::new();
     while left.has_remaining() {
@@ -122,7 +124,7 @@ fn pairs(mut left: Bytes) -> Result<Vec<Entry>, DecodeError> {
         }
     }
     pairs.sort_by(|one: &Entry, other| one.key.cmp(&other.key));
-    // Of several of one key the last holds.
+    // If a key comes several times, the last pair wins.
     pairs.dedup_by(|later, earlier| {
         let is_again = later.key == earlier.key;
         if is_again {
@@ -147,7 +149,7 @@ fn pair(mut left: Bytes) -> Result<Entry, DecodeError> {
     Ok(entry)
 }
 
-/// Takes the bytes of a field that has a length.
+/// Takes the bytes of a length-delimited field.
 fn piece(wire: WireType, left: &mut Bytes) -> Result<Bytes, DecodeError> {
     let mut piece = Bytes::new();
     bytes::merge(wire, &mut piece, left, DecodeContext::default())?;
@@ -181,7 +183,7 @@ mod tests {
             let domain = domain.to_owned();
             RateLimitQuotaUsageReports { domain, bucket_quota_usages: usages }.encode_to_vec()
         };
-        // Of several domains the last one holds; field 99 is a number.
+        // The last of several domains wins; field 99 is an unknown number.
         let message = [
             part("", vec![usage("a")]),
             part("first", vec![]),
@@ -197,14 +199,14 @@ mod tests {
             assert_eq!((read.allowed, read.denied), (u64::MAX, 0));
         }
         assert_eq!(report.next().unwrap(), None);
-        // A bucket that says that it is longer than the message, and one that is none.
+        // A bucket whose length exceeds the message, and bytes that are not a bucket.
         assert!(Report::read(&Bytes::from_static(b"\x12\x7fa")).is_err());
         assert!(Report::read(&Bytes::from_static(b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01")).is_err());
         assert!(Report::read(&Bytes::from_static(b"\x0a\x01\xff")).is_err());
         assert!(Report::read(&Bytes::from_static(b"\x12\x01\xff")).unwrap().next().is_err());
     }
 
-    /// A bucket that came in two parts, and has one key twice: both as any reader of the protocol takes it.
+    /// A bucket that comes in two parts and has one key twice, both decoded as the protocol demands.
     #[test]
     fn a_bucket_is_what_its_parts_say_together() {
         let pair = |key: u8, value: u8| [0x0a, 6, 0x0a, 1, key, 0x12, 1, value];

@@ -1,4 +1,4 @@
-//! Writes what a call is answered: one status for each descriptor, from which a proxy makes its own headers, and what beside them was asked for.
+//! Writes the answer of a call: one status for each descriptor, from which a proxy makes its own headers.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use super::asked::{Asked, Refused, Units};
 use crate::engine::Conclusion;
 use crate::live::Facts;
 
-/// Answers a call that no limit was asked about, because some of its descriptors are refused whatever their limits say.
+/// Answers a call whose limits were not asked, because some of its descriptors are refused whatever their limits say.
 pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
     let status = |asked: &Asked<'_>| DescriptorStatus {
         code: code(asked.refused.is_none()),
@@ -29,7 +29,8 @@ pub(super) fn unasked(asked: &[Asked<'_>]) -> RateLimitResponse {
     }
 }
 
-/// Returns the overall code and the statuses of a call that was decided; `facts` returns those of the policies of a conclusion.
+/// Returns the overall code and the statuses of a decided call. `facts` returns the facts of the policies that a
+/// conclusion was made under.
 pub(super) fn decided<'l>(
     asked: &[Asked<'_>],
     conclusions: &[Conclusion],
@@ -37,7 +38,7 @@ pub(super) fn decided<'l>(
     facts: impl Fn(&Conclusion) -> Cow<'l, [Facts]>,
 ) -> RateLimitResponse {
     let status = |(at, asked): (usize, &Asked<'_>)| {
-        // One conclusion for all where none could be decided.
+        // If no descriptor could be decided, there is one conclusion for all.
         match conclusions.get(at).or(conclusions.first()) {
             Some(conclusion @ Conclusion::Decided(decision)) => status(decision, asked, &facts(conclusion)),
             Some(Conclusion::Unsettled { allowed, .. }) => {
@@ -54,7 +55,8 @@ pub(super) fn decided<'l>(
 }
 
 fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> DescriptorStatus {
-    // Where another descriptor refuses the call, this one may not have been asked whole: it refuses nothing by that.
+    // If another descriptor refuses the call, this one may not have been evaluated completely. That does not make it a
+    // refusal.
     let refuses = refuses(decision, asked);
     let mut status = DescriptorStatus { code: code(!refuses), ..DescriptorStatus::default() };
     let Some(limit) = decision.binding.and_then(|at| decision.limits.get(at)) else { return status };
@@ -69,12 +71,12 @@ fn status(decision: &GateDecision, asked: &Asked<'_>, facts: &[Facts]) -> Descri
     status.limit_remaining = whole(limit.remaining().min(standing.limit));
     let wait =
         if limit.decision.is_allowed() { Some(standing.reset_after) } else { limit.decision.retry().after() };
-    // Without a window, as of places, no number of seconds says when.
+    // Limits without a window, such as places, have no number of seconds after which they reset.
     status.duration_until_reset = wait.filter(|_| window.is_some()).map(seconds_up);
     status
 }
 
-/// Says whether a descriptor refuses the call; one that gives back never does, however full its limits are.
+/// Returns whether a descriptor refuses the call. One that gives units back never does, however full its limits are.
 pub(super) fn refuses(decision: &GateDecision, asked: &Asked<'_>) -> bool {
     let refuses = decision.denied_by_list.is_some() || decision.refusing().next().is_some();
     refuses && !matches!(asked.units, Units::GiveBack(_))
@@ -84,10 +86,10 @@ fn code(allowed: bool) -> i32 {
     if allowed { Code::Ok as i32 } else { Code::OverLimit as i32 }
 }
 
-/// Returns the unit in which a limit that is used up is full again; none where it is full after another time.
+/// Returns the unit of a limit whose window has this many seconds; unknown if no unit has that length.
 fn unit(seconds: Option<u64>) -> Unit {
     const DAY: u64 = 86_400;
-    // Calendar days and months have their own lengths, also where clocks are changed.
+    // Calendar days and months differ in length, also where clocks are changed.
     const HOURS_23: u64 = 23 * 3600;
     const HOURS_25: u64 = 25 * 3600;
     match seconds {
@@ -102,10 +104,11 @@ fn unit(seconds: Option<u64>) -> Unit {
     }
 }
 
-/// Whole seconds, rounded up: a proxy tells its client the seconds alone, and who comes back by them is not refused again.
+/// Returns whole seconds, rounded up. A proxy tells its client only the seconds, and a client that returns after them
+/// must not be refused again.
 fn seconds_up(span: Duration) -> protobuf::Duration {
     let seconds = span.as_secs().saturating_add(u64::from(span.subsec_nanos() > 0));
-    // The most that the message allows is 10,000 years.
+    // The message allows 10,000 years at most.
     protobuf::Duration { seconds: seconds.min(315_576_000_000) as i64, nanos: 0 }
 }
 

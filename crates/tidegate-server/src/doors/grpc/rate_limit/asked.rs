@@ -1,4 +1,4 @@
-//! Reads what a call asks: of each descriptor its attributes, its units, and the limit that it brings.
+//! Reads the descriptors of a call: the attributes of each, its units, and the limit that it brings along.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,38 +15,39 @@ use tidegate::{Check, Cost, Descriptor, Quota};
 use super::super::status::{Code, Status};
 use crate::requests::{Brought, BroughtQuotas, MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
-/// The attribute of the domain.
+/// The attribute with the domain.
 const DOMAIN: &str = "rls.domain";
-/// The keys of all entries in their order, joined by commas: which shape of descriptor it is.
+/// The attribute with the keys of all entries in order, joined by commas: the shape of the descriptor.
 const KEYS: &str = "rls.keys";
-/// The place of the descriptor in its call, from 0.
+/// The attribute with the index of the descriptor in its call, from 0.
 const INDEX: &str = "rls.index";
-/// All descriptors of the call: `|key=value,key=value|key=value|`.
+/// The attribute with all descriptors of the call: `|key=value,key=value|key=value|`.
 const CALL: &str = "rls.call";
-/// Before the key of an entry: its value, for keys whose names mean something else in the policy file.
+/// The prefix of attributes by which policies reach an entry whose key means something else in the policy file.
 const ENTRY: &str = "rls.entry.";
-/// The entry that has the caller's address, and the attribute that policies for all doors have it in.
+/// The entry that holds the caller's address, and the attribute that policies for all doors use for it.
 const ADDRESS: (&str, &str) = ("remote_address", "client.ip");
-/// The most descriptors of a call: a proxy makes one for each of its own rules that matches. Each pair of limits is compared.
+/// The most descriptors of a call. A proxy makes one for each of its rules that matches. Each pair of limits is
+/// compared.
 const MAX_DESCRIPTORS: usize = 32;
 
-/// What a descriptor does with its limits.
+/// What a descriptor does to its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Units {
-    /// Spends.
+    /// Spends units.
     Take(Cost),
-    /// Looks, and spends nothing.
+    /// Only looks.
     Look,
-    /// Gives back what was spent before.
+    /// Gives back units that were spent before.
     GiveBack(Cost),
 }
 
-/// Why a descriptor is over the limit, whatever its limits say.
+/// Why a descriptor is over the limit whatever its limits say.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in super::super) enum Refused {
-    /// A value is too long to be judged. An error would let it pass at a proxy that fails open.
+    /// A value is too long to be judged. An error instead would let the request pass at a proxy that fails open.
     TooLong,
-    /// The limit that it brings grants nothing.
+    /// The limit that the descriptor brings along grants nothing.
     NothingGranted,
 }
 
@@ -55,17 +56,18 @@ pub(in super::super) enum Refused {
 pub(in super::super) struct Asked<'r> {
     pub(in super::super) request: Descriptor<'r>,
     pub(in super::super) units: Units,
-    /// The limit that holds in place of the policies' own.
+    /// The limit that replaces the policies' own.
     pub(in super::super) quota: Option<Arc<Quota>>,
     pub(in super::super) refused: Option<Refused>,
 }
 
 impl<'r> Asked<'r> {
-    /// Returns the question to the gate.
+    /// Returns the check for the gate.
     pub(in super::super) fn check(&self) -> Check<'_, 'r> {
         let mut check = Check::of(&self.request);
         match self.units {
-            // One unit is what a check spends unless it says otherwise; said, it would hold against a policy's own default.
+            // A check without a cost spends one unit, or the policy's default. An explicit cost of one would override
+            // that default.
             Units::Take(Cost::ONE) | Units::GiveBack(_) => {}
             Units::Take(cost) => check = check.maybe_cost(Some(cost)),
             Units::Look => check = check.peek(),
@@ -75,11 +77,11 @@ impl<'r> Asked<'r> {
     }
 }
 
-/// Reads all descriptors of a call. `wanted` are the attributes beginning with `rls.` that policies name.
+/// Reads all descriptors of a call. `wanted` are the attributes with the prefix `rls.` that policies use.
 ///
 /// # Errors
-/// [`Code::InvalidArgument`] for what only a proxy's configuration can be wrong about: no domain, no descriptors, or too many; names and
-/// units that there are not.
+/// [`Code::InvalidArgument`] for mistakes that only a proxy's configuration can make: no domain, no descriptors or too
+/// many, and invalid keys and units.
 pub(in super::super) fn read<'r>(
     call: &'r RateLimitRequest,
     quotas: &BroughtQuotas,
@@ -100,17 +102,17 @@ pub(in super::super) fn read<'r>(
     let mut all = SmallVec::new();
     all.reserve_exact(call.descriptors.len());
     for (index, descriptor) in call.descriptors.iter().enumerate() {
-        // Filled in where it stays: attributes are large, and to move them costs more than to read them.
+        // Filled in place: attributes are large, and moving them costs more than reading them.
         all.push(Asked { request: Descriptor::new(), units: Units::Look, quota: None, refused: None });
         let Some(asked) = all.last_mut() else { break };
         read_one(call, descriptor, quotas, asked)?;
-        // Last, and so above entries of these names.
+        // Pushed last, so that these attributes win over entries with the same names.
         describe(&mut asked.request, (call, index), &descriptor.entries, wanted);
     }
     Ok(all)
 }
 
-/// Adds what policies want to know of the descriptor itself.
+/// Adds the attributes about the descriptor itself that policies use.
 fn describe<'r>(
     request: &mut Descriptor<'r>,
     (call, index): (&RateLimitRequest, usize),
@@ -135,7 +137,8 @@ fn describe<'r>(
     }
 }
 
-/// Writes all descriptors of a call; in keys and values `%`, `|`, `,` and `=` are escaped, so that no value looks like another entry.
+/// Writes all descriptors of a call. Escapes `%`, `|`, `,` and `=` in keys and values, so that no value can look like
+/// another entry.
 fn spelled(call: &RateLimitRequest) -> String {
     let mut text = "|".to_owned();
     for descriptor in &call.descriptors {
@@ -188,10 +191,11 @@ fn read_one<'r>(
     attributes(&call.domain, &descriptor.entries, &mut asked.request)
 }
 
-/// Returns what a descriptor does: its own number wins over the call's, of which 0 is the same as none.
+/// Returns what a descriptor does. Its own number wins over the call's, where 0 means that none is given.
 fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     let units = descriptor.hits_addend.as_ref().map_or(u64::from(of_call.max(1)), |own| own.value);
-    // However many: more than a limit ever grants is refused by that limit, and not by an error, which a proxy might let pass.
+    // Any number is accepted: one that is larger than the limit ever grants is refused by the limit, not by an error,
+    // which a proxy might let pass.
     match (Cost::new(units), descriptor.is_negative_hits) {
         (None, _) => Units::Look,
         (Some(cost), false) => Units::Take(cost),
@@ -199,7 +203,7 @@ fn units(of_call: u32, descriptor: &RateLimitDescriptor) -> Units {
     }
 }
 
-/// Returns the limit that a descriptor brings; `None` for one that grants nothing.
+/// Returns the limit that a descriptor brings along; `None` if it grants nothing.
 fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
     const DAY: u64 = 86_400;
     let period = match limit.unit {
@@ -207,7 +211,7 @@ fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
         2 => 60,
         3 => 3600,
         4 => DAY,
-        // As everywhere but in calendar windows: 30 days and 365.
+        // A month is 30 days and a year 365, as everywhere except in calendar windows.
         5 => 30 * DAY,
         6 => 365 * DAY,
         7 => 7 * DAY,
@@ -221,7 +225,7 @@ fn brought(limit: &RateLimitOverride) -> Result<Option<Brought>, Status> {
 }
 
 fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descriptor<'r>) -> Result<(), Status> {
-    // The domain, and the address once more.
+    // Leaves room for the domain and for the copy of the address.
     if entries.len() > MAX_ATTRIBUTES - 2 {
         let message =
             format!("a descriptor has {} entries; send at most {}", entries.len(), MAX_ATTRIBUTES - 2);
@@ -235,7 +239,7 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descripto
                 format!("the key \"{shown}\" of an entry has {} bytes; use 1 to {MAX_NAME}", key.len());
             return Err(Status::new(Code::InvalidArgument, message));
         }
-        // Of several entries of one key each is an attribute: generic_key, generic_key.2 and so on.
+        // If several entries have one key, each is an attribute: generic_key, generic_key.2 and so on.
         match entries[..at].iter().filter(|before| before.key == key).count() {
             0 => request.push(key, value),
             before => request.push(Cow::Owned(format!("{key}.{}", before + 1)), value),
@@ -244,7 +248,7 @@ fn attributes<'r>(domain: &'r str, entries: &'r [Entry], request: &mut Descripto
             request.push(ADDRESS.1, value);
         }
     }
-    // Last, and so above an entry of this name.
+    // Pushed last, so that it wins over an entry with this name.
     request.push(DOMAIN, domain);
     Ok(())
 }

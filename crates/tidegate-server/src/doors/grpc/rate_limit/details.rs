@@ -1,4 +1,4 @@
-//! What a call is answered beside its statuses, if it asks for it: a call that does not pays nothing for it.
+//! Optional details of an answer. A call that does not ask for them pays nothing.
 
 use std::collections::HashMap;
 
@@ -20,25 +20,25 @@ use crate::call_notes;
 use crate::engine::{Conclusion, Engine};
 use crate::live::Live;
 
-/// The metadata of a call that says what it wants to be told.
+/// The metadata of a call that lists the details it wants.
 const WANTED: HeaderName = HeaderName::from_static("x-tidegate-details");
-/// The name of the decision, in headers and in the metadata of the answer.
+/// The id of the decision, in headers and in the metadata of the answer.
 const DECISION_ID: &str = "x-tidegate-decision-id";
 
-/// What a call wants to be told.
+/// The details that a call wants.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Details {
-    /// The rate-limit headers of the policy file, and the problem that says why a request is refused.
+    /// The rate-limit headers of the policy file, and a problem document that says why a request is refused.
     pub(super) headers: bool,
-    /// Which policy decided, and under which name the decision is remembered.
+    /// The policy that decided, and the id of the decision.
     pub(super) decision: bool,
 }
 
 impl Details {
-    /// Reads what the metadata of a call asks for.
+    /// Reads the wanted details from the metadata of a call.
     ///
     /// # Errors
-    /// [`Code::InvalidArgument`] names a word that there is not.
+    /// [`Code::InvalidArgument`] for an unknown word.
     pub(super) fn wanted(headers: &HeaderMap) -> Result<Self, Status> {
         let mut wanted = Self::default();
         for value in headers.get_all(WANTED) {
@@ -58,8 +58,8 @@ impl Details {
         Ok(wanted)
     }
 
-    /// Adds to an answer what was asked for, and what every answer says: when a refused client may come again, and which policies let a request
-    /// pass over their limits.
+    /// Adds the wanted details to an answer. Also adds what every answer has: when a refused client may return, and
+    /// which policies let a request pass over their limits.
     pub(super) fn write(
         self,
         engine: &Engine,
@@ -82,7 +82,7 @@ impl Details {
                 answer.response_headers_to_add.push(pair(RETRY_AFTER.as_str(), wait));
             }
         }
-        // A span names its decision too.
+        // A tracing span shows the decision id too.
         if !self.decision && !call_notes::wanted() {
             return;
         }
@@ -99,7 +99,8 @@ impl Details {
     }
 }
 
-/// Returns the descriptor that an answer tells of: the first that refuses, else the one with least left of its limit.
+/// Returns the descriptor that the details are about: the first that refuses, otherwise the one with the least of its
+/// limit left.
 fn told<'a, 'r>(
     asked: &'a [Asked<'r>],
     conclusions: &'a [Conclusion],
@@ -118,7 +119,7 @@ fn told<'a, 'r>(
     asked.iter().zip(conclusions).min_by_key(left)
 }
 
-/// Returns the whole seconds after which a refused client may come again; at least one.
+/// Returns the whole seconds after which a refused client may return; at least one.
 fn retry_after(decision: &GateDecision, allowed: bool) -> Option<String> {
     match decision.retry() {
         _ if allowed => None,
@@ -129,7 +130,8 @@ fn retry_after(decision: &GateDecision, allowed: bool) -> Option<String> {
     }
 }
 
-/// Adds the headers of the policy file's form and, of a refusal, the problem as the body of the proxy's answer.
+/// Adds the headers in the form of the policy file and, to a refusal, the problem document as the body of the proxy's
+/// answer.
 fn headers(
     engine: &Engine,
     live: &Live,
@@ -152,7 +154,7 @@ fn headers(
     answer.response_headers_to_add.extend(pairs(&out));
 }
 
-/// Says which policy decided, in which mode, and under which name it is remembered: for the access log of a proxy.
+/// Returns the policy that decided, its mode, and the decision id, for the access log of a proxy.
 fn metadata(conclusion: &Conclusion, id: &str) -> Struct {
     let (policy, mode) = match conclusion {
         Conclusion::Unsettled { policy, .. } => (policy.as_deref(), None),

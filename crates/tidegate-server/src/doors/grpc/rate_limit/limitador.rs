@@ -1,14 +1,14 @@
-//! `kuadrant.service.ratelimit.v1.RateLimitService`: Limitador's own service, which Kuadrant's filter speaks. A request is looked at, and
-//! reported when its cost is known; or an estimate is reserved, and the real cost committed.
+//! `kuadrant.service.ratelimit.v1.RateLimitService`: Limitador's own service, which Kuadrant's filter uses. Either a
+//! request is checked, and its cost reported once it is known; or an estimate is reserved, and the real cost committed.
 //!
 //! | method | here |
 //! |---|---|
-//! | `CheckRateLimit` | a look: nothing is spent |
-//! | `Report` | books the units, also beyond the limit |
-//! | `Reserve` | charges the estimate; the reservation is a ticket, which the node gives back when `ttl` is over |
-//! | `Commit` | settles the ticket: less than the estimate comes back, more is a debt. Without one, or after `ttl`, a report |
+//! | `CheckRateLimit` | checks, and spends nothing |
+//! | `Report` | books the units, even beyond the limit |
+//! | `Reserve` | charges the estimate; the reservation is a ticket, and the node returns its units when `ttl` is over |
+//! | `Commit` | settles the ticket: unused units come back, additional ones become a debt; without a ticket, or after `ttl`, a report |
 //!
-//! The messages of the last two are written down here; those of the others are Envoy's.
+//! The messages of the last two methods are defined here; the others use Envoy's.
 
 use std::time::Duration;
 
@@ -38,7 +38,7 @@ pub(in super::super) const REPORT: &str = "/kuadrant.service.ratelimit.v1.RateLi
 pub(in super::super) const RESERVE: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Reserve";
 pub(in super::super) const COMMIT: &str = "/kuadrant.service.ratelimit.v1.RateLimitService/Commit";
 
-/// The reservation of a request that no limit was charged for: there is nothing to settle.
+/// The reservation id of a request that no limit was charged for, so there is nothing to settle.
 const UNLIMITED: &str = "unlimited";
 
 /// `kuadrant.service.ratelimit.v1.ReserveRequest`
@@ -48,10 +48,10 @@ struct ReserveRequest {
     domain: String,
     #[prost(message, repeated, tag = "2")]
     descriptors: Vec<RateLimitDescriptor>,
-    /// The estimate.
+    /// The estimated units.
     #[prost(uint64, tag = "3")]
     amount: u64,
-    /// How long the reservation holds without a commit: until it is given back.
+    /// How long the reservation holds without a commit. After that its units are returned.
     #[prost(message, optional, tag = "4")]
     ttl: Option<prost_types::Duration>,
 }
@@ -59,7 +59,7 @@ struct ReserveRequest {
 /// `kuadrant.service.ratelimit.v1.ReserveResponse`
 #[derive(Clone, PartialEq, Eq, Message)]
 struct ReserveResponse {
-    /// As the overall code of the rate limit service.
+    /// The same as the overall code of the rate limit service.
     #[prost(int32, tag = "1")]
     code: i32,
     #[prost(string, tag = "2")]
@@ -103,13 +103,14 @@ pub(in super::super) async fn check(service: &Service, message: Bytes) -> Result
     Ok(framing::body(&answered::decided(&asked, &together.conclusions, together.allowed, facts)))
 }
 
-/// Books what was spent, whether there is room or not.
+/// Books units that were spent, even beyond the limit.
 ///
 /// # Errors
-/// As [`super::answer`]; [`Code::Unavailable`] where the store has not booked all.
+/// As [`super::answer`]; [`Code::Unavailable`] if the store did not book everything.
 ///
 /// # Cancel safety
-/// Dropped before it ends, it may have booked some descriptors, and of one some of its limits: none is taken back.
+/// If dropped before it ends, it may have booked some of the descriptors, or some of the limits of one. Those stay
+/// booked.
 pub(in super::super) async fn report(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     book(service, &super::read(&message)?).await?;
     let answer = RateLimitResponse { overall_code: Overall::Ok as i32, ..RateLimitResponse::default() };
@@ -119,10 +120,10 @@ pub(in super::super) async fn report(service: &Service, message: Bytes) -> Resul
 /// Charges an estimate, in all limits or in none.
 ///
 /// # Errors
-/// As [`super::answer`]; [`Code::ResourceExhausted`] where the ticket would be too long, and nothing is charged.
+/// As [`super::answer`]. A ticket that would be too long is a refusal, and then nothing is charged.
 ///
 /// # Cancel safety
-/// Dropped before it ends, it has charged nothing.
+/// If dropped before it ends, it has charged nothing.
 pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let ReserveRequest { domain, descriptors, amount, ttl } =
         ReserveRequest::decode(message).map_err(|error| not_a("ReserveRequest", &error))?;
@@ -156,8 +157,8 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
                 engine.remember_reservation(&ticket);
                 ticket.to_string()
             }
-            // A client's long header may have made the keys too long for a ticket, and an error would let it pass at a proxy that fails open.
-            // What is held is taken back when it is dropped.
+            // A long header of the client may have made the keys too long for a ticket. An error instead would let the
+            // request pass at a proxy that fails open. Dropping `hung_up` undoes the charges.
             (None, _) => return Ok(framing::body(&refused)),
         },
     };
@@ -165,13 +166,13 @@ pub(in super::super) async fn reserve(service: &Service, message: Bytes) -> Resu
     Ok(framing::body(&ReserveResponse { code: Overall::Ok as i32, reservation_id }))
 }
 
-/// Settles a reservation by what was spent; without one, or where it has ended, books that.
+/// Settles a reservation with the units that were spent. Without a reservation, or if it has ended, books them.
 ///
 /// # Errors
 /// As [`report`].
 ///
 /// # Cancel safety
-/// A reservation is settled once or not at all; without one, as [`report`].
+/// A reservation is settled once or not at all. Without one, as [`report`].
 pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Result<Bytes, Status> {
     let CommitRequest { domain, descriptors, reservation_id, actual_amount } =
         CommitRequest::decode(message).map_err(|error| not_a("CommitRequest", &error))?;
@@ -186,14 +187,14 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
             Ok(Committed::Settled) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: true }));
             }
-            // What it was settled by before stands: booking this as well would count it twice.
+            // The earlier settlement stands. Booking these units too would count them twice.
             Ok(Committed::Repeated) => {
                 return Ok(framing::body(&CommitResponse { reservation_released: false }));
             }
             Err(SettleError::Ticket(TicketError::Store(error))) => {
                 return Err(Status::new(Code::Unavailable, error.to_string()));
             }
-            // The estimate was given back, or the ticket is none of ours: nothing is charged.
+            // The estimate was returned, or the ticket is not from this server: nothing is charged.
             Ok(Committed::Ended) | Err(_) => {}
         }
     }
@@ -203,13 +204,13 @@ pub(in super::super) async fn commit(service: &Service, message: Bytes) -> Resul
     Ok(framing::body(&CommitResponse { reservation_released: false }))
 }
 
-/// Returns how long a reservation holds; without a time, or with one that is none, as long as any.
+/// Returns how long a reservation holds: the longest possible time if `ttl` is missing or invalid.
 fn holds(engine: &Engine, ttl: Option<prost_types::Duration>) -> Duration {
     let longest = engine.longest_reservation();
     ttl.and_then(|ttl| Duration::try_from(ttl).ok()).map_or(longest, |ttl| ttl.min(longest))
 }
 
-/// Makes the call of the rate limit service in which each descriptor has so many units.
+/// Makes a rate limit call in which each descriptor has this many units.
 fn call(domain: String, mut descriptors: Vec<RateLimitDescriptor>, units: u64) -> RateLimitRequest {
     for descriptor in &mut descriptors {
         descriptor.hits_addend = Some(UInt64Value { value: units });
@@ -234,7 +235,7 @@ async fn book(service: &Service, request: &RateLimitRequest) -> Result<(), Statu
     let engine = &service.app.engine;
     let live = engine.live();
     for asked in asked::read(request, &service.quotas, &live.rls_attributes)? {
-        // A value that is too long has no key that it could be booked under.
+        // A value that is too long has no key under which it could be booked.
         if asked.refused.is_some() {
             continue;
         }

@@ -1,7 +1,8 @@
-//! Texts of a call that are none: a proxy puts headers of its client into them, byte by byte.
+//! Repairs invalid UTF-8 in the strings of a call. A proxy puts headers of its client into them, byte by byte.
 //!
-//! Envoy sends such bytes as they are, and lets the request pass if it is told that its message cannot be read. So whoever sent one such byte in
-//! a header that makes a key was not limited at all. Here each of these bytes counts as a question mark.
+//! Envoy sends such bytes unchanged, and lets the request pass if it is told that its message cannot be decoded.
+//! Without the repair, a single such byte in a header that makes a key would evade the limit. Each invalid byte becomes
+//! a question mark.
 
 use std::str::from_utf8;
 
@@ -26,7 +27,8 @@ impl Shape {
     }
 }
 
-/// Makes text of the texts of a call, in place. Stops where the bytes are no message, which is then told by whoever decodes them.
+/// Replaces the invalid bytes in the strings of a call, in place. Stops at bytes that are not a message, which decoding
+/// then reports.
 pub(super) fn mend(call: &mut [u8]) {
     walk(call, Shape::Call);
 }
@@ -56,7 +58,7 @@ fn walk(mut bytes: &mut [u8], shape: Shape) {
     }
 }
 
-/// Reads a number of up to ten bytes, and goes on behind it.
+/// Reads a varint of up to ten bytes, and advances past it.
 fn varint(bytes: &mut &mut [u8]) -> Option<u64> {
     let mut number = 0_u64;
     for at in 0..bytes.len().min(10) {
@@ -89,7 +91,7 @@ mod tests {
 
     #[test]
     fn bytes_that_are_no_text_count_as_question_marks() {
-        // The domain "d\xff", an entry "k" with the value "a\xc3(\xe2\x82", the number 1, and a field that there is not.
+        // The domain "d\xff", an entry "k" with the value "a\xc3(\xe2\x82", the number 1, and an unknown field.
         let mut call =
             b"\x0a\x02d\xff\x12\x0c\x0a\x0a\x0a\x01k\x12\x05a\xc3(\xe2\x82\x18\x01\x52\x01\xff".to_vec();
         assert!(RateLimitRequest::decode(&call[..]).is_err());

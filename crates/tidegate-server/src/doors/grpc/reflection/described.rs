@@ -1,4 +1,4 @@
-//! Descriptors, in short: what a file, a message, a field, an enum and a method are.
+//! Short constructors for descriptors of files, messages, fields, enums and methods.
 
 use prost_types::field_descriptor_proto::{Label, Type};
 use prost_types::{
@@ -6,7 +6,7 @@ use prost_types::{
     FileDescriptorProto, MessageOptions, MethodDescriptorProto, OneofDescriptorProto, ServiceDescriptorProto,
 };
 
-/// What a field holds.
+/// The type of a field.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Holds {
     Bool,
@@ -18,13 +18,13 @@ pub(super) enum Holds {
     Double,
     Text,
     Bytes,
-    /// A message of this full name.
+    /// A message with this full name.
     A(&'static str),
-    /// A value of the enum of this full name.
+    /// A value of the enum with this full name.
     OneOf(&'static str),
 }
 
-/// Makes a file in the third version of the language.
+/// Makes a proto3 file.
 pub(super) fn file(
     name: &str,
     package: &str,
@@ -73,7 +73,7 @@ pub(super) fn repeated(name: &str, number: i32, holds: Holds) -> FieldDescriptor
     FieldDescriptorProto { label: Some(Label::Repeated as i32), ..field(name, number, holds) }
 }
 
-/// Gives a message this group of fields, one of which is set at a time.
+/// Adds a oneof with these fields to a message.
 pub(super) fn with_one_of(
     mut message: DescriptorProto,
     name: &str,
@@ -87,7 +87,7 @@ pub(super) fn with_one_of(
     message
 }
 
-/// Makes the message of the pairs of a map with these values, whose keys are texts.
+/// Makes the entry message of a map with text keys and these values.
 pub(super) fn entries(name: &str, value: Holds) -> DescriptorProto {
     let options = MessageOptions { map_entry: Some(true), ..MessageOptions::default() };
     let fields = vec![field("key", 1, Holds::Text), field("value", 2, value)];
@@ -111,7 +111,7 @@ pub(super) fn service(name: &str, method: Vec<MethodDescriptorProto>) -> Service
     ServiceDescriptorProto { name: Some(name.to_owned()), method, options: None }
 }
 
-/// Makes a method from messages of these full names; `streams` where many of the one are answered by many of the other.
+/// Makes a method with messages of these full names. `streams`: both sides send many messages.
 pub(super) fn method(name: &str, takes: &str, answers: &str, streams: bool) -> MethodDescriptorProto {
     MethodDescriptorProto {
         name: Some(name.to_owned()),

@@ -1,7 +1,7 @@
-//! Envoy's files, as far as their messages are part of what is served: without the rules and notes that Envoy writes beside fields.
+//! Envoy's files, as far as their messages are served, without Envoy's validation rules and comments.
 //!
-//! The crate of Envoy's messages has no descriptors of them, so they are written down here. A test compares each with the descriptors from which
-//! that crate was made.
+//! The crate with Envoy's messages has no descriptors, so they are written down here. A test compares each with the
+//! descriptors from which that crate was built.
 
 use prost_types::{DescriptorProto, FileDescriptorProto};
 

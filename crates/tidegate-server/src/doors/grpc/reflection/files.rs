@@ -1,4 +1,4 @@
-//! The files, by name and by what they declare.
+//! The files of reflection, by name and by the names that they declare.
 
 use std::collections::HashMap;
 
@@ -11,13 +11,13 @@ use super::{envoy, limitador, well_known};
 #[derive(Debug, Default)]
 pub(super) struct Files {
     files: Vec<(String, Vec<u8>)>,
-    /// Which file declares a full name.
+    /// The index of the file that declares a full name.
     declared: HashMap<String, usize>,
     services: Vec<String>,
 }
 
 impl Files {
-    /// Makes those of all services of the door.
+    /// Collects the files of all services of the door.
     pub(super) fn of_all() -> Self {
         let mut all = Self::default();
         let ours = envoy::files().into_iter().chain(limitador::files()).chain(well_known::files());
@@ -26,7 +26,7 @@ impl Files {
             tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
             tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
         ];
-        // They were encoded when their crates were made; a test reads all of them.
+        // Encoded when their crates were built; a test decodes all of them.
         let theirs = theirs.into_iter().filter_map(|set| FileDescriptorSet::decode(set).ok());
         for file in ours.chain(theirs.flat_map(|set| set.file)) {
             all.add(&file);
@@ -39,13 +39,13 @@ impl Files {
         self.services.iter().map(String::as_str)
     }
 
-    /// Returns the file of a name.
+    /// Returns the file with this name.
     pub(super) fn named(&self, name: &str) -> Option<&[u8]> {
         let found = self.files.iter().find(|(have, _)| have == name);
         found.map(|(_, file)| file.as_slice())
     }
 
-    /// Returns the file that declares a full name: of a service, a method, a message, a field, an enum or one of its values.
+    /// Returns the file that declares a full name: of a service, method, message, field, enum or enum value.
     pub(super) fn that_declares(&self, name: &str) -> Option<&[u8]> {
         let index = self.declared.get(name)?;
         self.files.get(*index).map(|(_, file)| file.as_slice())
@@ -69,7 +69,7 @@ impl Files {
         self.files.push((file.name().to_owned(), file.encode_to_vec()));
     }
 
-    /// Notes that the file that is being added declares this name; returns it in full.
+    /// Records that the file being added declares this name. Returns the full name.
     fn declare(&mut self, within: &str, name: &str) -> String {
         let full = format!("{within}.{name}");
         self.declared.insert(full.clone(), self.files.len());
@@ -84,13 +84,13 @@ impl Files {
         for choice in &message.enum_type {
             self.declare_enum(&name, choice);
         }
-        // As deep as the files are, and those are ours.
+        // The recursion is as deep as the files nest messages, and those files are fixed.
         for nested in &message.nested_type {
             self.declare_message(&name, nested);
         }
     }
 
-    /// Values belong to what the enum belongs to, as the language has it.
+    /// Values of an enum are declared in the scope of the enum itself, as the language demands.
     fn declare_enum(&mut self, within: &str, choice: &EnumDescriptorProto) {
         self.declare(within, choice.name());
         for value in &choice.value {

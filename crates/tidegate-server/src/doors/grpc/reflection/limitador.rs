@@ -1,4 +1,4 @@
-//! The file of Limitador's own service, which takes Envoy's messages for a check and a report.
+//! The file of Limitador's own service, which uses Envoy's messages for checks and reports.
 
 use prost_types::FileDescriptorProto;
 

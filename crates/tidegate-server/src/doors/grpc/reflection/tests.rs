@@ -1,4 +1,4 @@
-//! What is written down here is what Envoy's own files say, and nothing that is imported is missing.
+//! The descriptors written down here match Envoy's own, and no imported file is missing.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,8 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorProto, Fil
 
 use super::*;
 
-/// Reads the descriptors from which the crate of Envoy's messages was made: they lie in its sources, and are no part of its API.
+/// Reads the descriptors from which the crate of Envoy's messages was built. They are in its sources, but not in its
+/// API.
 fn originals() -> FileDescriptorSet {
     let mut metadata = Command::new(std::env::var_os("CARGO").unwrap());
     metadata.args(["metadata", "--format-version=1", "--offline"]).current_dir(env!("CARGO_MANIFEST_DIR"));
@@ -20,7 +21,7 @@ fn originals() -> FileDescriptorSet {
     FileDescriptorSet::decode(&*bytes).unwrap()
 }
 
-/// Compares a message with its original by what goes over the wire and what tools show: options and comments say nothing of either.
+/// Compares a message with its original by what is sent and what tools show; options and comments affect neither.
 fn is_like(ours: &DescriptorProto, theirs: &DescriptorProto) {
     assert_eq!(ours.field.len(), theirs.field.len(), "{}", ours.name());
     for field in &ours.field {

@@ -1,4 +1,4 @@
-//! The files of Google that the others import.
+//! Google's files that the other files import.
 //!
 //! # Source
 //! "Protocol Buffers Well-Known Types".

@@ -1,4 +1,4 @@
-//! A decision as a body shows it, with one entry for each limit that had a part in it.
+//! A decision as JSON, with one entry for each limit that took part in it.
 
 use serde::Serialize;
 use tidegate::LimitDecision;
@@ -9,70 +9,71 @@ use ulid::Ulid;
 use crate::engine::{Conclusion, TicketAnswer, Want};
 use crate::span::moment;
 
-/// A decision as bodies show it.
+/// A decision as response bodies show it.
 #[derive(Debug, Serialize)]
 pub(crate) struct DecisionBody<'a> {
     decision: &'static str,
-    /// The policy that binds: of a denial the one that lasts longest, else the one with least left.
+    /// The policy that binds: of a denial, the one with the longest wait; otherwise the one with least left.
     policy: Option<&'a str>,
     remaining: Option<u64>,
     limit: Option<u64>,
-    /// `after`, `unknown` or `never`: when a refused request is worth repeating; absent when allowed.
+    /// `after`, `unknown` or `never`: when it is worth repeating a refused request; absent if allowed.
     retry: Option<&'static str>,
-    /// Absent when allowed, and when no wait is known.
+    /// Absent if allowed, or if no wait is known.
     retry_after_ms: Option<u64>,
     reset_at: Option<String>,
     delay_ms: u64,
     pub(super) decision_id: Option<String>,
-    /// What settles the decision; absent where nobody wants one.
+    /// The ticket that settles the decision; absent if nobody wants one.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket: Option<String>,
-    /// Why there is none although it is wanted.
+    /// Why there is no ticket although one is wanted.
     #[serde(skip_serializing_if = "Option::is_none")]
     ticket_error: Option<String>,
     policies: Vec<LimitBody<'a>>,
-    /// The policies that let it through marked, over their limit.
+    /// The policies over whose limit the request is, and that let it pass with a mark.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     marked: Vec<&'a str>,
     /// The policies that lowered its priority.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     demoted: Vec<&'a str>,
-    /// The priority it was decided for, where that was lowered.
+    /// The priority that the request was decided for, if it was lowered.
     #[serde(skip_serializing_if = "Option::is_none")]
     priority: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     store_error: Option<String>,
 }
 
-/// One limit's part in it.
+/// The part of one limit in the decision.
 #[derive(Debug, Serialize)]
 struct LimitBody<'a> {
     name: &'a str,
     mode: &'static str,
-    /// Whether it is only measured, as a shadow policy or a `shadow_limit`.
+    /// Whether the limit only measures, in a shadow policy or as a `shadow_limit`.
     shadow: bool,
     decision: &'static str,
-    /// What a request of this priority may still take.
+    /// The units that a request of this priority may still take.
     remaining: u64,
-    /// What is there beside it, for requests of higher priority.
+    /// Further units that are left, but kept back for requests of higher priority.
     #[serde(skip_serializing_if = "is_zero")]
     kept_back: u64,
     limit: u64,
-    /// Units below empty.
+    /// By how many units the limit is below empty.
     debt: u64,
     retry: Option<&'static str>,
     retry_after_ms: Option<u64>,
     reset_after_ms: u64,
     cost: u64,
-    /// Whether the cost was taken.
+    /// Whether the cost was charged.
     charged: bool,
-    /// Whether it waits for the end of the work: a report decides if it stays, or gives the place back.
+    /// Whether the charge waits for a report about the end of the work, which keeps it or returns it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     awaits_report: bool,
 }
 
 impl<'a> DecisionBody<'a> {
-    /// Writes down a conclusion: `want` tells whether its cost was taken, `id` and `ticket` what a check answers beside.
+    /// Makes the body of a conclusion. `want` says whether the cost was charged; `id` and `ticket` are further parts of
+    /// the answer to a check.
     pub(super) fn of(
         conclusion: &'a Conclusion,
         want: Want,
@@ -177,12 +178,12 @@ fn is_zero(units: &u64) -> bool {
     *units == 0
 }
 
-/// Says whether it is a place, which is left when the work ends.
+/// Returns whether the limit lends a place, which is returned when the work ends.
 fn is_place(policy: &Policy, limit: &LimitDecision) -> bool {
     policy.limit(limit.limit).is_some_and(Limit::is_guard)
 }
 
-/// Returns the word for a mode, as files and answers have it.
+/// Returns the word for a mode, as in files and answers.
 pub(crate) fn mode(mode: Mode) -> &'static str {
     match mode {
         Mode::Off => "off",

@@ -1,4 +1,4 @@
-//! The body of a refusal to a caller of the API: a problem, and the whole decision inside.
+//! The body of a refusal to an API caller: a problem document that contains the full decision.
 
 use http::StatusCode;
 use serde::Serialize;
@@ -6,7 +6,7 @@ use tidegate::http_answer::server_parts::{Refusal, RefusalProblem};
 
 use super::decision_body::DecisionBody;
 
-/// A refusal as its body shows it.
+/// A refusal as JSON.
 #[derive(Debug, Serialize)]
 pub(super) struct RefusalBody<'a> {
     #[serde(flatten)]
@@ -16,7 +16,7 @@ pub(super) struct RefusalBody<'a> {
 }
 
 impl<'a> RefusalBody<'a> {
-    /// Writes down what refuses, under the status that is answered.
+    /// Makes the body of a refusal with this status.
     pub(super) fn of(refusal: Refusal<'a>, decision: &'a DecisionBody<'a>, status: StatusCode) -> Self {
         Self { problem: refusal.problem(status, decision.decision_id.as_deref()), decision }
     }

@@ -1,12 +1,13 @@
-//! The original request, read from the headers of a sub-request.
+//! Reads the original request from the headers of a sub-request.
 //!
-//! Its method, path and host come from the three headers of the configured family, which the proxy sets. Each must be there,
-//! once, and be what it should be: anything else shows that the proxy does not set it, so that it would be the caller's word.
-//! Every other header is the caller's, and becomes `request.header.<name>`.
+//! Its method, path and host come from the three headers of the configured family, which the proxy sets. Each must be
+//! present exactly once and valid. Anything else shows that the proxy does not set it, so its value could come from the
+//! caller. Every other header is the caller's, and becomes `request.header.<name>`.
 //!
-//! A caller decides which headers he sends, and how many. Those that policies name are kept whatever else is there and however
-//! long they are, which the bound on a head limits. The others decide nothing: they are read for a refusal, which is remembered, and fill what
-//! room is left. Bytes that are no UTF-8 are percent-encoded: they count as what they are, not as absent.
+//! A caller chooses which headers to send, and how many. Headers that policies name are kept whatever else is there and
+//! however long they are; the bound on a request head limits them. Other headers decide nothing: they are read only for
+//! a refusal, which is remembered, and fill the room that is left. Bytes that are not UTF-8 are percent-encoded, so
+//! that such values count and are not treated as absent.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -30,11 +31,11 @@ use crate::spelling::quoted;
 const TOKEN: HeaderName = HeaderName::from_static("x-tidegate-token");
 const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Headers whose several lines are one list by their own definition.
+/// Headers that are defined as lists, so that several lines are one list.
 const LISTS: [HeaderName; 8] =
     [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE, CACHE_CONTROL, COOKIE, FORWARDED, VIA, X_FORWARDED_FOR];
 
-/// The request that a proxy got.
+/// The request that the proxy received.
 #[derive(Debug)]
 pub(super) struct Original<'r> {
     pub(super) method: &'r str,
@@ -43,11 +44,13 @@ pub(super) struct Original<'r> {
 }
 
 impl<'r> Original<'r> {
-    /// Reads the original request as far as it decides; `peer` is the other end of the connection. [`add_others`] reads the rest.
+    /// Reads the parts of the original request that decide; `peer` is the other end of the connection. [`add_others`]
+    /// reads the rest.
     ///
     /// # Errors
-    /// 503 when the door is not set up; 400 when the proxy does not do its part; the door's status of a refusal, else 400,
-    /// when the caller sent a header that policies name in a way that two readers would understand differently.
+    /// 503 if the door is not set up. 400 if the proxy does not set its headers correctly. The door's status for
+    /// refusals, or 400, if the caller sent a header that policies name in a form that two readers would interpret
+    /// differently.
     pub(super) fn of(headers: &'r HeaderMap, peer: IpAddr, proxy: &Proxy) -> Result<Self, Problem> {
         let asks = proxy.asks()?;
         let family = &asks.original;
@@ -57,7 +60,7 @@ impl<'r> Original<'r> {
         let [method, uri, host] = &proxy.original;
         let (method, uri, host) =
             (set(family.method(), method)?, set(family.uri(), uri)?, set(family.host(), host)?);
-        // Not for the log: a caller can write such a host, and the log is told once.
+        // Not logged: a caller can send such a host, and would use up a line that is logged only once.
         let is_not_a = |what: &str, name: &str, value: &HeaderValue| {
             let value = text(value);
             Problem::bad_request(format!(
@@ -97,7 +100,8 @@ impl<'r> Original<'r> {
     }
 }
 
-/// Adds the headers that no policy names, for whoever asks later why the request was refused: as far as they fit into 64 attributes.
+/// Adds the headers that no policy names, for later questions why the request was refused: as many as fit into 64
+/// attributes.
 pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: &mut Descriptor<'r>) {
     let Ok(asks) = proxy.asks() else { return };
     let mut room = MAX_ATTRIBUTES.saturating_sub(descriptor.pairs().count());
@@ -117,7 +121,7 @@ pub(super) fn add_others<'r>(headers: &'r HeaderMap, proxy: &Proxy, descriptor: 
 /// Adds the headers that policies name.
 ///
 /// # Errors
-/// When the caller sent one in a way that two readers would understand differently.
+/// If the caller sent one in a form that two readers would interpret differently.
 fn add_named<'r>(
     headers: &'r HeaderMap,
     proxy: &Proxy,
@@ -140,12 +144,13 @@ fn add_named<'r>(
     Ok(())
 }
 
-/// Says whether a header that no policy names tells something of the original request.
+/// Returns whether a header belongs to the original request, and not to the sub-request or the proxy.
 fn is_the_callers(name: &HeaderName, asks: &ForwardAuth) -> bool {
     ![CONNECTION, CONTENT_LENGTH, HOST].contains(name) && asks.headers().all(|own| own != name.as_str())
 }
 
-/// Writes an address. One of IPv4 without the formatter, which takes ten times as many instructions and is asked for each request.
+/// Formats an address. IPv4 is done by hand: the formatter takes ten times as many instructions, and this runs for each
+/// request.
 fn written(address: IpAddr) -> String {
     let IpAddr::V4(address) = address else { return address.to_string() };
     let (mut text, mut number) = (String::with_capacity("255.255.255.255".len()), itoa::Buffer::new());
@@ -158,7 +163,8 @@ fn written(address: IpAddr) -> String {
     text
 }
 
-/// Returns the value of a header that the proxy sets, which is there once and not empty; `known` is the name where it can be one.
+/// Returns the value of a header that the proxy sets, which must be present exactly once and not empty. `known` is the
+/// parsed name, if the name is valid.
 fn once<'r>(
     headers: &'r HeaderMap,
     name: &str,
@@ -181,8 +187,8 @@ fn once<'r>(
 /// Returns the value of a header that policies name.
 ///
 /// # Errors
-/// When it came with two values: the programs behind the proxy take the first, the last or both, and a caller could be
-/// limited as one and served as the other.
+/// If it came with two values. The programs behind the proxy take the first, the last or both, so a caller could be
+/// limited by one and served by the other.
 fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str>, String> {
     let mut lines = headers.get_all(name).iter();
     let first = lines.next();
@@ -196,7 +202,7 @@ fn value_of<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Result<Cow<'r, str
     Ok(first.map(text).unwrap_or_default())
 }
 
-/// Joins the lines of one header as RFC 9110 has it, those of a cookie as RFC 6265.
+/// Joins the lines of one header as RFC 9110 defines, and those of a cookie as RFC 6265 does.
 fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     let mut lines = headers.get_all(name).iter().map(text);
     let Some(mut all) = lines.next() else { return Cow::Borrowed("") };
@@ -208,12 +214,12 @@ fn joined<'r>(headers: &'r HeaderMap, name: &HeaderName) -> Cow<'r, str> {
     all
 }
 
-/// Returns a value as text; bytes that are no UTF-8 are percent-encoded, as RFC 3986 has them in a path.
+/// Returns a value as text. Bytes that are not UTF-8 are percent-encoded, like those in a path by RFC 3986.
 fn text(value: &HeaderValue) -> Cow<'_, str> {
     let mut chunks = value.as_bytes().utf8_chunks();
     let Some(first) = chunks.next() else { return Cow::Borrowed("") };
     if first.invalid().is_empty() {
-        // Only the last chunk ends without bytes that are no UTF-8.
+        // Only the last chunk has no invalid bytes after it.
         return Cow::Borrowed(first.valid());
     }
     let mut out = String::new();
@@ -224,7 +230,8 @@ fn text(value: &HeaderValue) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// Cuts a URL down to path and query, which policies cut off; `None` for what is neither a path, nor `*`, nor a URL.
+/// Reduces a URL to path and query; policies ignore the query. `None` if the value is neither a path, nor `*`, nor a
+/// URL.
 fn path(uri: Cow<'_, str>) -> Option<Cow<'_, str>> {
     match uri {
         Cow::Borrowed(uri) => path_of(uri).map(Cow::Borrowed),
@@ -243,7 +250,7 @@ fn path_of(uri: &str) -> Option<&str> {
     is_scheme.then_some(if after.starts_with('/') { after } else { "/" })
 }
 
-/// Lower-cases a host and cuts off its port and a last dot; `None` for what is no host.
+/// Lower-cases a host, and removes its port and a trailing dot; `None` if it is not a host.
 fn host_name(authority: Cow<'_, str>) -> Option<Cow<'_, str>> {
     let is_odd = |byte: u8| byte.is_ascii_whitespace() || b",/\\@?#".contains(&byte);
     if authority.bytes().any(is_odd) {

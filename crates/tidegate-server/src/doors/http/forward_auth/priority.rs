@@ -1,4 +1,4 @@
-//! How much the original request matters, as one of our own proxies tells it.
+//! Reads the priority of the original request from a header of a trusted proxy.
 
 use std::net::IpAddr;
 
@@ -9,11 +9,11 @@ use crate::problem::Problem;
 use crate::proxy::Proxy;
 use crate::spelling::quoted;
 
-/// Reads the header that the file names, of a peer that is one of our own proxies: of anybody else it is the word of whoever wants to pass.
-/// Without the header, or where it is empty, the request has the priority that the file says for this.
+/// Reads the header that the file names, but only from a peer that is a trusted proxy: anybody else could claim any
+/// priority. If the header is missing or empty, the priority is the one that the file sets for this case.
 ///
 /// # Errors
-/// 400 where it came several times, told as `proxys` has it, or is no priority.
+/// 400 if the header came several times (as a problem of the proxy, by `proxys`) or is not a priority.
 pub(super) fn priority(
     headers: &HeaderMap,
     peer: IpAddr,
@@ -31,7 +31,7 @@ pub(super) fn priority(
         );
         return Err(proxys(detail));
     }
-    // Not for the log: a caller may have written it.
+    // Not logged: a caller may have written it.
     let value = String::from_utf8_lossy(line.as_bytes());
     value.parse().map_err(|error| Problem::bad_request(format!("{name}: {} {error}", quoted(&value))))
 }

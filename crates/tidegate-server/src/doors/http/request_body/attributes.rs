@@ -1,4 +1,4 @@
-//! Attributes: names with strings, numbers or booleans.
+//! Parses attributes: names with strings, numbers or booleans.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -40,7 +40,7 @@ impl<'de> Visitor<'de> for AttributesSeed {
                 let bad = format_args!("attribute name {}: use 1 to {MAX_NAME} bytes", quoted(&name));
                 return Err(M::Error::custom(bad));
             }
-            // Two readers of such a body may pick different values; one of them would limit the wrong caller.
+            // Two readers of such a body may pick different values, and one of them would limit the wrong caller.
             if request.value(&name).is_some() {
                 return Err(M::Error::custom(format_args!("attribute {} is given twice", quoted(&name))));
             }
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for AttributesSeed {
     }
 }
 
-/// Reads an attribute's value: strings as they are, numbers and booleans as they are written.
+/// Reads an attribute's value: strings unchanged, numbers and booleans as they are written.
 struct ValueSeed<'n> {
     name: &'n str,
 }

@@ -1,4 +1,4 @@
-//! A check as a caller writes it: alone, in a batch, or with the policies that it is tried under.
+//! Parses a check as a caller writes it: alone, in a batch, or in a dry run.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,12 +22,12 @@ pub(crate) struct CheckBody<'a> {
     pub(crate) cost: Option<Cost>,
     pub(crate) priority: Priority,
     pub(crate) policies: Option<SmallVec<[Cow<'a, str>; 4]>>,
-    /// Whether he wants a ticket; `None`: where the policies expect a settlement.
+    /// Whether the caller wants a ticket; `None`: if the policies expect a settlement.
     pub(crate) ticket: Option<bool>,
 }
 
 impl<'a> CheckBody<'a> {
-    /// Returns it as a gate is asked, of all policies.
+    /// Returns the check for the gate, for all policies.
     pub(crate) fn check(&self) -> Check<'_, 'a> {
         Check::of(&self.request).maybe_cost(self.cost).priority(self.priority)
     }
@@ -76,7 +76,7 @@ impl<'de> Visitor<'de> for CheckSeed {
     }
 }
 
-/// Reads `ticket`: true, false, or null for neither.
+/// Reads `ticket`: true, false, or null for unspecified.
 struct YesOrNo;
 
 impl<'de> DeserializeSeed<'de> for YesOrNo {
@@ -175,14 +175,14 @@ impl<'de> Visitor<'de> for NamesSeed {
     }
 }
 
-/// The shortest body, for messages.
+/// The shortest body, for error messages.
 pub(super) const EXAMPLE_DRY_RUN: &str = "{\"check\": {\"attributes\": {\"client.ip\": \"203.0.113.9\"}}}";
 
 /// One dry run.
 #[derive(Debug)]
 pub(crate) struct DryRunBody<'a> {
     pub(crate) check: CheckBody<'a>,
-    /// The text of proposed policies, as a file has it; `None` for those in force.
+    /// The text of proposed policies, in the form of the file; `None`: use those in force.
     pub(crate) config: Option<Cow<'a, str>>,
 }
 

@@ -1,4 +1,4 @@
-//! Costs: whole numbers from 1.
+//! Parses costs: whole numbers from 1.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ impl<'de> Visitor<'de> for CostSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<Cost>, E> {
-        // As it was written: 1000.0 is no whole number.
+        // Shown as it was written: 1000.0 is not a whole number.
         Self::wrong(&format_args!("{value:?}"))
     }
 

@@ -1,4 +1,4 @@
-//! Fields of a body: their names, and strings as their values.
+//! Parses the fields of a body: their names, and strings as their values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -8,7 +8,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error, Visitor};
 
 use crate::spelling::{nearest, quoted};
 
-/// A string of the body, borrowed where it has no escapes.
+/// A string of the body; borrowed if it has no escapes.
 #[derive(Debug)]
 pub(super) struct Text<'a>(pub(super) Cow<'a, str>);
 
@@ -45,10 +45,10 @@ impl<'de> Visitor<'de> for TextSeed {
     }
 }
 
-/// Keeps the value of a field.
+/// Stores the value of a field.
 ///
 /// # Errors
-/// The field was there before.
+/// If the field was given before.
 pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value: T) -> Result<(), E> {
     if slot.replace(value).is_some() {
         return Err(E::custom(format_args!("`{name}` is given twice")));
@@ -56,12 +56,12 @@ pub(super) fn once<T, E: Error>(slot: &mut Option<T>, name: &'static str, value:
     Ok(())
 }
 
-/// Says that a field is missing.
+/// Makes the error for a missing field.
 pub(super) fn missing<E: Error>(name: &str, what: &str) -> E {
     E::custom(format_args!("`{name}` is missing; it is {what}"))
 }
 
-/// Says that there is no such field, and which was probably meant.
+/// Makes the error for an unknown field; suggests the name that was probably meant.
 pub(super) fn unknown<E: Error>(name: &str, names: &[&'static str]) -> E {
     let known = names.join("`, `");
     match nearest(name, names.iter().copied()) {

@@ -1,4 +1,4 @@
-//! Priorities: a word, or a word with a cohort.
+//! Parses priorities: a word, or a word with a cohort.
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use tidegate::Priority;
 
 use crate::spelling::quoted_text;
 
-/// Reads `priority`: a text, or null for none.
+/// Reads `priority`: a string, or null for none.
 pub(super) struct PrioritySeed;
 
 impl<'de> DeserializeSeed<'de> for PrioritySeed {

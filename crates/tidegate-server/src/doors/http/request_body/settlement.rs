@@ -1,4 +1,4 @@
-//! What is told of a decision's work: a settlement, a report, a refund.
+//! Parses the body of a settlement, a report or a refund.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,7 +12,7 @@ use super::bounds::{MAX_ATTRIBUTES, MAX_COST, MAX_NAME, MAX_VALUE};
 use super::fields::{Text, TextSeed, missing, once, unknown};
 use crate::spelling::{quoted, quoted_text};
 
-/// The words for how work ended.
+/// The words for outcomes of the work.
 pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
     ("success", Some(Outcome::Success)),
     ("callers-fault", Some(Outcome::CallersFault)),
@@ -22,26 +22,26 @@ pub(crate) const OUTCOMES: [(&str, Option<Outcome>); 6] = [
     ("undone", None),
 ];
 
-/// How work ended, by the caller's word or by its status.
+/// How the work ended, by the caller's word or by its status code.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
     With(Outcome),
-    /// It was not done at all.
+    /// The work was not done.
     Undone,
 }
 
-/// What is told of a decision's work.
+/// The body of a settlement, a report or a refund.
 #[derive(Debug)]
 pub(crate) struct SettlementBody<'a> {
     pub(crate) ticket: Cow<'a, str>,
-    /// What was spent; `None` where nothing is told of that.
+    /// The units that were spent; `None` if the body does not say.
     pub(crate) usage: Option<Usage<'a>>,
     pub(crate) ended: Option<Ended>,
 }
 
 pub(super) struct SettlementSeed {
     pub(super) fields: &'static [&'static str],
-    /// The least cost.
+    /// The smallest cost that is accepted.
     pub(super) least: u64,
 }
 
@@ -179,7 +179,7 @@ impl<'de> DeserializeSeed<'de> for OutcomeSeed {
     }
 }
 
-/// Reads a number of units; a null counts as not told.
+/// Reads a number of units; null counts as absent.
 struct UnitsSeed {
     least: u64,
 }
@@ -221,7 +221,7 @@ impl Visitor<'_> for UnitsSeed {
     }
 
     fn visit_f64<E: Error>(self, value: f64) -> Result<Option<u64>, E> {
-        // As it was written: 1000.0 is no whole number.
+        // Shown as it was written: 1000.0 is not a whole number.
         self.wrong(&format_args!("{value:?}"))
     }
 
@@ -230,7 +230,8 @@ impl Visitor<'_> for UnitsSeed {
     }
 }
 
-/// Reads what was spent: names with whole numbers or words. A null counts as not told: APIs answer it for numbers they do not have.
+/// Reads the usage: names with whole numbers or words. Null counts as absent, because APIs answer null for numbers that
+/// they do not have.
 struct UsageSeed;
 
 impl<'de> DeserializeSeed<'de> for UsageSeed {

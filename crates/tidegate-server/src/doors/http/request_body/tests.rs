@@ -51,7 +51,8 @@ fn every_mistake_is_named_with_its_place() {
     }
 }
 
-/// A text of 60 KB in place of a number came back whole: a precision does not cut what is written by `Debug`.
+/// Regression: a string of 60 KB in place of a number was returned in full, because a precision does not cut `Debug`
+/// output.
 #[test]
 fn what_a_caller_sent_is_cut_where_it_is_told() {
     let long = "x".repeat(60_000);

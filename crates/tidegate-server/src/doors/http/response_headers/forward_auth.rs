@@ -1,4 +1,5 @@
-//! What forward-auth tells the proxy and the application behind it: which decision it was, which policy refused, and with what to settle it.
+//! Headers of forward-auth for the proxy and the application behind it: the decision id, the policy that refused, and
+//! the ticket.
 
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 use tidegate::http_answer::server_parts::{insert, push_escaped};
@@ -8,25 +9,26 @@ use crate::engine::TicketAnswer;
 
 /// The id of the decision, for logs.
 const DECISION_ID: HeaderName = HeaderName::from_static("x-tidegate-decision-id");
-/// The policy that refused, for proxies that write the answer themselves and can take one word of a header.
+/// The policy that refused, for proxies that write the answer themselves and can insert the value of a header.
 const POLICY: HeaderName = HeaderName::from_static("x-tidegate-policy");
-/// The most bytes of the policy's name as the header has it: the whole head has to fit the 4 KiB that nginx reads it into.
+/// The longest policy name in the header, in bytes: the whole head must fit the 4 KiB buffer into which nginx reads it.
 const LONGEST_POLICY: usize = 128;
-/// What settles the decision, where a policy expects that.
+/// The ticket that settles the decision, if a policy expects a settlement.
 const TICKET: HeaderName = HeaderName::from_static("x-tidegate-ticket");
-/// Why there is no ticket, or one of the places alone, although a policy expects one.
+/// Why there is no ticket, or one for the places alone, although a policy expects a settlement.
 const TICKET_ERROR: HeaderName = HeaderName::from_static("x-tidegate-ticket-error");
 
-/// Writes which policy refused. Its name is escaped as in a path, so that it may stand between quotes of any language; a long one is cut.
+/// Writes the policy that refused. The name is percent-encoded as in a path, so that it can stand between quotes in any
+/// language. A long name is cut.
 pub(crate) fn write_refusing_policy(name: &str, out: &mut HeaderMap) {
     let mut value = String::new();
     push_escaped(name, LONGEST_POLICY, &mut value);
     insert(out, POLICY, value);
 }
 
-/// Writes the headers that name and settle a decision.
+/// Writes the headers with the decision id and the ticket.
 pub(crate) fn write_decision(id: Option<Ulid>, answer: Option<&TicketAnswer>, out: &mut HeaderMap) {
-    // Letters and digits, which every header can carry.
+    // Letters and digits only, which any header can carry.
     if let Some(Ok(value)) = id.map(|id| HeaderValue::from_str(id.array_to_str(&mut [0; ULID_LEN]))) {
         out.insert(DECISION_ID, value);
     }

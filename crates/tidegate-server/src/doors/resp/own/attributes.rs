@@ -1,4 +1,4 @@
-//! The attributes of a request, as words: a name and a value each.
+//! Parses the attributes of a request: pairs of a name and a value.
 
 use std::borrow::Cow;
 
@@ -7,7 +7,7 @@ use tidegate::policy::Descriptor;
 use super::words::{Refusal, shown};
 use crate::requests::{MAX_ATTRIBUTES, MAX_NAME, MAX_VALUE};
 
-/// Reads a name and its value.
+/// Parses a name and its value as UTF-8.
 pub(super) fn pair<'w>(name: &'w [u8], value: &'w [u8]) -> Result<(Cow<'w, str>, Cow<'w, str>), Refusal> {
     match (std::str::from_utf8(name), std::str::from_utf8(value)) {
         (Ok(name), Ok(value)) => Ok((name.into(), value.into())),

@@ -1,4 +1,4 @@
-//! `TG.CHECK`: decides a request by the policies.
+//! `TG.CHECK`: decides a request under the policies.
 
 use smallvec::SmallVec;
 use tidegate::http_answer::server_parts::millis_up;
@@ -14,13 +14,13 @@ use crate::live::Live;
 use crate::metrics::Transport;
 use crate::requests;
 
-/// How the command is written.
+/// How to write the command, for error messages.
 const USAGE: &str = "write name value [name value ...] [COST n] [PRIORITY level] [PEEK] [TICKET]";
 
-/// The words of options. In capitals, as no attribute's name is.
+/// The names of the options. They are in capitals, unlike attribute names.
 const OPTIONS: [&str; 4] = ["COST", "PRIORITY", "PEEK", "TICKET"];
 
-/// The options that stand among the attributes.
+/// The options between the attributes.
 #[derive(Debug, Default)]
 struct Options {
     cost: Option<Cost>,
@@ -50,7 +50,8 @@ pub(super) async fn run(
     let only = only.as_deref();
     let check = Check::of(&request).maybe_cost(options.cost).priority(options.priority);
     let want = if options.peek { Want::Peek } else { Want::Take };
-    // Without the word a ticket is made where a policy expects to be settled: nothing else returns a place before its time is over.
+    // Without the option, a ticket is made if a policy expects a settlement: nothing else returns a place before its
+    // time to live is over.
     let wanted = match want {
         Want::Peek => TicketFor::Nobody,
         Want::Take => TicketFor::Caller(options.ticket.then_some(true)),
@@ -74,8 +75,9 @@ pub(super) async fn run(
     Ok(())
 }
 
-/// The first five of the eight parts of an answer: whether it is allowed, the policy that binds, what remains, after how many milliseconds
-/// to ask again (0 where it is allowed, -1 where nobody knows, -2 for never), and in how many the limit is full.
+/// Writes the first five of the eight parts of an answer: whether it is allowed, the policy that binds, what remains,
+/// the milliseconds after which to ask again (0 if allowed, -1 if unknown, -2 for never), and the milliseconds until
+/// the limit is full.
 fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Replies) {
     let whole = |number: u64| i64::try_from(number).unwrap_or(i64::MAX);
     let decision = match conclusion {
@@ -102,7 +104,7 @@ fn answer(live: &Live, conclusion: &Conclusion, resp3: bool, replies: &mut Repli
     replies.integer(binding.map_or(-1, |limit| whole(millis_up(limit.decision.standing.reset_after))));
 }
 
-/// Reads attributes, and the options among them.
+/// Parses attributes, and the options between them.
 fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     let mut request = Descriptor::new();
     let mut options = Options::default();
@@ -143,7 +145,8 @@ fn read<'w>(words: &[&'w [u8]]) -> Result<(Descriptor<'w>, Options), Refusal> {
     }
 }
 
-/// Says whether a word is an option, in whatever case: one that is not in capitals would pass as an attribute, and its wish be lost.
+/// Returns whether a word is an option, in any case. Otherwise an option in lower case would be taken for an attribute,
+/// and be ignored.
 fn is_option(word: &[u8]) -> bool {
     OPTIONS.iter().any(|option| word.eq_ignore_ascii_case(option.as_bytes()))
 }

@@ -1,4 +1,4 @@
-//! `TG.RESET`: forgets what one key has spent, and ends its block, as `DELETE /v1/keys` does.
+//! `TG.RESET`: resets what one key has spent, and ends its block, like `DELETE /v1/keys`.
 
 use super::super::reply::Replies;
 use super::super::session::RespDoor;

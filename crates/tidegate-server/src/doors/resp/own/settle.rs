@@ -1,4 +1,4 @@
-//! `TG.SETTLE`: settles a decision by what its work spent.
+//! `TG.SETTLE`: settles a decision with what its work spent.
 
 use tidegate::Outcome;
 use tidegate::gate::Part;
@@ -10,7 +10,7 @@ use super::super::session::RespDoor;
 use super::words::{Refusal, cost, shown, text, too_few};
 use crate::engine::{SettleError, Settlement, Spent};
 
-/// `TG.SETTLE ticket [COST n] [FAILED]`: what was charged stands, or becomes what was really spent; places are given back.
+/// `TG.SETTLE ticket [COST n] [FAILED]`: the charge stands, or is corrected to the real cost. Places are returned.
 pub(super) async fn run(door: &RespDoor, words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     let [_, ticket, rest @ ..] = words else { return too_few(words, replies) };
     let (mut spent, mut outcome) = (Spent::AsCharged, Outcome::Success);

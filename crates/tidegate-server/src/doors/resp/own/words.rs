@@ -1,4 +1,4 @@
-//! The words of a command, as errors show them, and the errors.
+//! Shows and parses words of commands, and makes the errors about them.
 
 use std::borrow::Cow;
 
@@ -7,11 +7,11 @@ use tidegate::visible::excerpt;
 use super::super::redis;
 use super::super::reply::Replies;
 
-/// Why a command is answered with an error: its code, and what is wrong.
+/// An error reply: its code, and the message.
 pub(super) struct Refusal(pub(super) &'static str, pub(super) String);
 
 impl Refusal {
-    /// The command itself is wrong.
+    /// Makes the error for a wrong command.
     pub(super) fn wrong(what: impl Into<String>) -> Self {
         Self("ERR", what.into())
     }
@@ -26,7 +26,7 @@ pub(super) fn shown(word: &[u8]) -> String {
     format!("\"{}\"", excerpt(&text(word)))
 }
 
-/// Reads the number behind `COST`.
+/// Parses the number after `COST`.
 pub(super) fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     const MOST: u64 = crate::requests::MAX_COST;
     let read = text(word).parse().ok().filter(|units| (least..=MOST).contains(units));
@@ -35,7 +35,7 @@ pub(super) fn cost(word: &[u8], least: u64) -> Result<u64, Refusal> {
     })
 }
 
-/// Counts the words of a command that has too few.
+/// Answers a command that has too few words.
 pub(super) fn too_few(words: &[&[u8]], replies: &mut Replies) -> Result<(), Refusal> {
     redis::wrong_number(words[0], replies);
     Ok(())

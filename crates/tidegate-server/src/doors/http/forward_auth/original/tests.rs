@@ -46,7 +46,7 @@ fn value(proxy: &Proxy, extra: &[(&str, &[u8])], name: &str) -> Result<Option<St
     Ok(read.value(name).map(str::to_owned))
 }
 
-/// The attributes that decide and all others.
+/// All attributes: those that decide, and the others.
 fn whole<'r>(headers: &'r HeaderMap, proxy: &Proxy) -> Result<Descriptor<'r>, Problem> {
     let mut original = Original::of(headers, IpAddr::from([10, 0, 0, 1]), proxy)?;
     add_others(headers, proxy, &mut original.descriptor);
