@@ -133,12 +133,12 @@ impl Writer {
         self.u8(u8::from(first) | u8::from(second) << 1);
     }
 
-    /// Appends a string of at most 255 bytes. A longer one is cut after 255 bytes.
+    /// Appends a string of at most 255 bytes. A longer one is cut after its last character that ends within 255 bytes.
     pub fn short_str(&mut self, text: &str) {
-        let bytes = &text.as_bytes()[..text.len().min(255)];
+        let text = &text[..text.floor_char_boundary(usize::from(u8::MAX))];
         // At most 255, by the line above.
-        self.u8(bytes.len() as u8);
-        self.bytes.extend_from_slice(bytes);
+        self.u8(text.len() as u8);
+        self.bytes.extend_from_slice(text.as_bytes());
     }
 }
 
@@ -335,5 +335,20 @@ impl<'a> Reader<'a> {
         let (text, rest) = self.rest.split_at_checked(len).ok_or(DecodeError::Short)?;
         self.rest = rest;
         core::str::from_utf8(text).map_err(|_| DecodeError::Value { field: "text" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_string_is_cut_between_characters_and_can_be_read() {
+        // Two bytes each, so the 128th would end at byte 256.
+        let mut out = Writer::new(0);
+        out.short_str(&"ä".repeat(200));
+        let bytes = out.finish();
+        let (_, mut reader) = Reader::open(&bytes).unwrap();
+        assert_eq!(reader.short_str(), Ok("ä".repeat(127).as_str()));
     }
 }
