@@ -1,4 +1,4 @@
-//! Shares as percentages, for people.
+//! Formats shares as percentages.
 
 /// Writes a share as a percentage with two meaningful digits.
 pub(crate) fn percent(share: f64) -> String {
