@@ -50,7 +50,7 @@ pub struct Panels<'a> {
     pub panels: Vec<Panel>,
 }
 
-/// What all panels have in common.
+/// Values that all panels share.
 struct Shared {
     start: Tick,
     span: f64,

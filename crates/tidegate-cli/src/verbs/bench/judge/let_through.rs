@@ -2,9 +2,8 @@
 //!
 //! Every allowed ask is charged as soon as there are units within its span. If there are none until the end of its
 //! span, it may take the units of an ask already charged whose span ends later, since that one may have been decided
-//! later. Only if there is no such ask, one ask too many was allowed. For limits and equal costs, this finds the
+//! later. Only if there is no such ask was one ask too many allowed. For limits that grant equal costs, this finds the
 //! smallest number of wrong asks, like earliest-deadline scheduling. A wrong ask is not charged.
-//! earliest deadline does; an ask that was wrong is not charged.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, BinaryHeap};
