@@ -1,5 +1,5 @@
-//! Measures what each part of a replay costs per line: `cargo run --release -p tidegate-sim --example replay_speed --
-//! LOG [REORDER_SECONDS]`
+//! Measures what each part of a replay costs per line:
+//! `cargo run --release -p tidegate-sim --example replay_speed -- LOG [REORDER_SECONDS]`
 //!
 //! Prints the CPU time of this thread in nanoseconds per line: decompression alone, then reading and parsing in file
 //! order, then in time order, then with a limit of 10/s and burst 20 per client; and decisions alone, one by one.

@@ -114,9 +114,9 @@ impl Replay {
     }
 
     /// Asks every gate about a request of a log. The request holds its places in guards for the duration in the log,
-    /// and leaves them with the outcome that its status implies. The outcome is also reported to `charge:
-    /// on-failure`. A request without a status stays charged there, like a live request that nobody reports, and
-    /// guards learn nothing from it.
+    /// and leaves them with the outcome that its status implies. The outcome is also reported to policies with
+    /// `charge: on-failure`. A request without a status stays charged there, like a live request whose outcome is never
+    /// reported, and guards learn nothing from it.
     pub fn feed(&mut self, record: &Record<'_>) {
         // Remember all attributes of the first request.
         let request = match self.first {

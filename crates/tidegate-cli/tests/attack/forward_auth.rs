@@ -1,8 +1,8 @@
 //! A caller behind the real nginx and the real Caddy, configured as in the manual, tries to be served without being
 //! limited.
 //!
-//! One request a day is allowed for `/api/thing`, for all callers together. Once that is spent, a caller who reads `a
-//! thing` has bypassed the gate, by some header, method, spelling or byte.
+//! One request a day is allowed for `/api/thing`, for all callers together. Once that is spent, a caller who reads
+//! `a thing` has bypassed the gate, by some header, method, spelling or byte.
 
 use std::net::SocketAddr;
 

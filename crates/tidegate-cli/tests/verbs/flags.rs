@@ -2,8 +2,8 @@
 
 use crate::{Desk, sample};
 
-/// Mistakes in `--rate` and similar flags must name the flag, not a generated policy file, as in `policy "gcra":
-/// rate: ..`. A wrong column must be reported.
+/// Mistakes in `--rate` and similar flags must name the flag, not a generated policy file, as in
+/// `policy "gcra": rate: ..`. A wrong column must be reported.
 #[test]
 fn a_mistake_begins_with_its_flag() {
     let desk = Desk::new();

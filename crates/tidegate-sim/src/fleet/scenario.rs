@@ -61,7 +61,7 @@ pub enum Act {
     Pause(Which, Duration),
     /// Nodes crash and lose their memory and their waiting requests.
     Crash(Which),
-    /// Crashed nodes start again, empty.
+    /// Nodes that do not run start, with empty memory.
     Restart(Which),
     /// All nodes get another limit.
     Limit(Arc<Quota>),

@@ -40,7 +40,7 @@ pub struct Bounds {
 /// One row of the table.
 #[non_exhaustive]
 pub struct Row {
-    /// What is simulated.
+    /// The simulated scenario.
     pub scenario: Scenario,
     /// How the nodes decide, as one word in the table: `central`, `leased` or `split`.
     pub share: &'static str,
