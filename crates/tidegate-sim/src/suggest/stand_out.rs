@@ -21,7 +21,7 @@ pub enum Fate {
     Cut,
     /// A limit is meant for it, but no limit by this key cuts it without others.
     Missed,
-    /// No proposed limit is meant for it.
+    /// The suggestion spares it.
     Spared,
 }
 
